@@ -52,6 +52,12 @@ MUTANTS = (
     Mutant(
         "eigen/check.py", "(residuals.amax(1) <= allowed) & is_orthonormal,", "(residuals.amax(1) <= allowed),", UNFOUND
     ),
+    Mutant(
+        "eigen/solve.py",
+        "exact = given.double() if is_lifted else given",
+        "exact = given",
+        "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
+    ),
     Mutant("eigen/gradient/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
     Mutant(
         "eigen/gradient/cg.py",

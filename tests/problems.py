@@ -141,7 +141,7 @@ def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def covering(together: int, **values: Iterable[Any]) -> pytest.MarkDecorator:
+def covering(together: int, /, **values: Iterable[Any]) -> pytest.MarkDecorator:
     """Run a test with few cases in which each ``together`` parameters take each combination of their values.
 
     With 2 each pair of values of two parameters occurs; all combinations would be many more cases. A dict gives its

@@ -1,4 +1,4 @@
-"""What an accelerator asks of the library, on one that is pretended: see benchmarks/pretended.py."""
+"""Demands of an accelerator on the library, on a pretended device: see benchmarks/pretended.py."""
 
 import threading
 
@@ -78,7 +78,7 @@ class TestPrecision:
         assert seen.rounded.total() == 2, seen.rounded  # and its derivative
 
     @EVERY_INTERFACE
-    def test_what_inherits_inherits_again(self, reduce, settings):
+    def test_an_inherited_precision_is_inherited_again(self, reduce, settings):
         reduce()
         nearest_neighbors(points(20, 2), 3)
         found = state()[0]
@@ -205,7 +205,7 @@ class TestSums:
 
     @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()])
     def test_deterministic_algorithms(self, solver, seen):
-        """Of torch's setting, under which CUDA refuses some operations."""
+        """Check torch's setting under which CUDA refuses some operations."""
         torch.use_deterministic_algorithms(True)
         try:
             x = swiss_roll(500).to(DEVICE).requires_grad_()

@@ -92,7 +92,7 @@ def fitted(model, theirs, x):
 
 @both_dtypes
 @every_embedding
-def test_embedding_is_theirs(name, dtype):
+def test_embedding_equals_scikit_learn(name, dtype):
     """Graph entry by entry; columns up to their signs, of the same scale."""
     parameters, x, _ = EMBEDDINGS[name]
     ours, theirs = fitted(SpectralEmbedding(3, **parameters), TheirEmbedding(3, **parameters), x.astype(dtype))
@@ -127,7 +127,7 @@ def test_new_samples(name, dtype):
         clone(model).transform(new)
 
 
-def test_rows_of_new_samples_are_those_of_the_formula():
+def test_rows_of_new_samples_follow_the_formula():
     for affinity, kernel in (("rbf", rbf_kernel), (laplacian_kernel, laplacian_kernel)):
         model = SpectralEmbedding(3, affinity=affinity).fit(X)
         rows = kernel(NEW, X)
@@ -135,7 +135,7 @@ def test_rows_of_new_samples_are_those_of_the_formula():
         np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-12)
 
 
-def test_new_samples_by_distances_are_those_by_samples():
+def test_new_samples_by_distances_equal_those_by_samples():
     """Precomputed distances, whole or of the nearest only, and sparse samples join new samples as dense ones do."""
     expected = SpectralEmbedding(3, n_neighbors=9).fit(X).transform(NEW)
     whole = SpectralEmbedding(3, affinity="precomputed_nearest_neighbors", n_neighbors=9).fit(DISTANCES)
@@ -172,7 +172,7 @@ def test_equal_eigenvalues():
 
 
 @covering(1, name=CLUSTERINGS.keys(), how=WAYS)
-def test_labels_are_theirs(name, how):
+def test_labels_equal_those_of_the_estimator(name, how):
     """Up to their numbers. Where the clusters are components the truth is known, of which ARPACK may overlook one."""
     parameters, x, y = CLUSTERINGS[name]
     options = {**copy.deepcopy(parameters), "assign_labels": how, "random_state": 0}
@@ -197,7 +197,7 @@ def test_predicted_labels(how, dtype):
         np.testing.assert_array_equal(again.predict(x), model.predict(x))
 
 
-def test_the_seed_of_k_means_is_theirs():
+def test_the_seed_of_k_means_has_their_meaning():
     """Where k-means has many local optima, one start from the same seed ends in the same one."""
     x = load_digits().data[:500] / 16
     for seed in range(3):
@@ -229,7 +229,7 @@ def test_first_column_and_tolerance():
 
 
 def test_parts():
-    """Of c components scikit-learn's columns span the space of theirs, less one; ours too, less the constant."""
+    """With c components the columns span the null space less one vector, theirs and ours, ours less the constant."""
     x = np.concatenate([X[:50], X[50:] + 40])
     with pytest.warns(GraphWarning, match="2 connected components"):
         ours = SpectralEmbedding(1, n_neighbors=11).fit(x)

@@ -268,7 +268,7 @@ def test_terms_are_divided_by_the_number_of_accumulated_batches():
     assert model.trained == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_step_may_take_the_batch_alone():
+def test_a_step_may_take_the_batch_only():
     class Short(Regression):
         def training_step(self, batch):
             return super().training_step(batch, 0)

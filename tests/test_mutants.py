@@ -54,7 +54,7 @@ def test_the_median_of_each_component_of_each_item():
 
 
 def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
-    """Of a triangle and a triangle of weights a million times as large: 0, 0, 3, 3, 3e6, 3e6."""
+    """A triangle and one of weights a million times as large have the eigenvalues 0, 0, 3, 3, 3e6, 3e6."""
     triangle = torch.ones(3, 3, dtype=torch.float64) - torch.eye(3, dtype=torch.float64)
     affinity = torch.block_diag(triangle, 2.0**20 * triangle)
     probe = points(6, 2, seed=3)
@@ -73,7 +73,7 @@ def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
     assert (found - exact).norm() <= 1e-3 * exact.norm()
 
 
-def test_self_loops_of_1e15_leave_what_they_cancel_with():
+def test_self_loops_of_1e15_do_not_cancel_other_weights():
     """The values of I − D^-½ W D^-½ are those of D − W over the loops, to all digits."""
     n, loop = 30, 1e15
     affinity = path(n) + loop * torch.eye(n, dtype=torch.float64)
@@ -107,7 +107,7 @@ def test_a_residual_above_the_tolerance_has_not_converged():
 
 
 def test_vectors_that_are_not_orthonormal_have_not_converged():
-    """The same eigenvector twice: residuals are 0."""
+    """Residuals are 0 where a solver returns an eigenvector twice."""
     laplacian = Laplacian(Graph.from_dense(path(12)))
     values, vectors = torch.linalg.eigh(laplacian.to_dense())
     twice = torch.tensor([0, 1, 1, 2, 3])
@@ -120,7 +120,7 @@ def test_vectors_that_are_not_orthonormal_have_not_converged():
 
 
 def test_conjugate_gradients_return_the_best_iterate():
-    """Of a singular system whose right side lies partly in the null space, the last iterate is far off."""
+    """The last iterate is far off where the right side of a singular system lies partly in the null space."""
     scale = torch.logspace(0, -9, 40, dtype=torch.float64)[:, None]
     scale[-1] = 0
     target = torch.ones(1, 40, 1, dtype=torch.float64)

@@ -72,7 +72,7 @@ def test_processes_share_an_epoch_evenly(kind, replicas):
         assert -(-100 // (replicas * samplers[0].centres)) <= len(samplers[0]) <= 1 + 100 // replicas
 
 
-def test_processes_are_those_of_torch_distributed(monkeypatch):
+def test_processes_come_from_torch_distributed(monkeypatch):
     """Joined after the sampler was made."""
     sampler = NeighborhoodSampler(GRAPH, 22)
     alone = len(sampler)

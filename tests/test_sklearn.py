@@ -88,7 +88,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("ours", THEIRS)
 def test_every_parameter_of_scikit_learns_is_taken(ours):
-    """Those without a part change nothing, whatever they are."""
+    """Parameters without a meaning here change nothing, whatever their values."""
     theirs = THEIRS[ours]().get_params()
     assert theirs.keys() <= ours().get_params().keys()
     known = {"n_neighbors", "radius", "n_components", "kernel", "gamma", "degree", "coef0", "reg"}
@@ -98,7 +98,7 @@ def test_every_parameter_of_scikit_learns_is_taken(ours):
 
 
 @pytest.mark.parametrize(("face", "name", "value"), REFUSED, ids=lambda case: getattr(case, "__name__", str(case)))
-def test_what_is_not_here_is_refused_by_name(face, name, value):
+def test_unsupported_parameters_are_refused_by_name(face, name, value):
     with pytest.raises(ValueError, match=f"^{name} must be .* got "):
         face(**{name: value}).fit(X)
 
@@ -128,7 +128,7 @@ WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=repr)
-def test_parameters_are_those_of_the_module(weights):
+def test_parameters_reach_the_module(weights):
     module = LaplacianEigenmaps(3, KNN(7), weights or SimpleWeights()).fit(torch.from_numpy(X))
     model = SpectralEmbedding(3, n_neighbors=8, weights=weights).fit(X)  # of which it is one
     np.testing.assert_array_equal(model.embedding_, module.embedding_)

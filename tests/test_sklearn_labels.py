@@ -33,7 +33,7 @@ def test_harmonic_functions_are_the_limit_of_their_label_propagation():
     np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-8)
 
 
-def test_parameters_are_those_of_the_module():
+def test_parameters_reach_the_module():
     model = LabelSpreading("knn", n_neighbors=6, alpha=0.9, weights=HeatKernel()).fit(X, Y)
     module = Module(KNN(6), HeatKernel(), alpha=0.9).fit(torch.from_numpy(X), torch.from_numpy(Y))
     np.testing.assert_array_equal(model.scores_, module.scores_.numpy())
@@ -68,7 +68,7 @@ def test_kernels_of_two_sets_of_samples(ours, theirs):
 @pytest.mark.parametrize(
     ("kind", "method"), [(LabelSpreading, methods.LabelSpreading), (HarmonicFunction, methods.HarmonicFunction)]
 )
-def test_class_priors_are_those_of_the_module(kind, method, prior):
+def test_class_priors_reach_the_module(kind, method, prior):
     model = kind("knn", n_neighbors=6, weights=HeatKernel(), class_prior=prior).fit(X, Y)
     options = {"alpha": 0.2} if kind is LabelSpreading else {}
     module = method(KNN(6), HeatKernel(), class_prior=prior, **options).fit(torch.from_numpy(X), torch.from_numpy(Y))
@@ -96,7 +96,7 @@ def test_training_samples_keep_their_scores_and_new_ones_have_shares(kind, kerne
     np.testing.assert_array_equal(model.predict(NEW), model.classes_[shares.argmax(1)])
 
 
-def test_classes_are_any_and_minus_one_is_none():
+def test_classes_may_be_of_any_type_and_minus_one_is_no_label():
     names = np.array(["a", "b", "c"], dtype=object)
     y = np.where(Y < 0, -1, names[Y])
     model = LabelSpreading("knn").fit(X, y)

@@ -1,4 +1,4 @@
-"""What docs/theory.md says, and no other test does."""
+"""Statements of docs/theory.md that no other test checks."""
 
 import itertools
 import math

@@ -286,7 +286,7 @@ def test_sizes_and_families_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("family", ["path", "blobs"])
 def test_the_default_solves_without_its_search_for_copies(family: str) -> None:
-    """Of graphs that have none it finds the same; the patches are of methods that there are."""
+    """Check that it finds the same pairs on graphs without copies, and that the patched methods exist."""
     graph = graph_of(family, 500)
     problem = candidates.Problem(graph, 4)
     s = candidates.normalized(problem)

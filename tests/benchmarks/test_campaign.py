@@ -1,4 +1,4 @@
-"""A short form of `benchmarks.campaign` for every run of the tests, and that its checks see what they are for."""
+"""A short form of `benchmarks.campaign`; its checks find the faults that they are for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an accelerator would wait for stays within its budget."""
+"""Waits of the host for an accelerator stay within their budgets."""
 
 from benchmarks import launches, pretended
 

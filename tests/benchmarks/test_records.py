@@ -50,7 +50,7 @@ def test_tables_keep_numbers_and_say_them_as_asked() -> None:
         found.add("x", 1.0)
 
 
-def test_a_record_says_what_it_was_made_with(tmp_path) -> None:
+def test_a_record_names_its_versions(tmp_path) -> None:
     record = Record("spmm", "python -m benchmarks spmm", 1)
     record.show(table(), "a line")
     record.write(tmp_path / "deep" / "spmm.json")

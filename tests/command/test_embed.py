@@ -173,7 +173,7 @@ def test_tables_of_other_programs(folder):
             points_in(text)
 
 
-def test_points_alone_are_no_parts(folder, capsys):
+def test_isolated_points_are_no_components(folder, capsys):
     """Four far points have weights that underflow: the report says so, and that the others are connected."""
     x = points(100)
     x[:4] *= 1000
@@ -216,7 +216,7 @@ def test_tables_of_pandas_are_read_or_their_readers_named(folder, monkeypatch):
     refused("t.parquet: .parquet is read by pandas and pyarrow: pip install pandas", "--input", "t.parquet")
 
     class Frame:
-        """What is used of a data frame."""
+        """Stand-in for a data frame, with the methods that the command calls."""
 
         columns = ("a", "b", "c")
 
@@ -255,7 +255,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_points_is_refused(case, folder):
+def test_files_without_points_are_refused(case, folder):
     array, says = BAD[case]
     np.save("bad.npy", array)
     refused(says, "--input", "bad.npy")
@@ -390,7 +390,7 @@ def test_few_points_are_embedded(n, folder):
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e170])
-def test_units_whose_squares_are_no_numbers_are_refused(scale, folder):
+def test_units_whose_squares_overflow_are_refused(scale, folder):
     np.save("x.npy", points() * scale)
     refused("leave float64: take other units", "--input", "x.npy")
 

@@ -1,4 +1,4 @@
-"""What the checks of several processes share: how rows are cut, and how those of all ranks are compared."""
+"""Helpers of the checks of several processes: cut rows into shards, and compare the rows of all ranks."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What goes wrong on one rank, or between ranks: every rank gets a clear error, and none hangs."""
+"""Faults on one rank, or between ranks: every rank gets a clear error, and none hangs."""
 
 import os
 import signal

@@ -109,7 +109,7 @@ def check_clusters_and_plain_tensors(ranks):
 
 
 def check_states_of_the_module_itself(ranks):
-    """What a method or loss saves by itself loads into a `Sharded` of it, and back; fitted or not."""
+    """Check that the state of a method or loss loads into its `Sharded`, and back, fitted or not."""
     new = surface(20, seed=8)
     learnable = functools.partial(HeatKernel, learnable=True)
     makers = [

@@ -28,7 +28,7 @@ def free_port():
 
 
 def run(names, world):
-    """What each check, "module.function", said on each rank: "" where it passed, else its traceback."""
+    """Return the traceback of each check, "module.function", on each rank; "" where it passed."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
@@ -50,7 +50,7 @@ def run(names, world):
 
 
 def failures(said):
-    """What went wrong, check by check and rank by rank; "" where nothing did."""
+    """Return the failures, check by check and rank by rank; "" where there are none."""
     return "\n".join(
         f"{name}, rank {rank}:\n{text}" for name, words in said.items() for rank, text in enumerate(words) if text
     )

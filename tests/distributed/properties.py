@@ -64,7 +64,7 @@ def check_pairs_over_sizes_and_splits(ranks):
 
 
 def check_rows_over_splits(ranks):
-    """What comes back does not depend on who gave it."""
+    """Check that the result does not depend on which rank held a row."""
     x = swiss_roll(90)
     expected = LaplacianEigenmaps(2, KNN(7))(x)
 

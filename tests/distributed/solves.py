@@ -144,7 +144,7 @@ def breaks_down(*_, progress=None):
 
 
 def check_what_the_first_rank_raises_all_raise(ranks):
-    """The same error, and the group stays sound."""
+    """Check that all ranks raise the same error, and that the group can still be used."""
     graph = sharded_graph(spread(surface(120), ranks), KNN(6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Eigh, "__call__", breaks_down)

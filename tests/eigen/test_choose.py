@@ -88,8 +88,8 @@ class TestDefault:
         torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
 
     @counted
-    def test_the_choice_does_not_depend_on_what_was_asked_before(self):
-        """What is known of the factors of a body serves a solve that asks for them, not the choice."""
+    def test_the_choice_does_not_depend_on_earlier_solves(self):
+        """Factors of a body that an earlier solve kept do not change the choice."""
         x = cube(8000)
         fresh, asked = (Laplacian(knn_graph(x, 10)) for _ in range(2))
         assert eigenpairs(asked, 4, ShiftInvert()).converged
@@ -141,7 +141,7 @@ class TestDefault:
 
 
 def test_a_solver_that_breaks_down_is_passed_over(monkeypatch):
-    """Of the default's candidates; a solver that was asked for says so itself."""
+    """The default goes on to its next candidate; a solver that was asked for raises."""
 
     def broken(*_, progress=None):
         raise torch.linalg.LinAlgError("no convergence")

@@ -77,7 +77,7 @@ def test_agrees_with_scipy_on_the_generalised_problem(solver, dtype, device):
 
 @on_every_device
 @in_every_dtype
-def test_residuals_are_what_they_say(dtype, device):
+def test_residuals_are_norms_of_residual_vectors(dtype, device):
     x = points(600, 4, dtype=dtype).to(device)
     laplacian = Laplacian(knn_graph(x, 10))
     pairs = eigenpairs(laplacian, 5, ChebyshevSubspace())

@@ -119,7 +119,7 @@ def test_self_loops_count_in_degrees_only(sparse, normalization):
 @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_loops_do_not_drown_other_weights(sparse, normalization):
-    """What float32 would cancel is left out: products, entries and their derivatives are those of float64."""
+    """Loops cancel analytically: products, entries and their derivatives equal those in float64."""
     weight, y = 1e-9 * random_affinity(20) + torch.diag(torch.linspace(0, 1e12, 20, dtype=torch.float64)), points(20, 3)
     found = []
     for dtype in (torch.float32, torch.float64):
@@ -140,7 +140,7 @@ def test_loops_do_not_drown_other_weights(sparse, normalization):
 @covering(2, kind=["dense", "sparse", "batch"], normalization=NORMALIZATIONS, dtype=DTYPES)
 @pytest.mark.filterwarnings("ignore:.*hidden in round-off")  # entries of D^-½ v at nodes without a loop
 def test_eigenvalues_beside_large_loops(kind, dtype, normalization):
-    """Of D^-½ (D − W) D^-½ with D − W of the other weights, to the precision of its own size; the loops count in D."""
+    """Compare with D^-½ (D − W) D^-½ without loops in D − W, to the precision of its own size; loops count in D."""
     weight = (1e-6 * random_affinity(25)).to(dtype).double()
     loops = torch.cat([torch.zeros(5), torch.logspace(-6, 9, 20)]).to(dtype).double()
     others = torch.diag(weight.sum(1)) - weight

@@ -66,7 +66,7 @@ def test_gradients_of_multigrid_in_any_unit():
 
 
 @pytest.mark.parametrize("bound", [0.0, 0.5, torch.inf, torch.nan, -1.0])
-def test_a_bound_that_is_none_is_refused(bound):
+def test_a_wrong_bound_is_refused(bound):
     matrix = torch.eye(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"bound must be finite and no less than .* up to \[1\.0\], got .* Gershgorin"):
         SymmetricOperator(DensePattern((3,)), 0 * matrix, matrix[0] + matrix[1], bound=matrix.new_tensor([bound]))
@@ -88,7 +88,7 @@ def test_progress_is_told_in_the_unit_of_the_weights():
 
 
 def test_gradients_at_the_least_weights_are_finite():
-    """What flows to the diagonal is beyond float64, and said so; what is left of it at the weight is not."""
+    """The gradient of the diagonal overflows float64, with a warning; the gradient of the weight does not."""
     weight = torch.tensor(3e-308, dtype=torch.float64, requires_grad=True)
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), weight.expand(2))
     probe = torch.tensor([[3.0, 500.0], [-2.0, 40.0]], dtype=torch.float64)

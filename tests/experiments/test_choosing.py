@@ -36,7 +36,7 @@ def test_the_nearest_tell_labels_and_numbers():
     assert told(torch.zeros(12, 1), np.random.default_rng(0).permutation(halves), everyone, 11) < 60
 
 
-def test_what_shares_samples_does_not_tell():
+def test_frames_that_share_samples_are_left_out():
     sample = Sample(np.zeros((4, 1)), np.zeros(4), np.array([0, 1, 2, 9]), 1)
     assert _allowed(sample).int().tolist() == [[0, 0, 1, 1], [0, 0, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0]]
     assert sample.part(0.5, np.random.default_rng(0)).time.shape == (2,)

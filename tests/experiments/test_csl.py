@@ -10,7 +10,7 @@ from experiments.__main__ import main
 from experiments.csl import COPIES, NODES, SKIPS, Gin, encoding, skip_links
 
 
-def test_graphs_are_regular_and_spectra_are_those_of_circulants():
+def test_graphs_are_regular_circulants():
     """Eigenvalues of L_sym: 1 − (cos(2πj / n) + cos(2πjR / n)) / 2, which differ between the classes."""
     adjacency, labels = skip_links()
     assert adjacency.shape == (len(SKIPS) * COPIES, NODES, NODES)

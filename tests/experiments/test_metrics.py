@@ -48,7 +48,7 @@ def test_neighbour_agreement_by_hand():
     assert apart["share"].tolist() == [0, 0, 0, 0, 1]  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
 
 
-def test_trustworthiness_is_the_mean_of_what_points_contribute():
+def test_trustworthiness_is_a_mean_over_points():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((60, 5)), generator.standard_normal((60, 2))
     each = trustworthiness(ranks(x), y, 4)

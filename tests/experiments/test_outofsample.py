@@ -167,7 +167,7 @@ def test_arguments_are_refused(tmp_path):
             outofsample.outofsample(out=tmp_path, **options)
 
 
-def test_missing_data_says_what_and_where_from(tmp_path):
+def test_missing_data_are_named_with_their_source(tmp_path):
     for name, file in FILES.items():
         with pytest.raises(Refusal, match=rf"{file} is missing: .*http.*TORCH_LAPEIG_DATA"):
             outofsample.outofsample(out=tmp_path / name, sets=(name,), data_dir=tmp_path)

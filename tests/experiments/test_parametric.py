@@ -63,7 +63,7 @@ def test_damaged_maps_are_refused_and_lost_ones_computed_again(tmp_path, capsys)
     assert again["sphere"]["edges"]["train_encoder"] == first["sphere"]["edges"]["train_encoder"]
 
 
-def test_sums_over_mini_batches_of_edges_are_those_of_the_whole_graph():
+def test_sums_over_mini_batches_of_edges_equal_the_whole_graph():
     x, y = points(60, 3), points(60, 2, seed=1)
     graph = HeatKernel()(x, KNN(6)(x))
     edges = len(graph.weight) // 2
@@ -157,6 +157,6 @@ def test_truth_of_the_sphere_are_harmonics():
         (["--data", "[digits]", "--trainer.accelerator", "abacus"], r"Trainer does not take --trainer.*abacus"),
     ],
 )
-def test_what_cannot_be_done_is_refused(arguments, says, tmp_path):
+def test_impossible_requests_are_refused(arguments, says, tmp_path):
     with pytest.raises(SystemExit, match=says):
         main(["parametric", *arguments, "--out", str(tmp_path)])

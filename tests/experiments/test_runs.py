@@ -22,7 +22,7 @@ def square(number):
     return {"square": number**2}
 
 
-def test_run_goes_on_with_what_is_finished(tmp_path):
+def test_a_run_keeps_finished_parts(tmp_path):
     def fails_at_two(number):
         if number == 2:
             raise Interrupted
@@ -103,7 +103,7 @@ def test_cells_without_their_arguments_are_not_used(tmp_path):
 
 @pytest.mark.parametrize("kept", range(8))
 def test_file_of_cells_may_be_cut_anywhere_by_a_kill(kept, tmp_path):
-    """What is left of it is used as far as lines are whole, and the run ends like any other."""
+    """Whole lines are used again, and the run ends like any other."""
     cells = finished_run(tmp_path)
     whole = cells.read_bytes()
     cells.write_bytes(whole[: kept * len(whole) // 8])

@@ -72,7 +72,7 @@ def test_failed_trainings_are_counted():
     assert found["not_finite"] == 1
 
 
-def test_forests_see_what_does_not_depend_on_rotations(generator):
+def test_forests_see_features_that_rotations_do_not_change(generator):
     maker = Maker(NAMES, {"train": 16, "test": 8}, (40, 60), 0.02, 0.3)
     clouds = maker(2, 0)["train"]
     turned = torch.cat([clouds.points[..., :3] @ rotations(16, generator), clouds.points[..., 3:]], -1)
@@ -132,7 +132,7 @@ def test_wrong_arguments_are_refused(arguments, says, tmp_path):
 # Signatures
 
 
-def test_signatures_are_those_of_the_heat_kernel():
+def test_signatures_equal_the_heat_kernel():
     """diag and trace of exp(−tL) with all pairs, minus exp(−tλ_n) of the identity, by the dense matrix exponential."""
     points = torch.rand(2, 12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     laplacian = Laplacian(HeatKernel()(points, KNN(4)(points)), "symmetric")
@@ -148,7 +148,7 @@ def test_signatures_are_those_of_the_heat_kernel():
         torch.testing.assert_close(traces[:, j], diagonal.sum(-1), rtol=1e-7, atol=1e-9)
 
 
-def test_signatures_depend_on_the_cloud_alone(generator):
+def test_signatures_depend_on_the_cloud_only(generator):
     """Not on the order of its points, its rotation, place and size, the padding, or the rest of the batch."""
     clouds = some_clouds(generator)
     layer = HeatSignatures(8, 12)
@@ -206,7 +206,7 @@ def signatures_of(weights, k):
 
 
 def test_gradient_is_exact_at_equal_eigenvalues():
-    """Those of a cycle of 6 are 0, ½, ½, 3/2, 3/2, 2: no warning, and the same as by finite differences."""
+    """A cycle of 6 has the eigenvalues 0, ½, ½, 3/2, 3/2, 2: no warning, and the gradient of finite differences."""
     weights = cycle(6).requires_grad_()
     cotangent = torch.randn(7 * TIMES, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     (gradient,) = torch.autograd.grad(signatures_of(weights, 6)[1] @ cotangent, weights)
@@ -251,7 +251,7 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_gradient_reaches_the_features_through_the_layer_alone(generator):
+def test_gradient_reaches_the_features_through_the_layer_only(generator):
     clouds = some_clouds(generator)
     module = NETWORKS["layer"](3, 8, 12)
     features = module.features(clouds.points)

@@ -101,7 +101,7 @@ def test_resumed_training_has_the_same_steps_batches_and_random_numbers(lengths,
         torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-def test_logs_of_both_parts_together_are_those_of_the_whole(tmp_path):
+def test_logs_of_both_parts_equal_those_of_the_whole(tmp_path):
     with pytest.raises(InterruptedError):
         train(tmp_path, Regression(interrupted_in=3), Data(), FLAGS | {"max_steps": 15}, seed=0)
     train(tmp_path, Regression(), Data(), FLAGS | {"max_steps": 15}, seed=0)

@@ -68,7 +68,7 @@ def some(n=300):
 
 
 @pytest.mark.parametrize("kind", [("spreading", 0.9), ("harmonic", 0.0), ("regression", 12.0)], ids=str)
-def test_many_splits_at_once_are_those_of_the_library_one_by_one(kind):
+def test_many_splits_at_once_equal_the_library_one_by_one(kind):
     x, labels = some()
     chosen = [labelled(labels, 2, seed) for seed in range(3)]
     way = Method("self_tuning", 7, "union", *kind)
@@ -124,7 +124,7 @@ def tiny():
 
 
 @pytest.mark.parametrize("batches", ["alone", "self", "own", "near"])
-def test_batches_hold_labelled_images_and_what_their_kind_says(batches):
+def test_batches_hold_labelled_images_and_those_of_their_kind(batches):
     problem = tiny()
     chosen = labelled(problem.split.train_labels, 2, 0)
 
@@ -191,7 +191,7 @@ def test_networks_take_images_of_either_size():
     assert [network(side)(torch.rand(3, side**2)).shape for side in (8, 28)] == [(3, 10), (3, 10)]
 
 
-def test_layer_and_strength_are_those_of_the_other_set():
+def test_layer_and_strength_are_chosen_on_the_other_set():
     kinds = [Kind(b, layer, s) for b in ("own", "near") for layer in ("softmax", "logits") for s in (0.1, 1.0)]
     best = {"digits": Kind("near", "logits", 0.1), "mnist": Kind("near", "softmax", 1.0)}
     swept = {(name, 10, kind, seed): float(best[name] == kind) for name in best for kind in kinds for seed in (0, 1)}

@@ -235,7 +235,7 @@ def test_a_fault_is_refused_by_name_or_harmless(make, names):
 
 
 def test_edges_of_a_caller_are_copied():
-    """What the caller writes to an index afterwards is not what compiled loops read."""
+    """Compiled loops do not read what the caller writes to an index afterwards."""
     row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]], dtype=torch.int32)
     kept = SparsePattern(row, col, (3,))
     row[0], col[0] = 2**30, -1

@@ -32,7 +32,7 @@ def test_scipy_round_trip():
     assert Graph.from_scipy(scipy.sparse.csr_matrix(affinity.numpy()), torch.float32).weight.dtype == torch.float32
 
 
-def test_from_scipy_leaves_the_matrix_alone():
+def test_from_scipy_does_not_change_the_matrix():
     """Copies of an entry are summed and zeros dropped in our copy, not in the caller's matrix."""
     parts = (np.array([1.0, 2.0, 0.0, 1.0, 2.0]), np.array([1, 1, 0, 0, 0]), np.array([0, 3, 5]))
     matrix = scipy.sparse.csr_array(parts, shape=(2, 2))
@@ -62,7 +62,7 @@ def test_edge_index_round_trip_and_gradient():
     assert weight.grad.abs().max() > 0
 
 
-def test_copies_of_edges_are_summed_and_said():
+def test_copies_of_edges_are_summed_and_warned_of():
     edges = torch.tensor([[0, 1, 0, 1, 2, 1], [1, 0, 1, 0, 1, 2]])
     with pytest.warns(GraphWarning, match="summed 2 copies"):
         graph = Graph.from_edge_index(edges)

@@ -44,7 +44,7 @@ WEIGHTINGS = {
 
 
 @covering(1, name=WEIGHTINGS.keys(), rule={"knn": COSINE, "radius": Radius(0.9, metric="cosine")})
-def test_weights_are_those_of_the_points_scaled_to_length_1(name, rule):
+def test_weights_equal_those_of_points_of_length_1(name, rule):
     weighting, euclidean = WEIGHTINGS[name], type(rule)(*list(vars(rule).values())[:1])
     for x in (X * SCALE, torch.stack([X, X * 1e-170]), X * 1e150):
         weighted = weighting(x, rule(x))

@@ -76,7 +76,7 @@ def test_the_nearest_of_candidates_by_distance_then_number():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("radius", [2**0.5, 0.7, 1.0, 3**0.5, 1e-3, 5**0.5])
-def test_a_radius_reaches_what_is_exactly_as_far(radius, dtype):
+def test_a_radius_includes_points_exactly_at_it(radius, dtype):
     """Lattices: rounded to float32, the root of 2 has a square below 2; new points have the same reach."""
     unit = 1.0 if radius > 0.9 else radius
     x = unit * torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0)).to(dtype)

@@ -57,7 +57,7 @@ def test_a_file_without_a_sound_graph_is_refused():
         torch.load(file, weights_only=True)
 
 
-def test_graphs_print_what_they_are():
+def test_the_repr_of_a_graph_has_its_size():
     assert repr(Graph.from_dense(complete(3))) == "Graph(3 nodes, dense, torch.float64, cpu)"
     assert repr(Graph.from_dense(complete(3)).to_sparse()) == "Graph(3 nodes, 6 stored edges, torch.float64, cpu)"
     x = points(6, 2, batch=2, dtype=torch.float32)

@@ -47,7 +47,7 @@ def test_equal_values_share_the_gradient(groups):
         torch.testing.assert_close(torch.autograd.grad(found[:5] @ weights[:5], values)[0], expected)
 
 
-def test_a_group_with_nan_has_none():
+def test_the_median_of_a_group_with_nan_is_nan():
     values = torch.tensor([torch.nan, 1.0, 2.0, 4.0, 5.0, 3.0])
     found = median_of_groups(values, torch.tensor([0, 0, 0, 1, 1, 1]), 2)
     assert found[0].isnan()

@@ -121,7 +121,7 @@ def test_self_loops_on_and_off(rule):
 
 
 @pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
-def test_a_set_of_k_points_or_fewer_is_joined_alone_and_in_a_batch(symmetrize):
+def test_a_set_of_k_points_or_fewer_is_joined(symmetrize):
     x, new = points(6, 3), points(4, 3, seed=1)
     everyone, rule = torch.ones(6, 6, dtype=x.dtype).fill_diagonal_(0), KNN(9, symmetrize)
     masked = rule(torch.cat([x, x]), torch.arange(12) < 6).to_dense()
@@ -212,7 +212,7 @@ def test_a_rule_of_the_user_embeds_and_is_refused_for_new_points():
             new_points(x[:3].detach() + 0.1)
 
 
-def test_what_a_rule_gives_is_checked():
+def test_the_graph_of_a_rule_is_checked():
     x = points(12, 3)
     with pytest.raises(TypeError, match="neighbors must give a Graph of the points, got Tensor"):
         LaplacianEigenmaps(2, lambda x, mask=None: torch.cdist(x, x))(x)
@@ -244,7 +244,7 @@ def test_the_graph_of_a_rule_has_the_mask_of_its_points():
     assert graph_of_points(rule, x).mask is None
 
 
-def test_what_is_a_rule_and_what_extends():
+def test_objects_that_are_rules_and_that_extend():
     for rule in (KNN(3), Radius(1.0), Chain(), lambda x, mask=None: knn_graph(x, 3, mask=mask)):
         check_rule(rule)
         assert isinstance(rule, NeighborRule)
@@ -260,7 +260,7 @@ NO_RULES = [5, None, "knn", KNN, Graph, HeatKernel(), torch.relu, len, torch.nn.
 
 
 @pytest.mark.parametrize("other", NO_RULES, ids=lambda other: getattr(other, "__name__", str(other)))
-def test_what_is_no_rule(other):
+def test_objects_that_are_no_rules_are_refused(other):
     with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), Radius\(r\) or another NeighborRule, called as"):
         check_rule(other)
 
@@ -272,7 +272,7 @@ def test_a_class_is_told_to_be_made_an_object():
 
 @in_every_dtype
 def test_new_points_exactly_as_far_as_the_last_neighbour_are_reached(dtype):
-    """Of integers all distances are exact: what a search by values knows of them, and a root, would lose some."""
+    """Distances between integers are exact: a root, or a search with rounded values, would lose some points."""
     generator = torch.Generator().manual_seed(0)
     for _ in range(200):
         x, q = torch.randint(0, 4, (2, 12, 2), generator=generator).to(dtype)

@@ -123,7 +123,7 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     torch.testing.assert_close(gradient(there), expected[there], atol=1e-13, rtol=1e-12)
 
 
-def test_a_graph_without_edges_in_a_batch_is_left_alone():
+def test_a_graph_without_edges_in_a_batch():
     x = torch.stack([points(6, 2), points(6, 2) * 100])
     mask = torch.ones(2, 6, dtype=torch.bool)
     graph = radius_graph(x, 2.0, mask=mask)

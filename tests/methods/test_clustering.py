@@ -229,7 +229,7 @@ def test_agrees_with_scikit_learn():
     assert same_clusters(ours, torch.from_numpy(theirs))
 
 
-def test_rows_are_those_of_the_papers():
+def test_rows_follow_the_papers():
     x = points(60, 3)
     graph = HeatKernel()(x, KNN(8)(x))
     degrees = Laplacian(graph).degrees[:, None]

@@ -84,7 +84,7 @@ def grams(y):
 
 
 def quiet(function, *args, **options):
-    """What a call returns, without its warnings of graphs."""
+    """Return the result of a call, without its warnings of graphs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
         return function(*args, **options)
@@ -130,7 +130,7 @@ def test_the_mask_is_a_keyword(make):
 
 
 @every_method
-def test_a_batch_is_its_items_alone_whatever_the_padding(make):
+def test_a_batch_equals_its_items_whatever_the_padding(make):
     """Columns that an item has too few points for are zero, and so are rows of padding and their gradients."""
     x, mask = padded()
     module, leaf = make(), x.clone().requires_grad_()
@@ -149,7 +149,7 @@ def test_a_batch_is_its_items_alone_whatever_the_padding(make):
 
 
 @every_method
-def test_columns_beyond_a_small_item_are_zero_and_an_error_for_it_alone(make):
+def test_columns_beyond_a_small_item_are_zero(make):
     x, mask = padded([20, 3])
     x = torch.cat([x, x.sin() * x.flip(-1), x.cos()], -1)  # of nine dimensions
     found = quiet(make(k=6).embed, x, mask=mask)
@@ -244,7 +244,7 @@ def test_half_precision_of_new_points_of_a_fit_in_float64(make):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @every_method
 def test_gradients_to_points_and_new_points(make):
-    """Of what does not depend on signs, in both modes."""
+    """Check functions that do not depend on signs, in reverse and forward mode."""
     module = make()
     x, new = sheet(16).requires_grad_(), sheet(3, seed=2).requires_grad_()
     options = {"fast_mode": True, "check_forward_ad": True}
@@ -412,7 +412,7 @@ def test_options_of_the_solve_arrive(make):
 
 
 @every_method
-def test_a_solve_that_is_none_is_refused(make):
+def test_a_wrong_solve_is_refused(make):
     for value in (Eigh, Solve, "eigh", 3, True, ["eigh"]):
         with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
             make(solve=value)

@@ -366,7 +366,7 @@ class Call(torch.nn.Module):
         return torch.cat(self.module.out_of_sample(x, new))
 
 
-def test_orthonormal_columns_are_those_of_the_symmetric_laplacian():
+def test_orthonormal_columns_are_eigenvectors_of_the_symmetric_laplacian():
     """Bengio et al.: v of L_sym, and v(x) = Σ_i W(x, i) (D(x) d_i)^-½ v_i / (1 − λ)."""
     x, new = points(60, 3), points(5, 3, seed=3)
     module = LaplacianEigenmaps(3, KNN(8), HeatKernel(2.0), scale="orthonormal", drop_trivial=False).fit(x)

@@ -45,7 +45,7 @@ def polygon(n=N, radius=1.0):
 
 
 def loss_of(method, *, new=5, n=N):
-    """Of points and new points, a number that is the same in any basis."""
+    """Return a function of points and new points that is the same in any basis."""
     aim, own = points(new, n), points(n, n, seed=1)
 
     def loss(x, x_new):

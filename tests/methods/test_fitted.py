@@ -1,4 +1,4 @@
-"""What every fitted module keeps of its fit: through copies, state dicts and conversions, and in each process its own.
+"""Fitted modules keep their fit through copies, state dicts and conversions, and in each process its own.
 
 A state dict says what its fit means, and is refused where it would mean something else.
 """
@@ -285,7 +285,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("module", "other"), ACCEPTED)
-def test_how_a_fit_is_computed_and_what_is_learned_are_no_configuration(module, other):
+def test_solvers_and_learned_values_are_no_configuration(module, other):
     other.load_state_dict(saved_and_loaded(fit(module, points(40, 3)).state_dict()))
     x = points(5, 3, seed=1)
     assert torch.equal(other.transform(x), module.transform(x))

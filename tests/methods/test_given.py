@@ -1,4 +1,4 @@
-"""What is given in the place of points or of a rule: pairs in the one spelling, rules of the user's."""
+"""Matrices in the place of points, and rules of the user's own."""
 
 import copy
 import warnings
@@ -59,7 +59,7 @@ def grams(y):
 
 
 def quiet(function, *args, **options):
-    """What a call returns, without its warnings of graphs."""
+    """Return the result of a call, without its warnings of graphs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
         return function(*args, **options)
@@ -133,7 +133,7 @@ def test_lle_takes_exactly_the_nearest(wrong):
         LLE(2, wrong)
 
 
-def test_one_spelling_of_what_is_precomputed():
+def test_precomputed_has_one_spelling():
     for make, kinds in (
         (lambda kind: LaplacianEigenmaps(2, Precomputed(kind)), ("distance", "kernel")),
         (lambda kind: SpectralClustering(2, Precomputed(kind)), ("distance", "kernel")),

@@ -18,7 +18,7 @@ def test_isomap_is_scaling_of_the_geodesics_of_scipy(neighbors):
     torch.testing.assert_close(Isomap(2, neighbors)(x), MDS(2, metric=Precomputed("distance"))(geodesics))
 
 
-def test_new_points_of_isomap_are_those_of_landmark_isomap():
+def test_new_points_of_isomap_equal_landmark_isomap():
     """With the training set as landmarks: de Silva & Tenenbaum's ½ L# (mean δ − δ(x)), paths to x ending there."""
     x, new = surface(60), surface(8, seed=3)
     module = Isomap(2, KNN(6)).fit(x)

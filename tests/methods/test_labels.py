@@ -45,7 +45,7 @@ def test_clusters_about_orthogonal_directions_are_found(k, dtype, device):
 
 @both
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
-def test_labels_are_those_of_scikit_learn(k, noise):
+def test_labels_equal_scikit_learn(k, noise):
     """Number by number, of clear clusters and of none."""
     rows, _ = rows_of_clusters(k, noise=noise)
     np.testing.assert_array_equal(cluster_qr(rows)[0], theirs.cluster_qr(rows.numpy()))
@@ -83,7 +83,7 @@ def test_partition_and_rotation_of_discretize_suit_each_other():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
 def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype):
-    """Those of regular polygons lie exactly between clusters: round-off of their rows as new points decides nothing."""
+    """Points of regular polygons lie exactly between clusters: round-off of new rows does not decide their labels."""
     for n in (8, 12, 16, 22, 30, 36):
         angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
         x = torch.stack([angle.cos(), angle.sin()], 1).to(dtype)

@@ -62,7 +62,7 @@ def quiet(module, *args):
 
 
 @covering(2, dtype=DTYPES, device=DEVICES, normalization=["random_walk", "unnormalized"], scale=["degree", "unit"])
-def test_items_of_a_batch_are_what_they_are_alone(scale, normalization, dtype, device):
+def test_items_of_a_batch_equal_single_items(scale, normalization, dtype, device):
     """Whatever the sizes, zero and one included: no item knows of the others, or of the padding."""
     x, mask = (t.to(device) for t in padded(SIZES, dtype=dtype))
     module = LaplacianEigenmaps(3, KNN(5), scale=scale, normalization=normalization)
@@ -97,7 +97,7 @@ def test_padding_length_and_neighbours_in_the_batch_do_not_matter():
 
 @pytest.mark.parametrize("weights", [HeatKernel(), HeatKernel("component-median"), HeatKernel(2.0)], ids=repr)
 @pytest.mark.parametrize("components", ["joint", "separate"])
-def test_gradients_of_an_item_are_what_they_are_alone_and_zero_in_the_padding(components, weights):
+def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(components, weights):
     x, mask = padded(SIZES)
     x.requires_grad_()
     module = LaplacianEigenmaps(2, KNN(5), weights, scale="unit", components=components)

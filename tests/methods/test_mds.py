@@ -67,7 +67,7 @@ def test_digits_of_points_away_from_the_origin_and_of_far_new_ones(method, dtype
         torch.testing.assert_close(method.transform(far).norm(dim=1), length, atol=0, rtol=100 * eps)
 
 
-def test_points_whose_squares_are_no_numbers_are_refused():
+def test_points_whose_squares_overflow_are_refused():
     x = points(20, 2).float()
     with pytest.raises(ValueError, match=r"the kernel of x must be finite.*rescale the points"):
         MDS(2)(1e20 * x)

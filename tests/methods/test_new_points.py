@@ -69,7 +69,7 @@ def row_of_nearest(module):
 
 
 def linear_map(module):
-    """The same projection as that of the training points."""
+    """Return the projection of the training points."""
     return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
 
 
@@ -120,7 +120,7 @@ def test_far_new_points(name):
 @pytest.mark.parametrize("weights", [SelfTuning(3), DensityCorrected(0.5, SelfTuning(3))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
-    """Of points around a clump the weights of some edges underflow, whose lengths count in σ all the same."""
+    """Lengths of edges whose weights underflow, around a clump, still count in σ."""
     underflowing = 0
     for seed in (360, 363, 365, 389, *range(20)):
         generator = torch.Generator().manual_seed(seed)

@@ -85,7 +85,7 @@ SINGLE_GRAPHS = {
 
 
 @covering(2, affinity=SINGLE_GRAPHS, normalization=NORMALIZATIONS, k=[1, 4])
-def test_one_small_graph_is_solved_as_it_is_by_eigenpairs(affinity, normalization, k):
+def test_one_small_graph_equals_eigenpairs(affinity, normalization, k):
     affinity = affinity.double()
     edges, weight = edges_of(affinity), affinity[affinity > 0]
     vectors, values = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
@@ -108,7 +108,7 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_many_graphs_are_solved_as_they_are_by_eigenpairs(normalization):
+def test_many_graphs_equal_eigenpairs(normalization):
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = joined(graphs)
     found = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)

@@ -67,7 +67,7 @@ def expected(name, graph, labels):
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
 @pytest.mark.parametrize("name", METHODS)
-def test_scores_are_those_of_dense_solves(name, dense):
+def test_scores_equal_dense_solves(name, dense):
     graph = HeatKernel()(X, KNN(6)(X))
     graph = Graph.from_dense(graph.to_dense()) if dense else graph
     options = {"ridge": 1e-12} if name == "EigenmapsRegression" else {}
@@ -102,7 +102,7 @@ def test_float32_is_solved_in_float64(make):
 
 
 @every_method
-def test_a_batch_is_its_items_alone_whatever_the_padding(make):
+def test_a_batch_equals_its_items_whatever_the_padding(make):
     sizes = [40, 25, 12]
     mask = torch.arange(40) < torch.tensor(sizes)[:, None]
     x = torch.stack([surface(40, seed=s) for s in range(3)]).masked_fill(~mask[..., None], torch.nan).requires_grad_()
@@ -130,7 +130,7 @@ def test_a_batch_is_its_items_alone_whatever_the_padding(make):
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
 @every_method
 def test_items_of_any_size(make):
-    """Of two points, one and none, with labels and without: forward and out_of_sample agree."""
+    """Check that forward and out_of_sample agree on items of two points, one and none, with labels and without."""
     sizes = torch.tensor([20, 2, 1, 1, 0])
     x, mask = points(20, 3, batch=5), torch.arange(20) < sizes[:, None]
     labels = torch.full((5, 20), -1)
@@ -160,7 +160,7 @@ def test_fitted_points_keep_their_scores_as_new_ones(make, rule):
 
 
 def test_a_new_point_is_a_node_more_that_the_others_do_not_see():
-    """Of harmonic functions: the mean of the neighbours, weighted."""
+    """The score of a harmonic function is the weighted mean of its neighbours."""
     x = torch.arange(6.0, dtype=torch.float64)[:, None]
     labels = torch.tensor([0, -1, -1, -1, -1, 1])
     model = HarmonicFunction(Radius(1.1), SimpleWeights()).fit(x, labels)
@@ -237,7 +237,7 @@ def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
 
 
 @pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
-def test_isolated_nodes_have_their_own_label_or_none(name):
+def test_isolated_nodes_keep_their_label(name):
     affinity = torch.zeros(5, 5, dtype=torch.float64)
     affinity[0, 1] = affinity[1, 0] = 1
     labels = torch.tensor([1, -1, 0, -1, -1])
@@ -273,7 +273,7 @@ def test_one_class_is_that_of_all_nodes_that_it_reaches():
     torch.testing.assert_close(HarmonicFunction(KNN(6))(X, labels), torch.ones(60, 1, dtype=torch.float64))
 
 
-def test_nodes_too_far_for_label_spreading_are_said():
+def test_nodes_too_far_for_label_spreading_are_warned_of():
     x = torch.arange(3000.0, dtype=torch.float64)[:, None]
     labels = torch.full((3000,), -1)
     labels[0] = 0
@@ -302,7 +302,7 @@ def test_scores_of_far_nodes_are_right_to_some_digits():
 
 
 def test_gradients_of_far_scores():
-    """Those of an elimination without differences, to a relative accuracy, of scores of 1e-30."""
+    """Compare scores of 1e-30 with an elimination without differences, to a relative accuracy."""
     weight = torch.linspace(1, 2, 29, dtype=torch.float64).requires_grad_()
     affinity = torch.diag(weight, 1) + torch.diag(weight, -1)
     labels = torch.full((30,), -1)
@@ -406,7 +406,7 @@ def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
 
 
 @pytest.mark.parametrize("make", list(METHODS.values())[:2], ids=list(METHODS)[:2])
-def test_class_priors_of_a_batch_are_those_of_its_items_and_have_gradients(make):
+def test_class_priors_of_a_batch_equal_its_items_and_have_gradients(make):
     x, labels = torch.stack([X[:14], X[14:28]]), torch.stack([some_labels(14, seed=s) for s in (0, 1)])
     mask = torch.arange(14) < torch.tensor([[14], [11]])
     labels[1, :3], labels[1, 3:11] = torch.arange(3), -1

@@ -96,7 +96,7 @@ def test_equal_eigenvalues_have_exact_gradients_and_warnings():
     ],
     ids=["parts", "isolated"],
 )
-def test_what_is_not_plain_has_the_warnings_of_all_sizes(x, message):
+def test_unusual_sets_have_the_warnings_of_all_sizes(x, message):
     with pytest.warns(GraphWarning, match=message):
         short = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0))(x)
     with warnings.catch_warnings():
@@ -116,7 +116,7 @@ def test_forward_mode():
     torch.testing.assert_close(*tangents, atol=1e-9, rtol=1e-9)
 
 
-def test_fits_are_what_the_layer_gives():
+def test_fits_equal_the_layer():
     module, x = LaplacianEigenmaps(3, KNN(7)), points(50, 3)
     torch.testing.assert_close(module.fit(x).embedding_, module(x), atol=0, rtol=0)
     torch.testing.assert_close(module.transform(x[:9]), module.embedding_[:9], atol=1e-9, rtol=0)

@@ -1,4 +1,4 @@
-"""Compiled loops over small dense things: eigenpairs of small matrices, neighbours within small sets."""
+"""Compiled loops over small dense matrices: eigenpairs, neighbours within small sets."""
 
 import os
 import subprocess
@@ -94,7 +94,7 @@ def test_batches_of_any_length_and_few_vectors(count, dtype):
     assert (a @ vectors - vectors * values[:, None, :3]).abs().max() < eps
 
 
-def test_a_matrix_alone_does_not_depend_on_those_beside_it(monkeypatch):
+def test_a_matrix_does_not_depend_on_others_of_the_batch(monkeypatch):
     a = points(40, 81).reshape(40, 9, 9)
     a = a + a.mT
     values, vectors = eigh_of_batch(a)
@@ -119,7 +119,7 @@ def test_matrices_that_are_not_finite_are_left_to_lapack():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("sets", "n", "d", "k"), [(1, 2, 1, 1), (3, 17, 3, 16), (5, 64, 2, 7), (2, 130, 20, 64)])
-def test_neighbours_are_those_of_all_distances(sets, n, d, k, dtype):
+def test_neighbours_equal_all_distances(sets, n, d, k, dtype):
     x = points(sets * n, d, dtype=dtype).reshape(sets, n, d)
     x[:, n // 2 :] = x[:, : n - n // 2]  # copies
     found, squares = native.nearest(x, x, torch.ones(sets, n, dtype=torch.bool), k, True)
@@ -134,7 +134,7 @@ def test_neighbours_are_those_of_all_distances(sets, n, d, k, dtype):
         assert (found[s].diff()[ties] > 0).all()
 
 
-def test_distances_in_few_dimensions_are_those_of_pairs_to_the_last_bit():
+def test_distances_in_few_dimensions_equal_pair_distances_to_the_last_bit():
     for dtype in DTYPES:
         for d in range(1, 9):
             x = points(150, d, dtype=dtype)
@@ -188,7 +188,7 @@ def test_zeros_without_memory_are_left_to_torch(path_of_three):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.trace", "ignore::torch.jit.TracerWarning")
-def test_a_trace_records_what_is_computed(path_of_three):
+def test_a_trace_records_the_product(path_of_three):
     weight, y = torch.ones(4, dtype=torch.float64), points(3, 2)
     function = path_of_three.direct_matmul
     traced = torch.jit.trace(lambda y: function(weight, y), (torch.zeros_like(y),), check_trace=False)
@@ -217,7 +217,7 @@ raise SystemExit(os.waitpid(child, 0)[1])
 """
 
 
-def test_a_forked_process_that_loads_them_first_computes_alone():
+def test_a_forked_process_that_loads_first_is_single_threaded():
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
@@ -245,7 +245,7 @@ def test_pull_and_energy_of_differences(m, dtype):
     assert not any(part.any() for part in still)
 
 
-def test_edges_among_nodes_are_those_of_the_matrix():
+def test_edges_among_nodes_equal_the_submatrix():
     for seed, (n, share) in enumerate([(1, 1.0), (30, 0.3), (200, 0.02), (200, 0.6)]):
         generator = torch.Generator().manual_seed(seed)
         dense = torch.rand(n, n, generator=generator) < share
@@ -265,7 +265,7 @@ def test_edges_among_nodes_are_those_of_the_matrix():
             assert torch.equal(same, edge)
 
 
-def test_nodes_that_are_none_or_come_twice_are_refused(path_of_three):
+def test_nodes_out_of_range_or_twice_are_refused(path_of_three):
     for nodes in ([0, 3], [-1, 1], [2, 0, 2], [-(2**40)]):
         with pytest.raises(ValueError, match="nodes must"):
             path_of_three.restrict(torch.tensor(nodes))

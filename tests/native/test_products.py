@@ -52,7 +52,7 @@ def close(found, expected, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_products_are_those_of_the_dense_matrix(dtype):
+def test_products_equal_the_dense_matrix(dtype):
     """Whatever the number of columns: the loops take them by fours, eights and sixteens."""
     for (rows, cols), m in itertools.product(((40, 30), (1, 1), (30, 40)), (*range(1, 36), 64, 67)):
         crow, col, values, dense = random_rows(rows, cols, dtype, seed=m)
@@ -94,7 +94,7 @@ def test_columns_of_wider_blocks_are_read_and_written_where_they_lie(m):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_edges_and_pulls_are_those_of_differences(dtype):
+def test_edges_and_pulls_equal_differences(dtype):
     crow, col, values, _ = random_rows(30, 30, dtype)
     row = torch.repeat_interleave(crow.diff())
     for m in (*range(1, 20), 33, 64):
@@ -162,9 +162,9 @@ def batch_of(dtype, b=4, n=60, k=6):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("is_unit", [True, False])
-def test_filters_are_those_of_torch(dtype, is_unit, in_torch):
+def test_filters_equal_torch(is_unit, in_torch):
+    dtype = torch.float64
     operator = batch_of(dtype)
     if not is_unit:
         diagonal = 1 + torch.rand(4, 60, dtype=dtype)
@@ -188,9 +188,9 @@ def batch_and_filter(operator, x, degree, low):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.float64])
 @pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
-def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, dtype, monkeypatch):
+def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, monkeypatch):
+    dtype = torch.float64
     operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
     x, low = torch.randn(1, 3000, m, dtype=dtype), torch.tensor([0.4], dtype=dtype)
     for degree in (torch.tensor([30]), torch.tensor([31])):
@@ -250,7 +250,7 @@ def test_eigenpairs_with_and_without(dtype, in_torch):
             torch.testing.assert_close(values, expected, rtol=0, atol=100 * torch.finfo(dtype).eps)
 
 
-def test_what_c_cannot_read_is_left_to_torch():
+def test_tensors_that_c_cannot_read_are_left_to_torch():
     crow, col, values, _ = random_rows(20, 20)
     y = torch.randn(20, 3, dtype=torch.float64)
     assert native.reads(crow, col, values, y)
@@ -272,7 +272,7 @@ def test_what_c_cannot_read_is_left_to_torch():
     torch.func.grad(inside)(y)
 
 
-def test_tensors_whose_memory_holds_the_opposite_are_left_to_torch():
+def test_negated_views_are_left_to_torch():
     """The imaginary part of a conjugate is one: torch takes its sign when it reads it."""
     graph = ring(4)
     laplacian = Laplacian(graph, "unnormalized")
@@ -302,7 +302,7 @@ def test_batches_of_cotangents_are_left_to_torch():
         torch.testing.assert_close(one, torch.autograd.grad(out, y, g, retain_graph=True)[0])
 
 
-def test_what_does_not_go_together_is_refused_as_by_torch():
+def test_blocks_that_do_not_match_are_refused():
     pattern = ring(4).pattern
     with pytest.raises(ValueError, match=r"blocks must have shape \(4, m\), got \(4, 2\)"):
         pattern.products(torch.ones(4, 3), torch.ones(4, 2))
@@ -371,7 +371,7 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
     assert native.library() is not None
 
 
-def test_a_forked_process_computes_alone():
+def test_a_forked_process_is_single_threaded():
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
     crow, col, values, _ = random_rows(40, 40)

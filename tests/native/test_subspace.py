@@ -1,4 +1,4 @@
-"""The compiled loop of subspace iteration, against the same in steps and against dense eigenpairs."""
+"""The compiled loop of subspace iteration, against its steps in torch and dense eigenpairs; its Ritz pairs."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
 from torch_lapeig.native import loops
+from torch_lapeig.native.loops import ritz_pairs
 
-DTYPES = (torch.float64,)
 pytestmark = pytest.mark.skipif(loops.library() is None, reason="nothing is compiled")
 
 
@@ -17,8 +17,8 @@ def in_steps(monkeypatch):
     monkeypatch.setattr(chebyshev, "subspace", lambda *args: None)
 
 
-def batch_of(dtype, count=3, n=300, dims=5):
-    x = points(n, dims, batch=count).to(dtype)
+def batch_of(count=3, n=300, dims=5):
+    x = points(n, dims, batch=count)
     return Laplacian(HeatKernel()(x, knn_graph(x, 8)))
 
 
@@ -36,7 +36,7 @@ GRAPHS = {
     "path": lambda: Graph.from_scipy(sparse_path(80)),
     "parts": several_parts,
     "complete": lambda: Graph.from_dense(1 - torch.eye(41, dtype=torch.float64)),
-    "batch": lambda: batch_of(torch.float64).graph,
+    "batch": lambda: batch_of().graph,
 }
 
 
@@ -59,9 +59,8 @@ def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypat
         torch.testing.assert_close(gram, torch.eye(gram.shape[1], dtype=gram.dtype).expand_as(gram), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_graph_has_the_same_pairs_alone_and_beside_others(dtype):
-    operator = batch_of(dtype, 4).symmetric
+def test_a_graph_has_the_same_pairs_in_a_batch():
+    operator = batch_of(4).symmetric
     together = ChebyshevSubspace()(operator, 4, 1e-4)
     for b, item in enumerate(operator.items()):
         alone = ChebyshevSubspace()(item, 4, 1e-4)
@@ -70,7 +69,7 @@ def test_a_graph_has_the_same_pairs_alone_and_beside_others(dtype):
 
 
 def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
-    operator = batch_of(torch.float64).symmetric
+    operator = batch_of().symmetric
     expected = ChebyshevSubspace()(operator, 4, 1e-8)
     calls = []
 
@@ -88,15 +87,13 @@ def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
     assert torch.equal(found.vectors, expected.vectors)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("spread", [1e-3, 1e-7])
-def test_clusters_whose_values_are_tiny_beside_the_others(dtype, spread, monkeypatch):
+def test_clusters_whose_values_are_tiny_beside_the_others(spread, monkeypatch):
     monkeypatch.setattr(ChebyshevSubspace, "_step_by_step", None)
     part = 1 - torch.eye(30, dtype=torch.float64)
     weights = torch.block_diag(*[part] * 6)
     weights[weights == 0] = spread / 180
     weights.fill_diagonal_(0)
-    weights = weights.to(dtype)
     index = weights.nonzero().T
     laplacian = Laplacian(Graph.from_edge_index(index, weights[tuple(index)], num_nodes=180))
     pairs = eigenpairs(laplacian, 8, ChebyshevSubspace(), tolerance=1e-3)
@@ -116,3 +113,64 @@ def test_limits_are_kept():
     assert none.iterations == 0
     assert not none.finished.any()
     assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()
+
+
+# --- Ritz pairs of a block, against dense algebra ---------------------------------------------------------------------
+
+
+def batch_of_graphs():
+    x = torch.stack([points(60, 3, seed=seed) for seed in range(4)])
+    return Laplacian(knn_graph(x, 6)).symmetric
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
+@pytest.mark.parametrize("is_dependent", [False, True])
+def test_ritz_pairs_of_a_block_equal_dense_algebra(m, is_dependent):
+    operator, eps = batch_of_graphs(), 300 * torch.finfo(torch.float64).eps
+    x = torch.randn(4, 60, m, dtype=torch.float64)
+    if is_dependent:  # as far as that goes in one pass
+        x = x @ torch.ones(m, m, dtype=torch.float64).triu()
+    x = x * torch.logspace(-6, 6, m, dtype=torch.float64)
+    null = operator.null_vectors(m)[..., :1]
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eye = torch.eye(m, dtype=torch.float64).expand(4, m, m)
+    torch.testing.assert_close(vectors.mT @ vectors, eye, rtol=0, atol=eps)
+    unit = x / x.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(vectors @ (vectors.mT @ unit), unit, rtol=0, atol=eps)  # the span is the same
+    shifted = operator.to_dense() - operator.bound[:, None, None] * null @ null.mT
+    expected, turn = torch.linalg.eigh(vectors.mT @ shifted @ vectors)
+    values_of_a = expected.clamp_min(0)
+    torch.testing.assert_close(values, values_of_a, rtol=0, atol=eps * float(operator.bound.max()))
+    torch.testing.assert_close(
+        turn.abs().diagonal(dim1=1, dim2=2), torch.ones(4, m, dtype=torch.float64), rtol=0, atol=0.1
+    )
+    rest = operator.matmul(vectors) - values[:, None, :] * vectors
+    torch.testing.assert_close(residuals, rest.norm(dim=1), rtol=1e-3, atol=eps * float(operator.bound.max()))
+
+
+@torch.no_grad()
+def test_null_vectors_in_a_block_are_pairs_of_zero():
+    operator = batch_of_graphs()
+    null = operator.null_vectors(6)[..., :1]
+    x = torch.cat([torch.randn(4, 60, 5, dtype=torch.float64), null], 2)
+    values, vectors, residuals = ritz_pairs(operator.compiled, x, null, operator.bound)
+    eps = 300 * torch.finfo(torch.float64).eps
+    assert (values[:, 0] == 0).all()
+    torch.testing.assert_close(
+        (vectors[..., :1] * null).sum(1).abs(), torch.ones(4, 1, dtype=torch.float64), rtol=0, atol=eps
+    )
+    assert float(residuals[:, 0].max()) < eps * float(operator.bound.max())
+    assert (values[:, 1:] > 1e-3).all()
+
+
+@torch.no_grad()
+def test_dependent_columns_and_columns_of_nan_are_left_to_torch():
+    operator = batch_of_graphs()
+    null = operator.null_vectors(3)
+    x = torch.randn(4, 60, 3, dtype=torch.float64)
+    assert ritz_pairs(operator.compiled, x, null, operator.bound) is not None
+    for column in (x[2, :, 0], x[2, :, 0] * 3 + 1e-9 * x[2, :, 1], torch.zeros(60), torch.full((60,), torch.nan)):
+        y = x.clone()
+        y[2, :, 2] = column
+        assert ritz_pairs(operator.compiled, y, null, operator.bound) is None

@@ -69,7 +69,7 @@ def test_our_side_of_the_page_for_newcomers_runs(number, capsys):
     assert capsys.readouterr().out
 
 
-def test_pages_show_what_the_records_say():
+def test_pages_show_the_numbers_of_the_records():
     records = results.load()
     for page in results.PAGES:
         assert results.fill(page.read_text(), records) == page.read_text(), "run python -m benchmarks results"

@@ -112,8 +112,8 @@ def test_everything_public_is_there_and_importing_is_quiet():
     assert done.stdout == done.stderr == ""
 
 
-def test_of_scipy_the_sparse_matrices_alone_are_loaded():
-    """What they bring depends on SciPy's version. Shortest paths and factors come when they are asked for."""
+def test_only_the_sparse_matrices_of_scipy_are_loaded():
+    """Shortest paths and factors are imported on first use. What `scipy.sparse` loads depends on its version."""
     code = "import sys, torch, scipy.sparse; before = set(sys.modules); import torch_lapeig\n"
     code += "print(*(name for name in set(sys.modules) - before if name.startswith('scipy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What the index page shows of the README: nothing that leads nowhere, whether there is an address or not."""
+"""The README on the index page has no dead link, whether the project has an address or not."""
 
 import importlib.util
 import re

@@ -50,7 +50,7 @@ def test_every_section_of_the_reference_links_to_its_guide():
         assert (DOCS / page[1]).exists()
 
 
-def test_names_that_are_gone_say_what_to_use():
+def test_removed_names_name_their_replacement():
     from torch_lapeig.eigen import Lanczos
 
     with pytest.raises(TypeError, match=r"torch_lapeig\.eigen\.Lanczos is gone; use ChebyshevSubspace\(\)"):

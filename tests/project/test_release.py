@@ -1,4 +1,4 @@
-"""What a release says of itself: one version everywhere, extras that exist, classifiers of what was run."""
+"""A release has one version everywhere, extras that exist, and classifiers of what was run."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_errors_advise_extras_that_exist():
     assert advised.keys() <= extras.keys(), advised
 
 
-def test_pythons_of_classifiers_are_those_of_ci():
+def test_classifiers_name_the_pythons_of_ci():
     """The suite runs on one Python; what `make test-pythons` tries of the others is no test of the package."""
     found = re.findall(r"Programming Language :: Python :: (3\.\d+)", PROJECT)
     assert found == ["3.11"]

@@ -62,7 +62,7 @@ def test_a_table_is_filled_in_and_stays():
         ("<!-- results: bars One -->\n<!-- end -->", "bars has no table 'One'; it has 'One, two'"),
     ],
 )
-def test_what_cannot_be_filled_is_refused_with_its_place(text, says):
+def test_markers_that_cannot_be_filled_are_refused_with_their_place(text, says):
     with pytest.raises(Disagreement, match=says):
         fill(text, RECORDS, "page")
 
@@ -99,13 +99,13 @@ def test_a_record_is_written_and_read(tmp_path, monkeypatch):
         ({}, {"a  b": [[""]]}, "single spaces"),
     ],
 )
-def test_what_text_could_not_show_is_not_recorded(values, tables, says, tmp_path):
+def test_numbers_that_text_cannot_show_are_not_recorded(values, tables, says, tmp_path):
     with pytest.raises(ValueError, match=says):
         results.record("bars", "", values, tables, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_changes_what_differs_and_checks(tmp_path, monkeypatch, capsys):
+def test_the_command_changes_differing_places_and_checks(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     page.write_text("it is <!-- value: bars mean :.0f -->2<!-- end -->")
     monkeypatch.setattr(results, "ROOT", tmp_path)

@@ -24,7 +24,7 @@ def files():
 
 
 class Parts(HTMLParser):
-    """What a page links to, and its anchors."""
+    """Links and anchors of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -108,13 +108,13 @@ def browser(tmp_path_factory):
 
 
 def wait_for(browser, script):
-    """What a script returns, once that is true."""
+    """Return the result of a script, once it is true."""
     wait = of_selenium("webdriver.support.ui").WebDriverWait(browser, WAIT)
     return wait.until(lambda window: window.execute_script(f"return {script}"))
 
 
 def complaints(browser):
-    """What the console has said since it was last asked, but for information."""
+    """Return the warnings and errors of the console since the last call."""
     return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
 
 

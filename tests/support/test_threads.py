@@ -29,7 +29,7 @@ def two_threads(monkeypatch):
 
 
 def on_thread(function):
-    """What a function gives on a thread of its own, in bounded time."""
+    """Return the result of a function on a thread of its own, in bounded time."""
     found = []
     thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
     thread.start()
@@ -45,7 +45,7 @@ def symmetric(b, n, dtype=torch.float64, seed=0):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(0, 5), (1, 1), (1, 70), (2, 90), (3, 64), (7, 37), (13, 100), (301, 12)])
-def test_eigenpairs_are_those_of_the_whole_batch(shape, dtype):
+def test_eigenpairs_equal_the_whole_batch(shape, dtype):
     a = symmetric(*shape, dtype)
     values, vectors = eigh_of_batch(a)
     expected = torch.linalg.eigvalsh(a)
@@ -108,7 +108,7 @@ def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
         monkeypatch.setattr(threads, "_pool", None)
 
 
-def test_modes_are_those_of_the_caller():
+def test_threads_have_the_modes_of_the_caller():
     def modes():
         return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 
@@ -134,7 +134,7 @@ def test_gradients_flow_through_parts():
     torch.testing.assert_close((a.grad + a.grad.mT) / 2, 2 * a.detach(), rtol=1e-10, atol=1e-10)
 
 
-def test_the_first_error_is_raised_and_what_follows_still_works():
+def test_the_first_error_is_raised_and_later_work_succeeds():
     def fail(number):
         raise ValueError(f"task {number}")
 
@@ -307,7 +307,7 @@ def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtyp
         torch.testing.assert_close(two, one, rtol=accuracy, atol=accuracy * float(one.abs().max()))
 
 
-def test_parts_of_a_pattern_are_those_of_its_graphs():
+def test_parts_of_a_pattern_are_its_graphs():
     graph = sparse_batch(5, 20, torch.float64)
     for one in (graph, Graph.from_dense(graph.to_dense())):
         whole = Laplacian(one, "symmetric").symmetric
@@ -331,7 +331,7 @@ def test_systems_of_a_batch_are_each_solved(shape):
 
 
 @pytest.mark.parametrize("n", [3, 170])
-def test_a_singular_system_is_said_or_shown(n):
+def test_a_singular_system_raises_or_is_not_finite(n):
     a = torch.stack([torch.eye(n), torch.zeros(n, n)])
     b = torch.ones(2, n, 1)
     with pytest.raises(torch.linalg.LinAlgError, match="singular"):

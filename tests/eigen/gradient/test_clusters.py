@@ -1,4 +1,4 @@
-"""Gradients where eigenvalues are equal or nearly so: exact where they are defined, and said where they are not."""
+"""Gradients where eigenvalues are equal or nearly so: exact where they are defined, with a warning where not."""
 
 import warnings
 
@@ -74,7 +74,7 @@ def test_second_derivatives_at_nearly_equal_eigenvalues(k, change):
 
 @pytest.mark.parametrize(("affinity", "k"), [(cycle(12), 3), (complete(6), 6), (complete_bipartite(1, 7), 8)])
 def test_eigh_gives_nan_where_the_rule_is_exact(affinity, k):
-    """The same function through `torch.linalg.eigh` and its own backward has no finite gradient."""
+    """Compare with `torch.linalg.eigh`, whose own backward has no finite gradient here."""
     loss = projector_loss(len(affinity))
     weight, graph_of = edge_parameters(affinity)
     _, vectors = torch.linalg.eigh(Laplacian(graph_of(weight)).to_dense())
@@ -120,7 +120,7 @@ def test_values_of_whole_clusters_are_not():
         assert torch.autograd.gradcheck(function, (weight,))
 
 
-def test_close_eigenvalues_in_float32_are_told_apart():
+def test_close_eigenvalues_in_float32_are_resolved():
     """Differences of 3e-4 are well resolved: gradients agree with float64, and nobody warns."""
     x = swiss_roll(600)
     grads = []
@@ -220,7 +220,7 @@ SPLIT = {"default": None, "eigh": Eigh(), "lobpcg": Lobpcg(), "chebyshev": Cheby
 @pytest.mark.parametrize("solver", SPLIT.values(), ids=SPLIT)
 @pytest.mark.parametrize("graph", ["torus", "cliques"])
 def test_a_cut_through_more_copies_than_guards(graph, solver):
-    """What lies in copies that no guard stands for has no gradient: warned of, and no division by their round-off."""
+    """Check that copies beyond the guards are warned of, and that nothing is divided by their round-off."""
     if graph == "torus":
         affinity = Graph.from_edge_index(*torus(22, 22)).to_dense()
     else:
@@ -359,7 +359,7 @@ def ring(n, change, dtype=torch.float64):
     ids=str,
 )
 def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, change, solver):
-    """Those of the linear solve come back in cotangents, 10⁴ times larger than the differences of the values."""
+    """Errors of the linear solve return in cotangents, 10⁴ times larger than the differences of the values."""
     weight, graph_of = ring(n, change)
     aim, direction = points(n, 2), points(n, 1)[:, 0]
 
@@ -377,7 +377,7 @@ def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, c
 
 
 @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
-def test_values_that_float32_does_not_tell_apart(solver):
+def test_values_that_float32_does_not_resolve(solver):
     """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
     angle = 2 * torch.pi * torch.arange(200, dtype=torch.float64) / 200
     for seed in (6, 31, 35):
@@ -392,7 +392,7 @@ def test_values_that_float32_does_not_tell_apart(solver):
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-def test_the_first_of_several_null_vectors_alone(normalization):
+def test_the_first_of_several_null_vectors(normalization):
     """D^½ 1 of the whole graph over its length, whatever solver: a cut through the null space that has a gradient."""
     weight, graph_of = edge_parameters(torch.block_diag(random_affinity(6), random_affinity(5), random_affinity(4)))
     aim = points(15, 1)[:, 0]

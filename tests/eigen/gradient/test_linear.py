@@ -48,7 +48,7 @@ def with_excess(graph, share):
 
 
 def spectrum(operator, **options):
-    """Of the preconditioned operator."""
+    """Return the eigenvalues of the preconditioned operator."""
     values, vectors = torch.linalg.eigh(operator.to_dense())
     root = vectors * values.clamp_min(0).sqrt()
     cycle = root.T @ SmoothedAggregation(single=False, **options)(operator)(root)
@@ -83,7 +83,7 @@ def test_multigrid_takes_an_excess_however_small(share):
 
 
 @pytest.mark.parametrize("where", ["few", "many"])
-def test_multigrid_takes_an_excess_at_some_nodes_alone(where):
+def test_multigrid_takes_an_excess_at_some_nodes_only(where):
     share = torch.zeros(600)
     share[torch.randperm(600, generator=torch.Generator().manual_seed(0))[: 2 if where == "few" else 100]] = 1.0
     found = spectrum(with_excess(roll(600), share), coarsest=50)
@@ -119,7 +119,7 @@ def test_easy_systems_need_no_preconditioner(products):
 
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
-def test_solutions_and_derivatives_are_those_of_dense_solves(dense):
+def test_solutions_and_derivatives_equal_dense_solves(dense):
     graph = Graph.from_dense(torch.stack([random_affinity(9, seed=s) for s in range(2)]))
     graph = graph if dense else graph.to_sparse()
     values, rhs = (graph.weight * 0.1).requires_grad_(), points(9, 2, batch=2).requires_grad_()
@@ -180,7 +180,7 @@ def test_solutions_in_any_unit(exponent):
     torch.testing.assert_close(other * 2.0**exponent, one, rtol=1e-9, atol=1e-9)
 
 
-def test_what_is_not_solved_is_said(monkeypatch):
+def test_unsolved_columns_are_warned_of(monkeypatch):
     monkeypatch.setattr(linear, "DENSE_SOLVE", 0)
     monkeypatch.setattr(linear, "EASY_PRODUCTS", 1)
     monkeypatch.setattr(linear, "MOST_PRODUCTS", 2)

@@ -338,7 +338,7 @@ def test_pairs_are_the_same_with_gradients_and_without(n, dtype):
 
 
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev, lambda f: lambda x: torch.func.vjp(f, x)])
-def test_transforms_of_torch_func_are_refused_where_numbers_are_looked_at(transform):
+def test_transforms_of_torch_func_are_refused(transform):
     x = points(20, 2)
     graph = knn_graph(x, 4)
     with pytest.raises(TypeError, match=r"x must be a plain tensor, got one inside a transform of torch.func"):

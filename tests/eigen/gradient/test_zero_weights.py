@@ -43,7 +43,7 @@ def loss_of(graph, normalization):
     is_sparse=[False, True],
     dtype=[torch.float32, torch.float64],
 )
-def test_gradients_of_faint_graphs_are_those_of_their_multiples(with_similarity, normalization, is_sparse, dtype):
+def test_gradients_of_faint_graphs_equal_those_of_their_multiples(with_similarity, normalization, is_sparse, dtype):
     """L_sym and L_rw are of c·W what they are of W, so that the gradient in c·W is that in W over c."""
     tiny, results = torch.finfo(dtype).tiny ** 0.27, []
     for scale in (1.0, tiny):

@@ -32,7 +32,7 @@ class Nodes:
 
 @pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])
 @torch.no_grad()
-def test_a_basis_leaves_what_it_is_given_as_it_is(by_columns):
+def test_a_basis_does_not_change_its_argument(by_columns):
     w, others = points(300, 6), torch.linalg.qr(points(300, 4, seed=1))[0]
     w[:, 3] = w[:, 0]  # a column to leave out
     w[:, :2] += 1e4 * others[:, :2]  # most of it cancels: a second step

@@ -103,7 +103,7 @@ def test_copies_of_points_and_a_cloud_of_clusters():
 
 
 @pytest.mark.parametrize(("dimensions", "seed", "k"), [(3, 1, 8), (4, 0, 5), (4, 4, 8)])
-def test_copies_of_many_values_leave_room_for_none_in_a_filter(dimensions, seed, k):
+def test_copies_of_many_values(dimensions, seed, k):
     """Three equal components: what lies between the values known and where the filter ends are copies as well."""
     x = torch.randn(400, dimensions, generator=torch.Generator().manual_seed(seed))
     x = torch.cat([x + 100 * i for i in range(3)])
@@ -119,7 +119,7 @@ def test_copies_of_many_values_leave_room_for_none_in_a_filter(dimensions, seed,
 
 
 def test_a_smaller_value_close_to_the_next_one_is_not_overlooked():
-    """Of 0 and a next value of 1.86e-4 a Krylov space had seen nothing of 1.61e-4, which is most of the way there."""
+    """A Krylov space once found 0 and 1.86e-4, and missed 1.61e-4 between them."""
     rng = np.random.default_rng(1)
     for _ in range(45):  # the last of these weights
         sides, is_body = int(rng.integers(5, 9)), rng.random() < 0.5

@@ -1,6 +1,7 @@
 """Shift-and-invert on sparse factors, how far these fill in, and what happens where there are none."""
 
 import copy
+import functools
 import math
 import pickle
 import warnings
@@ -30,7 +31,7 @@ from torch_lapeig.eigen import (
 )
 from torch_lapeig.eigen.gradient import complement
 from torch_lapeig.eigen.solvers import factors, shift_invert
-from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov, Trend
+from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native import loops as native
 from torch_lapeig.native.sparse import Limits
@@ -77,6 +78,15 @@ def torus(*sides):
     return found.tocsr()
 
 
+@functools.cache
+def seven_wheels():
+    """Return the adjacency of seven wheels of 204 nodes, and all eigenvalues of its Laplacian."""
+    row, hub = np.arange(203), np.full(203, 203)
+    half = scipy.sparse.coo_array((np.ones(406), (np.tile(row, 2), np.append((row + 1) % 203, hub))), shape=(204, 204))
+    matrix = scipy.sparse.block_diag([half + half.T] * 7)
+    return matrix, torch.linalg.eigvalsh(Laplacian(scipy_graph(matrix)).to_dense())
+
+
 @pytest.fixture(params=["compiled", "SuperLU"])
 def each_kind(request, monkeypatch):
     """Factors by compiled loops and by SuperLU."""
@@ -88,7 +98,7 @@ def each_kind(request, monkeypatch):
 class TestPairs:
     @covering(1, k=[1, 2, 9, 10, 11, 12, 20], tolerance=[None, 1e-3])
     def test_more_copies_than_a_block_has_columns(self, k, tolerance):
-        """Of the eigenvalues 2j/10 of a cube in ten dimensions there are 1, 10, 45, … ."""
+        """The eigenvalues 2j/10 of a cube in ten dimensions have the multiplicities 1, 10, 45, …."""
         pairs = eigenpairs(Laplacian(scipy_graph(hypercube(10))), k, ShiftInvert(), tolerance=tolerance)
         exact = torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64)
         assert pairs.converged
@@ -99,13 +109,9 @@ class TestPairs:
     @covering(2, k=[12, 19, 27], tolerance=[None, 1e-4], solver=[None, ShiftInvert()])
     def test_copies_of_close_values(self, k, tolerance, solver):
         """Seven wheels: 14 copies of (3 − 2 cos 2πj/203) / 3 for each j, 0.3 % and more from each other."""
-        row, hub = np.arange(203), np.full(203, 203)
-        half = scipy.sparse.coo_array(
-            (np.ones(406), (np.tile(row, 2), np.append((row + 1) % 203, hub))), shape=(204, 204)
-        )
-        laplacian = Laplacian(scipy_graph(scipy.sparse.block_diag([half + half.T] * 7)))
+        matrix, exact = seven_wheels()
+        laplacian = Laplacian(scipy_graph(matrix))
         pairs = eigenpairs(laplacian, k, solver, tolerance=tolerance)
-        exact = torch.linalg.eigvalsh(laplacian.to_dense())
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
         assert pairs.residuals.max() < 1e-8  # ShiftInvert alone may have missed its own tolerance, and says so
@@ -139,7 +145,7 @@ class TestPairs:
         assert eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-3).converged
 
     @pytest.mark.parametrize("most", [0, 12, 36, 50, 100])
-    def test_few_solves_are_enough_or_said_not_to_be(self, most):
+    def test_few_solves_are_enough_or_warned_of(self, most):
         laplacian = Laplacian(graph_of("sphere mesh", 700))
         exact = torch.linalg.eigvalsh(laplacian.to_dense())
         with warnings.catch_warnings(record=True) as caught:
@@ -279,8 +285,8 @@ class TestInertia:
     @pytest.mark.parametrize("k", [3, 5, 6, 8, 9, 10])
     def test_it_takes_the_place_of_another_space(self, k, monkeypatch):
         """A torus has four copies of its first eigenvalues, as many as a block has columns."""
-        laplacian, spaces, space = Laplacian(scipy_graph(torus(16, 16))), [], ShiftInvert._space
-        monkeypatch.setattr(ShiftInvert, "_space", lambda *a, **o: (spaces.append(1), space(*a, **o))[1])
+        laplacian, spaces = Laplacian(scipy_graph(torus(16, 16))), []
+        monkeypatch.setattr(shift_invert, "BlockKrylov", lambda *a: (spaces.append(1), BlockKrylov(*a))[1])
         pairs = eigenpairs(laplacian, k, ShiftInvert())
         exact = torch.linalg.eigvalsh(laplacian.to_dense())
         assert pairs.converged
@@ -289,7 +295,7 @@ class TestInertia:
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-12, rtol=0.1)
 
     @covering(1, hidden=[1, 2, 4], k=[5, 9])
-    def test_what_a_random_block_lacks_is_found(self, hidden, k, monkeypatch):
+    def test_eigenvectors_that_a_random_block_lacks_are_found(self, hidden, k, monkeypatch):
         laplacian, random, seen = Laplacian(scipy_graph(torus(16, 15))), BlockKrylov.random, []
         exact, vectors = torch.linalg.eigh(laplacian.to_dense())
 
@@ -305,7 +311,7 @@ class TestInertia:
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.1)
 
     @pytest.mark.parametrize("error", [1, 3])
-    def test_a_count_of_what_is_not_there_is_said(self, error, monkeypatch):
+    def test_a_count_of_too_many_eigenvalues_is_warned_of(self, error, monkeypatch):
         count = factors.count_below
         monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.count_below", lambda *a: count(*a) + error)
         laplacian = Laplacian(scipy_graph(torus(16, 16)))
@@ -329,7 +335,7 @@ class TestInertia:
 
 
 class TestFactors:
-    def test_what_would_not_fit_is_refused(self, monkeypatch):
+    def test_factors_beyond_the_memory_are_refused(self, monkeypatch):
         if native.library() is not None:  # SuperLU tells no fill beforehand: what it has made is measured
             monkeypatch.setattr(factors, "factorize", None)
         with pytest.raises(ConvergenceError, match=r"3000 nodes would take more than memory=.* GiB .*Lobpcg\(\)"):
@@ -384,8 +390,8 @@ class TestFill:
         share = factors.shifted(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 0.0, self).share_of_ball()
         assert (share >= 0.5) == (name not in ("expander", "hubs"))
 
-    def test_limits_hold_whatever_was_asked_before(self):
-        """What is known of a pattern serves looser limits, and no tighter ones."""
+    def test_limits_do_not_depend_on_earlier_ones(self):
+        """A structure that is kept with a pattern serves looser limits, and no tighter ones."""
         matrix = factors.shifted(Laplacian(scipy_graph(GRAPHS["two bodies"]())).symmetric, 0.0, self)
         if not matrix.is_readable:
             pytest.skip("SuperLU tells nothing beforehand")
@@ -420,19 +426,6 @@ def test_a_krylov_space_knows_its_products():
     )
 
 
-class TestTrend:
-    def test_looks_come_closer_together_towards_the_end(self):
-        trend = Trend(4)
-        trend.add(30, 1e6)
-        assert trend.until_next == 10  # a third of those so far
-        trend.add(40, 1e4)
-        assert trend.until_next == 10  # half of what is left: two thirds of 30
-        trend.add(50, 10.0)
-        assert trend.until_next == 4  # two are left, by the last rate
-        trend.add(54, 11.0)
-        assert trend.until_next == 18
-
-
 def test_paths_stored_densely_are_no_matter():
     found = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, ShiftInvert())
     exact = eigenpairs(Laplacian(Graph.from_dense(path(60))), 4, Eigh())
@@ -447,7 +440,7 @@ def negated(matrix):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_rounding_to_float32_makes_negative_is_found(seed):
+def test_an_eigenvalue_that_rounding_to_float32_makes_negative(seed):
     """Rows of a Laplacian of float32 sum to zero but for round-off: its smallest eigenvalue may be −1e-9."""
     x = torch.rand(600, 2, generator=torch.Generator().manual_seed(seed))
     graph = HeatKernel()(x, knn_graph(x, 10))

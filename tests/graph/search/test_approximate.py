@@ -23,7 +23,7 @@ def cells(monkeypatch):
 
 
 def shares(found, exact):
-    """Of the neighbours found for each query, those that are true."""
+    """Return the share of true neighbours among those found for each query."""
     return (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean(-1)
 
 
@@ -127,7 +127,7 @@ def test_new_points_are_embedded(cells):
 
 
 @pytest.mark.parametrize("options", [{"backend": "faiss"}, {"recall": 0.9}])
-def test_without_faiss_the_error_says_what_to_install(options, monkeypatch):
+def test_without_faiss_the_error_names_the_extra(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"torch-lapeig\[ann\]"):
         nearest_neighbors(points(20, 2), 3, **options)

@@ -66,7 +66,7 @@ def test_thousands_of_copies_are_not_measured_against_each_other():
     assert len(first_copies(points(6000, 20).float(), torch.ones(6000, dtype=torch.bool), 4)) == 6000
 
 
-def test_points_of_one_key_count_as_what_they_are(small, monkeypatch):
+def test_different_points_of_one_key_are_no_copies(small, monkeypatch):
     """Where different points happen to have one key, no copy is taken for another point's."""
     monkeypatch.setattr(torch, "randint", lambda low, high, size, **options: torch.zeros(size, dtype=torch.int64))
     x = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).repeat(30, 1)  # equal sums of bits

@@ -64,7 +64,7 @@ def by_direct_differences(queries, x, k, *, itself, mask=None):
 
 
 @covering(1, x=SETS, dtype=DTYPES)
-def test_answers_are_those_of_direct_differences(used, x, dtype):
+def test_answers_equal_direct_differences(used, x, dtype):
     x = x.to(dtype)
     found = nearest_neighbors(x, 7)
     assert used[0].points.shape[1] == 33

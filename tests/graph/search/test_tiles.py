@@ -131,7 +131,7 @@ def test_tiles_are_left_where_most_of_them_are_near():
     assert tiles.Tiles(rolled).within(torch.full((5000,), 100.0), None, 10**6) is None
 
 
-def test_a_reach_spares_what_is_beyond(by_tiles):
+def test_tiles_beyond_the_radius_are_skipped(by_tiles):
     """Neighbours within it are those without it; others may be any."""
     by_tiles(True)
     x, queries = points(5000, 2), points(700, 2, seed=1)

@@ -1,0 +1,139 @@
+"""Checks of arguments: absurd numbers are an error, not an allocation, an overflow or a hang."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import (
+    KNN,
+    MDS,
+    Graph,
+    HarmonicFunction,
+    HeatKernel,
+    LaplacianEigenmaps,
+    Precomputed,
+    SpectralClustering,
+    Whitening,
+    knn_graph,
+    laplacian_positional_encoding,
+    normalized_cut,
+    pad_batch,
+)
+from torch_lapeig.eigen import ShiftInvert
+from torch_lapeig.support import checks
+
+X, NAMES, PAIR = points(10, 2), torch.arange(10) + 10**15, torch.tensor([[0, 1], [1, 0]])
+CASES = {
+    "k = 10³⁰": (lambda: KNN(10**30), "k must be at most 2147483647, got 10{30}"),
+    "k of 400 digits": (lambda: KNN(10**400), "k must be at most 2147483647, got an integer of 1329 bits"),
+    "columns": (lambda: MDS(2**40)(X[None]), "n_components must be at most 1048576, got 1099511627776"),
+    "starts": (lambda: SpectralClustering(2, n_init=10**12), "n_init must be at most 2147483647, got 10{12}"),
+    "products": (lambda: ShiftInvert(max_products=10**30), "max_products must be at most 2147483647, got 10{30}"),
+    "seed": (lambda: ShiftInvert(seed=2**32), "seed must be at most 4294967295, got 4294967296"),
+    "labels": (
+        lambda: HarmonicFunction(KNN(3))(X, NAMES),
+        r"labels must be counted from 0 and smaller than 1048576, got 10+9; .*unique\(return_inverse=True\)",
+    ),
+    "classes": (lambda: HarmonicFunction(KNN(3), n_classes=2**40), "n_classes must be at most 1048576"),
+    "clusters": (lambda: normalized_cut(NAMES, KNN(3)(X)), "labels must be counted from 0"),
+    "nodes": (
+        lambda: Graph.from_edge_index(2**40 * PAIR),
+        "edge_index must hold the numbers of nodes, counted from 0, got 1099511627776 among 2 edges; .* num_nodes",
+    ),
+    "graphs": (lambda: pad_batch(X, NAMES), "batch must count the graphs from 0, got 1000000000000009 for 10 nodes"),
+    "num_nodes": (lambda: Graph.from_edge_index(PAIR, num_nodes=2**31), "num_nodes must be at most 2147483647"),
+    "num_graphs": (
+        lambda: Graph.from_edge_index(PAIR, batch=torch.tensor([0, 0]), num_graphs=2**40),
+        "num_graphs must be at most 1048578, got 1099511627776",
+    ),
+    "nodes of encodings": (lambda: laplacian_positional_encoding(PAIR, 10**30, 2), "nodes must be at most 2147483647"),
+    "number of 400 digits": (lambda: HeatKernel(10**400), "t must be positive and finite, got an integer of 1329 bits"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_that_count_nothing(case):
+    call, message = CASES[case]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_integers_beyond_int64_are_numbers():
+    """Where a number need not be whole an integer is its float: no overflow in torch."""
+    assert torch.equal(HeatKernel(10**30)(X, KNN(3)(X)).weight, HeatKernel(1e30)(X, KNN(3)(X)).weight)
+    columns = LaplacianEigenmaps(2, KNN(9), HeatKernel(1e9), diffusion=10**30)(X)
+    assert torch.equal(columns, torch.zeros_like(columns))  # eigenvalues near 1.1, and |1 − λ| to such a power
+
+
+@pytest.mark.parametrize("memory", [torch.ones(3), torch.tensor(1.0), [1.0], "1", True], ids=str)
+def test_memory_is_a_number(memory):
+    with pytest.raises(TypeError, match="memory must be a number, got"):
+        ShiftInvert(memory=memory)
+
+
+def test_options_are_kept_as_plain_numbers():
+    rule, solver = KNN(np.int64(4)), ShiftInvert(basis=np.int32(30), max_products=np.int64(5), seed=np.uint8(1))
+    assert repr(solver) == "ShiftInvert(basis=30, max_products=5, shift=1e-14, memory=None, seed=1)"
+    assert repr(rule) == "KNN(k=4, symmetrize='mean', metric='euclidean', backend='exact', recall=None)"
+    assert repr(HeatKernel(np.float64(2.0))) == "HeatKernel(t=2.0, learnable=False)"
+    assert type(SpectralClustering(np.int64(2), seed=np.int64(3)).seed) is int
+    assert type(LaplacianEigenmaps(np.int64(2), diffusion=np.float32(1)).diffusion) is float
+
+
+def test_integers_beyond_floats_are_no_numbers():
+    with pytest.raises(ValueError, match="radius must be positive and finite"):
+        checks.check_positive(10**400, "radius")
+
+
+def test_weights_that_rounding_alone_makes_uneven_are_symmetric():
+    x = points(20, 3)
+    graph = KNN(4)(x)
+    for size in (1.0, 1e-300, 5e-324):  # the last is the smallest number there is
+        weight = graph.weight * size
+        weight[0] *= 1 + 1e-14
+        assert torch.equal(graph.with_weight(weight).weight, weight)
+    weight = graph.weight.clone()
+    weight[0] *= 1 + 1e-9
+    with pytest.raises(ValueError, match="weight must be symmetric"):
+        graph.with_weight(weight)
+
+
+def test_gradients_flow_through_checked_weights():
+    graph = KNN(4)(points(20, 3))
+    factor = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    graph.with_weight(graph.weight * factor).to_dense().sum().backward()
+    assert factor.grad == graph.weight.sum()
+
+
+def test_encoder_with_whitening_can_be_exported():
+    linear, x = torch.nn.Linear(3, 2).double(), points(9, 3)
+    encoder = torch.nn.Sequential(linear, Whitening(2).fit(linear(x), knn_graph(x, 3)))
+    recorded = torch.export.export(encoder, (x,)).module()
+    torch.testing.assert_close(recorded(x), encoder(x))
+
+
+def test_distances_may_have_a_diagonal_of_rounding():
+    x = points(50, 3)
+    distances = torch.cdist(x, x, compute_mode="use_mm_for_euclid_dist")
+    distances = (distances + distances.mT) / 2
+    torch.testing.assert_close(
+        MDS(3, metric=Precomputed("distance"))(distances).abs(), MDS(3)(x).abs(), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_padding_needs_no_assignment():
+    x, mask = points(8, 2, batch=2), torch.tensor([[True] * 8, [True] * 5 + [False] * 3])
+    graph, soft = KNN(3)(x, mask), points(8, 3, batch=2).softmax(-1)
+    anything = soft.masked_fill(~mask[..., None], 7.0)
+    torch.testing.assert_close(normalized_cut(anything, graph), normalized_cut(soft, graph))
+
+
+def test_graph_checks_its_parts_however_it_is_made():
+    graph = KNN(3)(points(8, 2))
+    with pytest.raises(TypeError, match=r"weight must be float32 or float64, got torch\.int64"):
+        dataclasses.replace(graph, weight=graph.weight.long())
+    with pytest.raises(ValueError, match=r"weight must have shape \(\d+,\) to go with the edges, got \(8, 8\)"):
+        Graph(graph.pattern, graph.to_dense())
