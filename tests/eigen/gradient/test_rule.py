@@ -205,6 +205,7 @@ def test_second_derivatives_of_a_vector_near_the_null_vector_where_the_first_is_
     torch.testing.assert_close((second * direction).sum(), expected.detach(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
 class TestForwardMode:
     @pytest.mark.parametrize("normalization", NORMALIZATIONS)
     def test_edge_weights(self, normalization):
