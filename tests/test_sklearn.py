@@ -5,6 +5,7 @@ import inspect
 import pickle
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from sklearn.datasets import make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from problems import on_every_device, points, swiss_roll
 import torch_lapeig.sklearn
+from problems import on_every_device, points, swiss_roll
 from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import (
@@ -88,10 +89,10 @@ def test_the_table_of_parameters_is_scikit_learns_signature(name, room, peer, ce
     assert sorted(same + differing + idle + refused) == sorted(expected)
     assert [here[key].default for key in same] == [expected[key].default for key in same]
     assert {*differing, *idle} <= here.keys()
+    call = partial(ours, AFFINITY) if inspect.isfunction(ours) else lambda **options: ours(**options).fit(X)
     for key in refused:
         with pytest.raises(ValueError, match=f"^{key} must be .* got "):
-            made = ours(AFFINITY, **{key: REFUSED[key]}) if inspect.isfunction(ours) else ours(**{key: REFUSED[key]})
-            made.fit(X)
+            call(**{key: REFUSED[key]})
 
 
 def test_the_table_has_every_public_name():
@@ -225,6 +226,7 @@ def test_kernel_that_is_a_function_or_a_module():
         np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
 
 
+NEIGHBOURS_OF_PARTS = KNeighborsTransformer(n_neighbors=6).fit_transform(np.concatenate([X[:40], X[:40] + 50]))
 DISTANCES, TO_NEW = cdist(ROLL, ROLL), cdist(NEW, ROLL)
 FAR = np.concatenate([ROLL[:100], ROLL[100:200] + 90, ROLL[200:] - 80])
 METRICS = [
@@ -237,7 +239,7 @@ METRICS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:The number of connected components")
+@pytest.mark.filterwarnings("ignore:The number of connected components", "ignore:Changing the sparsity structure")
 @pytest.mark.parametrize(("x", "new", "options"), METRICS, ids=lambda value: str(value)[:20])
 def test_isomap_of_any_metric_of_sparse_samples_and_of_several_components(x, new, options):
     ours, theirs = Isomap(**options).fit(x), manifold.Isomap(**options).fit(x)
@@ -252,7 +254,7 @@ def test_isomap_says_that_it_joins_components():
     with pytest.warns(GraphWarning, match="number of connected components of the neighbors graph is 3 > 1"):
         Isomap().fit(FAR)
     with pytest.raises(RuntimeError, match="sparse distances do not join them"):
-        Isomap(metric="precomputed").fit(csr_array(np.kron(np.eye(3), cdist(X[:40], X[:40]))))
+        Isomap(metric="precomputed").fit(NEIGHBOURS_OF_PARTS)
     with pytest.raises(ValueError, match="n_neighbors must be None with a radius"):
         Isomap(radius=1.0).fit(X)
 

@@ -74,6 +74,7 @@ def test_sparse_samples_have_the_labels_of_dense_ones(kind, kernel):
         np.testing.assert_allclose(model.predict_proba(new), dense.predict_proba(NEW), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:max_iter=2000 was reached")
 def test_every_sample_that_a_path_reaches_has_the_label_of_the_limit():
     """Of 300 points in a row, scores of the farthest are 1e-150 of those of the nearest."""
     x, y = np.arange(300.0)[:, None], np.full(300, -1)

@@ -348,4 +348,5 @@ def spectral_clustering(
         assign_labels=assign_labels,
         verbose=verbose,
     )
-    return model.fit(affinity).labels_
+    labels: NDArray[Any] = model.fit(affinity).labels_
+    return labels
