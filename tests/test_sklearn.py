@@ -339,10 +339,6 @@ def test_isolated_samples_get_the_labels_of_scikit_learns(isolated):
         model = SpectralClustering(3, **options).fit(affinity)
     assert adjusted_rand_score(model.labels_, cluster.SpectralClustering(3, **options).fit_predict(affinity)) == 1
     np.testing.assert_array_equal(model.predict(affinity), model.labels_)
-    triangle = np.array([[0, 0.8, 0.7, 0], [0.8, 0, 0.9, 0], [0.7, 0.9, 0, 0], [0, 0, 0, 0]])
-    with pytest.warns(GraphWarning, match="1 of 4 nodes are isolated"):
-        labels = SpectralClustering(2, **options).fit_predict(triangle)
-    assert labels[0] == labels[1] == labels[2] != labels[3]
 
 
 def test_few_samples():

@@ -168,11 +168,9 @@ class Isomap(Embedding):
             raise ValueError(
                 f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
             )
-        of_count = {"n_neighbors": _neighbors(self.n_neighbors, X.shape[0])} if self.radius is None else {}
-        of_radius = {} if self.radius is None else {"radius": checks.check_positive(self.radius, "radius")}
         self.nbrs_ = NearestNeighbors(
-            **of_count,
-            **of_radius,
+            n_neighbors=_neighbors(self.n_neighbors, X.shape[0]) if self.radius is None else None,
+            radius=None if self.radius is None else checks.check_positive(self.radius, "radius"),
             algorithm=self.neighbors_algorithm,
             metric=self.metric,
             p=self.p,
