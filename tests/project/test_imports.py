@@ -37,6 +37,7 @@ OPTIONAL = {
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
     "sklearn.labels": {"sklearn"},
+    "sklearn.manifolds": {"sklearn"},
     "sklearn.spectral": {"sklearn"},
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
