@@ -191,11 +191,7 @@ class HarmonicFunction(SemiSupervised):
         # Once more the mean of the neighbours: a node of tiny degree is only as accurate as its row of D^½ F.
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
-        one = scores[..., -1:]
-        wrong = reached & ((one.detach() - 1).abs() > INEXACT)[..., 0]
-        # Nodes that weak weights join to others have errors of a common factor, which the quotient removes.
-        scores = scores / torch.where(wrong[..., None] & (one.detach() > INEXACT), one, 1)
-        if wrong.any():
+        if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():
             checks.warn(
                 f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which "
                 "weights of this range hardly join to any label; use a larger bandwidth or more neighbours",
