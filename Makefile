@@ -1,4 +1,5 @@
-# Two commands: `make demo` embeds real data, `make test` runs lint, types and tests; `make test-all` runs longer jobs too.
+# Two commands: `make demo` embeds real data, `make test` runs the tests of the package. CI adds `make lint types docs
+# test-slow` (.ci/run); `make test-all` runs all of this and longer jobs.
 # Each sets up its virtual environment first and does not reinstall while nothing changed.
 PYTHON ?= python3
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
@@ -9,19 +10,39 @@ TORCH ?= 2.6.0
 INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
-# Trainings, documents, states and messages, which no processor's round-off decides; `make test-all` runs them so too.
+# `make test-slow` runs the tests in these folders, `make test` all others: each test is in one of the two.
+SLOW := $(addprefix tests/,benchmarks distributed experiments project)
+
+# Trainings, documents, states and messages, which no processor's round-off decides. `make test-plain` leaves them out;
+# `make test-all` runs them on plain instructions, too.
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: docs docs-test demo test test-all test-lowest test-pythons test-torch coverage dist lint types check check-plain bench bench-quick clean
+.PHONY: docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
 
-test: lint types docs check check-plain
+# One worker and one thread a core: threads of several workers would wait for each other.
+test: $(VENV)/installed
+	@echo "==> tests of the package"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(addprefix --ignore=,$(SLOW))
 
-test-all: test test-lowest test-pythons
-	@$(MAKE) check-plain NOT_NUMERICAL=
+test-slow: $(VENV)/installed
+	@echo "==> tests of trainings, benchmarks, documents and several processes"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(SLOW)
+	@echo "==> eigenpairs again with all threads"
+	@$(BIN)/python -m pytest tests/eigen/test_eigenpairs.py
+	@$(MAKE) test-plain
+
+# Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has, and leaves
+# out the compiled loops, as where there was no compiler.
+test-plain: $(VENV)/installed
+	@echo "==> numerical tests again as on the plainest x86-64, one thread each"
+	@ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 TORCH_LAPEIG_COMPILED=0 $(BIN)/python -m pytest -n auto $(NOT_NUMERICAL)
+
+test-all: test lint types docs test-slow test-lowest test-pythons
+	@$(MAKE) test-plain NOT_NUMERICAL=
 	@echo "==> campaigns: random problems against references, trainings killed and resumed"
 	@$(BIN)/python -m benchmarks.campaign --minutes 10
 	@$(BIN)/python -m benchmarks.kill_and_resume --kills 20
@@ -35,12 +56,6 @@ types: $(VENV)/installed
 	@echo "==> types (mypy)"
 	@$(BIN)/mypy
 
-check: $(VENV)/installed
-	@echo "==> tests, one worker and one thread a core: threads of several workers would wait for each other"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
-	@echo "==> eigenpairs again with all threads"
-	@$(BIN)/python -m pytest tests/eigen/test_eigen.py
-
 docs: $(VENV)/installed
 	@echo "==> the site, with the programs of its gallery: docs/_build/html/index.html"
 	@rm -rf docs/_build/html
@@ -52,23 +67,17 @@ docs-test: docs
 	@echo "==> the site in a browser: links, search, mathematics"
 	@$(BIN)/python -m pytest tests/project/test_site.py
 
-# Another processor rounds otherwise. This pass keeps ATen and MKL to the instructions that every x86-64 has, and leaves
-# out the compiled loops, as where there was no compiler.
-check-plain: $(VENV)/installed
-	@echo "==> numerical tests again as on the plainest x86-64, one thread each"
-	@ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 TORCH_LAPEIG_COMPILED=0 $(BIN)/python -m pytest -n auto $(NOT_NUMERICAL)
-
 test-lowest: $(LOWEST)/installed
 	@echo "==> tests with the lowest versions that pyproject.toml allows"
-	@$(LOWEST)/bin/python -m pytest
+	@OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto
 
 test-pythons: $(VENV)/installed
 	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
 test-torch: .venv-torch-$(TORCH)/installed
-	@echo "==> the package's tests with torch $(TORCH) and the newest of all others, one thread (TORCH=..., PYTHON=... to choose)"
-	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest $(addprefix --ignore=tests/,benchmarks experiments project)
+	@echo "==> the package's tests with torch $(TORCH) and the newest of all others (TORCH=..., PYTHON=... to choose)"
+	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks experiments project)
 
 coverage: $(VENV)/installed
 	@echo "==> lines of torch_lapeig that the tests run, those of other processes too (report in runs/coverage)"

@@ -32,7 +32,7 @@ class Mutant(NamedTuple):
     tests: str
 
 
-UNFOUND = "tests/test_unfound_mutants.py"  # tests that were written for mutants
+UNFOUND = "tests/test_mutants.py"  # tests that were written for mutants
 MUTANTS = (
     Mutant("losses.py", "weight = graph.pattern.without_loops(weight)", "pass", UNFOUND),
     Mutant("losses.py", "int(graph.pattern.sum(weight.count_nonzero()))", "weight.numel()", UNFOUND),
@@ -54,14 +54,14 @@ MUTANTS = (
         "eigen/check.py",
         "torch.where(self.operator.nullity > self.residuals.shape[1], 0, noise)",
         "0 * noise",
-        "tests/eigen/test_solvers.py -k gap_that_float32",
+        "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
     ),
     Mutant("eigen/gradient/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
     Mutant(
         "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
         "before = torch.where(energy > torch.inf, energy, 0)",
-        "tests/eigen/test_adjoint.py",
+        "tests/eigen/gradient/test_rule.py",
     ),
     Mutant("methods/mds.py", "> ITSELF * distances.amax():", "> 10 * distances.amax():", UNFOUND),
     Mutant(
@@ -86,7 +86,12 @@ MUTANTS = (
         "tests/graph/test_rules.py",
     ),
     Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
-    Mutant("eigen/solvers/dense.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigen.py"),
+    Mutant(
+        "eigen/solvers/dense.py",
+        "alpha=-1)\n    inactive",
+        "alpha=1)\n    inactive",
+        "tests/eigen/test_eigenpairs.py",
+    ),
     Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
     Mutant(
         "graph/pattern.py",

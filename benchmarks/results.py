@@ -56,8 +56,13 @@ def caption(record: Packed) -> str:
 
 
 def section(name: str, record: Packed) -> str:
-    """A record as Markdown."""
-    parts = [part if isinstance(part, str) else Table.unpack(part).markdown() for part in record["parts"]]
+    """A record as Markdown; what its picture shows in whole, a performance profile, is in the record only."""
+    tables = (part if isinstance(part, str) else Table.unpack(part) for part in record["parts"])
+    parts = [
+        part if isinstance(part, str) else part.markdown()
+        for part in tables
+        if isinstance(part, str) or part.chart != PROFILE
+    ]
     picture = [f"![{name}](../docs/images/benchmarks/{name}.png)"] if any(t.chart for t in tables_of(record)) else []
     return "\n\n".join([caption(record), *parts, *picture])
 

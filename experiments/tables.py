@@ -67,9 +67,12 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """For a document."""
-        numbers = [bool(form) for form in self.columns.values()]
-        return f"**{self.title}**\n\n{markdown(list(self.columns), numbers, self.formatted())}"
+        """For a document, without columns in which no row has anything."""
+        rows = self.formatted()
+        kept = [i for i, _ in enumerate(self.columns) if not rows or any(row[i] not in ("", "–") for row in rows)]
+        names, forms = list(self.columns), list(self.columns.values())
+        cells = [[row[i] for i in kept] for row in rows]
+        return f"**{self.title}**\n\n{markdown([names[i] for i in kept], [bool(forms[i]) for i in kept], cells)}"
 
 
 def markdown(header: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +139,25 @@ def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:
         return (p * h).sum() + 0.3 * (p.square() * h).sum()
 
     return loss
+
+
+def covering(together: int, **values: Iterable[Any]) -> pytest.MarkDecorator:
+    """Run a test with few cases in which each ``together`` parameters take each combination of their values.
+
+    With 2 each pair of values of two parameters occurs; all combinations would be many more cases. A dict gives its
+    values, with its keys as names of the cases.
+    """
+    options = [list(v.items()) if isinstance(v, dict) else [(str(one), one) for one in v] for v in values.values()]
+    every_case = list(itertools.product(*(range(len(option)) for option in options)))
+    parts = {case: set(itertools.combinations(enumerate(case), together)) for case in every_case}
+    missing, cases, used = set().union(*parts.values()), [], Counter()
+    while missing:
+        cases.append(max(every_case, key=lambda c: (len(parts[c] & missing), -sum(used[p] for p in enumerate(c)))))
+        missing -= parts[cases[-1]]
+        used.update(enumerate(cases[-1]))
+    chosen = [[option[place] for option, place in zip(options, case, strict=True)] for case in cases]
+    names = ["-".join(name for name, _ in case) for case in chosen]
+    return pytest.mark.parametrize(list(values), [[value for _, value in case] for case in chosen], ids=names)
 
 
 on_every_device = pytest.mark.parametrize("device", DEVICES)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.problems import points
+from problems import covering, points
 from torch_lapeig import (
     KNN,
     LLE,
@@ -105,12 +105,11 @@ def derivatives(function, dtype, inside_forward, inside_backward):
     return value.detach(), first.detach(), second
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_autocast_changes_nothing(name, dtype):
-    expected = derivatives(FUNCTIONS[name], dtype, False, False)
+@covering(1, function=FUNCTIONS, dtype=DTYPES)
+def test_autocast_changes_nothing(function, dtype):
+    expected = derivatives(function, dtype, False, False)
     for forward, backward in ((True, False), (False, True), (True, True)):
-        for result, value in zip(derivatives(FUNCTIONS[name], dtype, forward, backward), expected, strict=True):
+        for result, value in zip(derivatives(function, dtype, forward, backward), expected, strict=True):
             assert result.dtype == torch.float32
             assert torch.dist(result, value) <= 1e-5 * value.norm()
 

@@ -19,7 +19,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
 
-from problems import points, subspace_angle
+from problems import covering, points, subspace_angle
 from torch_lapeig import DensityCorrected, GraphWarning, HeatKernel, Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding
@@ -74,7 +74,8 @@ CLUSTERINGS = {
 }
 every_embedding = pytest.mark.parametrize("name", EMBEDDINGS)
 every_clustering = pytest.mark.parametrize("name", CLUSTERINGS)
-every_way = pytest.mark.parametrize("how", ["kmeans", "cluster_qr", "discretize"])
+WAYS = ["kmeans", "cluster_qr", "discretize"]
+every_way = pytest.mark.parametrize("how", WAYS)
 
 
 def dense(matrix):
@@ -170,8 +171,7 @@ def test_equal_eigenvalues():
     np.testing.assert_allclose(ours.embedding_ @ ours.embedding_.T, theirs.embedding_ @ theirs.embedding_.T, atol=1e-9)
 
 
-@every_way
-@every_clustering
+@covering(1, name=CLUSTERINGS.keys(), how=WAYS)
 def test_labels_are_theirs(name, how):
     """Up to their numbers. Where the clusters are components the truth is known, of which ARPACK may overlook one."""
     parameters, x, y = CLUSTERINGS[name]

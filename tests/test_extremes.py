@@ -7,6 +7,7 @@ import mpmath
 import pytest
 import torch
 
+from problems import covering
 from torch_lapeig import (
     KNN,
     LLE,
@@ -29,7 +30,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.graph.logarithms import log_sums, with_log_derivative
+from torch_lapeig.graph.weights import log_sums, with_log_derivative
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {
@@ -223,9 +224,7 @@ def test_lost_derivatives_of_null_vectors_are_said_where_they_are_asked_for():
         pairs.vectors.square().sum().backward()
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
-@pytest.mark.parametrize("dense", [False, True])
+@covering(2, normalization=["symmetric", "random_walk", "unnormalized"], dtype=[SINGLE, DOUBLE], dense=[False, True])
 def test_weights_that_underflow_are_none(normalization, dtype, dense):
     """A star of which each edge is below the smallest normal number, all together above it, beside a path."""
     faint = 0.8 * torch.finfo(dtype).tiny
@@ -347,8 +346,7 @@ def test_far_outputs_do_not_spoil_the_gradient_of_smoothness():
     assert torch.dist(results[0][1:], near) <= 1e-3 * near.norm()
 
 
-@pytest.mark.parametrize("exponent", [-50, -20, 20, 50])
-@pytest.mark.parametrize("weighting", ["median", "self-tuning", "density"])
+@covering(1, exponent=[-50, 50, -20, 20], weighting=["median", "self-tuning", "density"])
 def test_units_of_length_change_no_bit(weighting, exponent):
     """A kernel that knows no length gives the same embedding in any unit, and the gradient in that unit."""
     x = cloud("plain", torch.Generator().manual_seed(0)).float()
@@ -414,7 +412,7 @@ REFUSED = ["n_components must", "k must", "n_clusters must", "no edges", "connec
 @pytest.mark.parametrize("kind", KINDS)
 def test_adversarial_steps(kind, dtype):
     """Random steps of training give finite outputs and gradients, or a clear refusal."""
-    for seed in range(40):
+    for seed in range(15):
         generator = torch.Generator().manual_seed(seed)
 
         def pick(options, generator=generator):

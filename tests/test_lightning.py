@@ -34,6 +34,7 @@ pytestmark = [
 ]
 LOSS = LaplacianSmoothness(KNN(3), HeatKernel(2.0))
 X, TARGET = points(24, 3, dtype=torch.float32), points(24, 1, seed=1, dtype=torch.float32)
+GRAPH = HeatKernel(2.0)(X, knn_graph(X, 3))
 
 
 class Regression(lightning.LightningModule):
@@ -159,6 +160,40 @@ def test_images_are_flattened_and_calls_averaged():
 
     model, _ = fitted(SmoothnessCallback(1.0, loss=LOSS), model=Siamese(), steps=1)
     assert model.trained == pytest.approx([sum(model.terms[0]) / 2], rel=1e-5)
+
+
+class TwoLoaders(Regression):
+    """Steps on a neighbourhood of the graph and on labelled points from a loader of their own."""
+
+    def training_step(self, batch, batch_idx):
+        x, numbers = batch["near"]
+        near, labelled = self.encoder(x), self.encoder(batch["labelled"][0])
+        self.terms.append(laplacian_smoothness(near.detach(), GRAPH.subgraph(numbers), "weighted_mean").item())
+        loss = (self.head(labelled.tanh()) - batch["labelled"][1]).square().mean() + 0 * near.sum()
+        self.own.append(loss.item())
+        return loss
+
+
+def two_loaders(nodes, labelled):
+    """Train on batches of 12 points of the graph, and of some labelled points."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pytorch_lightning.utilities import CombinedLoader
+    loader, data = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
+    loaders = {
+        "near": loader(data(X, torch.arange(24)), batch_size=12),
+        "labelled": loader(data(X[:labelled], TARGET[:labelled]), batch_size=labelled),
+    }
+    callback = SmoothnessCallback(3.0, "encoder", LaplacianSmoothness(reduction="weighted_mean"), GRAPH, nodes=nodes)
+    model = TwoLoaders()
+    trainer(callback, steps=1).fit(model, CombinedLoader(loaders, "max_size_cycle"))
+    return model
+
+
+@pytest.mark.parametrize("labelled", [5, 12])
+def test_labelled_batches_of_another_loader_are_not_smoothed(labelled):
+    model = two_loaders(lambda batch: [batch["near"][-1], None], labelled)
+    assert model.trained == pytest.approx([model.own[0] + 3.0 * model.terms[0]], rel=1e-5)
 
 
 def test_spectral_loss_and_two_callbacks():
@@ -311,6 +346,16 @@ CASES = {
         lambda: broken("encoder", graph_from=knn_graph(X, 3)),
         TypeError,
         "numbers of its points in the graph, int64 .*, got torch.float32 of shape",
+    ),
+    "other points": (
+        lambda: two_loaders(lambda batch: batch["near"][-1], 5),
+        ValueError,
+        r"SmoothnessCallback: module 'encoder' gave 5 rows for 12 points; .*\[numbers of the points, None\]",
+    ),
+    "number of calls": (
+        lambda: two_loaders(lambda batch: [None], 5),
+        ValueError,
+        "one entry for each of the 2 calls of module 'encoder' in a step, got 1",
     ),
     "nodes alone": (
         lambda: SmoothnessCallback(1.0, nodes=lambda batch: batch[1]),

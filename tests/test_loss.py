@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from problems import (
+    DEVICES,
+    DTYPES,
+    covering,
     cycle,
     in_every_dtype,
     known_spectra,
@@ -318,9 +321,7 @@ COLLAPSED = {
 }
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize("collapse", COLLAPSED.values(), ids=COLLAPSED.keys())
+@covering(2, collapse=COLLAPSED, dtype=DTYPES, device=DEVICES)
 def test_collapsed_outputs_are_the_worst_and_have_finite_gradients(collapse, dtype, device):
     affinity = random_affinity(20).to(device, dtype)
     y = collapse(points(20, 3, dtype=dtype).to(device)).requires_grad_()

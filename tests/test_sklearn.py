@@ -21,10 +21,10 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 import torch_lapeig.sklearn
-from problems import on_every_device, points, swiss_roll
+from problems import DEVICES, covering, on_every_device, points, swiss_roll
 from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.sklearn import (
@@ -44,22 +44,22 @@ UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
 
 
-@parametrize_with_checks(
+@pytest.mark.parametrize(
+    "estimator",
     [
         SpectralEmbedding(n_neighbors=6, components="separate"),
         SpectralEmbedding(affinity="rbf"),
-        SpectralClustering(),
         SpectralClustering(affinity="nearest_neighbors", n_neighbors=6),
         ClassicalMDS(),
         KernelPCA(),
-        LabelSpreading(),
         LabelSpreading("knn", n_neighbors=4, alpha=0.5),
         HarmonicFunction(),
     ],
-    expected_failed_checks=lambda estimator: UNLABELLED if isinstance(estimator, HarmonicFunction) else {},
+    ids=lambda estimator: type(estimator).__name__,
 )
-def test_estimator_checks(estimator, check):
-    check(estimator)
+def test_estimator_checks(estimator):
+    failing = UNLABELLED if isinstance(estimator, HarmonicFunction) else {}
+    check_estimator(estimator, expected_failed_checks=failing, on_skip=None)
 
 
 # Some of the checks embed three blobs far apart, of which the default warns, rightly.
@@ -68,9 +68,11 @@ def test_estimator_checks(estimator, check):
     "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
     "ignore:. eigenvalues beside that of the constant:torch_lapeig.GraphWarning",
 )
-@parametrize_with_checks([SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()])
-def test_estimator_checks_of_graphs(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize(
+    "estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=lambda e: type(e).__name__
+)
+def test_estimator_checks_of_graphs(estimator):
+    check_estimator(estimator, on_skip=None)
 
 
 TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
@@ -185,9 +187,7 @@ def test_agrees_with_their_estimator_of_the_same_name(name):
         np.testing.assert_allclose(ours.transform(NEW), signs * theirs.transform(NEW), atol=1e-5 * scale)
 
 
-@on_every_device
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@every_peer
+@covering(2, name=PEERS.keys(), dtype=[np.float32, np.float64], device=DEVICES)
 def test_embeddings_of_training_and_new_samples(name, dtype, device):
     model = clone(PEERS[name][0]).set_params(device=device).fit(ROLL.astype(dtype))
     y = model.transform(ROLL.astype(dtype))

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph.graph import Graph
@@ -69,7 +70,9 @@ class SmoothnessCallback(Callback):
             join points that are no neighbours, and may lower accuracy: see docs/losses.md.
         name: of the logged value, which is without the weight.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
-            default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``.
+            default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``. Or to a list with
+            one entry for each call of the submodule in a step, None for a call that is not smoothed, as of labelled
+            points from a loader of their own: ``lambda batch: [batch["near"][-1], None]``.
 
     Raises:
         ValueError: weight, a loss with learnable parameters; when training begins: no such submodule, manual
@@ -153,32 +156,61 @@ class SmoothnessCallback(Callback):
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
         """Return the weighted term of a step, of the inputs and outputs of the submodule's calls."""
         if not calls:
-            raise RuntimeError(f"module {self.module!r} was not called in training_step, so it has no output to smooth")
-        losses = [self._loss(batch, inputs, y) for inputs, y in calls]
-        mean = sum(losses[1:], losses[0]) / len(losses)
-        pl_module.log(self.name, mean.detach(), batch_size=len(calls[0][1]))
+            raise RuntimeError(
+                f"SmoothnessCallback: module {self.module!r} was not called in training_step, so it has no output to "
+                "smooth; name a submodule that training_step calls"
+            )
+        parts = self._parts(batch, len(calls))
+        smoothed = [(part, *call) for part, call in zip(parts, calls, strict=True) if part is not None]
+        if not smoothed:
+            return torch.zeros((), device=pl_module.device)
+        mean = torch.stack([self._loss(*call) for call in smoothed]).mean()
+        pl_module.log(self.name, mean.detach(), batch_size=len(smoothed[0][2]))
         return self.weight * mean
 
-    def _loss(self, batch: Any, inputs: Any, y: Any) -> Tensor:
+    def _parts(self, batch: Any, calls: int) -> list[Any]:
+        """Return the numbers of the points of each call of the submodule, or the batch where these are not needed."""
+        if not isinstance(self.graph_from, Graph):
+            return [batch] * calls
+        nodes: Any = self.nodes(batch)
+        parts = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes] * calls
+        if len(parts) != calls:
+            raise ValueError(
+                f"SmoothnessCallback: nodes must give one entry for each of the {calls} calls of module "
+                f"{self.module!r} in a step, got {len(parts)}; give None for a call that is not smoothed"
+            )
+        return parts
+
+    def _loss(self, part: Any, inputs: Any, y: Any) -> Tensor:
         if not isinstance(y, Tensor) or y.ndim not in (2, 3):
             arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(f"module {self.module!r} must give a tensor (N, k) or (B, N, k), got {arrived}")
+            raise ValueError(
+                f"SmoothnessCallback: module {self.module!r} must give a tensor (N, k) or (B, N, k), got {arrived}; "
+                "name a submodule whose output has a row for each point"
+            )
         source = y if self.graph_from == "features" else inputs
         if isinstance(self.graph_from, Graph):
-            source = self.graph_from.subgraph(self.nodes(batch).to(self.graph_from.weight.device)).to(y.device)
+            if len(part) != len(y):
+                raise ValueError(
+                    f"SmoothnessCallback: module {self.module!r} gave {len(y)} rows for {len(part)} points; where a "
+                    "step calls it on other points too, pass nodes=lambda batch: [numbers of the points, None]"
+                )
+            source = self.graph_from.subgraph(part.to(self.graph_from.weight.device)).to(y.device)
         elif callable(self.graph_from):
-            source = self.graph_from(batch)
+            source = self.graph_from(part)
         elif not isinstance(source, Tensor) or source.ndim < y.ndim:
             arrived = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__
             raise ValueError(
-                f"module {self.module!r} must take a tensor of at least {y.ndim} axes first to build the graph from, "
-                f"got {arrived}; pass graph_from=lambda batch: ..."
+                f"SmoothnessCallback: module {self.module!r} must take a tensor of at least {y.ndim} axes first to "
+                f"build the graph from, got {arrived}; pass graph_from=lambda batch: ..."
             )
         else:
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
         if loss.ndim != 0:
-            raise ValueError(f'loss must be a scalar, got shape {tuple(loss.shape)}; use reduction="mean"')
+            raise ValueError(
+                f'SmoothnessCallback: loss must be a scalar, got shape {tuple(loss.shape)}; use reduction="mean"'
+            )
         return loss
 
 

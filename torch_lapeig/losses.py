@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
-from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.rules import KNN, Precomputed
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import FittedModule, unwrap_names
@@ -188,7 +187,7 @@ class _GraphLoss(nn.Module):
 
     def __init__(
         self,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
     ) -> None:
         super().__init__()
@@ -244,7 +243,7 @@ class LaplacianSmoothness(_GraphLoss):
 
     def __init__(
         self,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         reduction: Reduction = "mean",
     ) -> None:

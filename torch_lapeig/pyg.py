@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
-from torch_lapeig.graph.sound import check_edge_index
+from torch_lapeig.graph.graph import check_edge_index
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
 from torch_lapeig.support import checks

@@ -124,16 +124,16 @@ class TestFamilies:
     def test_there_are_many(self) -> None:
         assert len(families.FAMILIES) >= 50
 
-    @pytest.mark.parametrize("name", sorted(families.FAMILIES))
     @pytest.mark.parametrize("n", [2, 30])
-    def test_they_are_graphs(self, name: str, n: int) -> None:
-        graph = families.draw(np.random.default_rng(n), n, name)[1]
-        assert (graph.pairs[:, 0] <= graph.pairs[:, 1]).all()
-        assert (graph.weight > 0).all()
-        assert len(np.unique(graph.pairs, axis=0)) == len(graph.pairs)
-        assert graph.pairs.max() < graph.nodes
-        again = families.draw(np.random.default_rng(n), n, name)[1]
-        assert (graph.weight == again.weight).all()
+    def test_they_are_graphs(self, n: int) -> None:
+        for name in families.FAMILIES:
+            graph = families.draw(np.random.default_rng(n), n, name)[1]
+            assert (graph.pairs[:, 0] <= graph.pairs[:, 1]).all(), name
+            assert (graph.weight > 0).all(), name
+            assert len(np.unique(graph.pairs, axis=0)) == len(graph.pairs), name
+            assert graph.pairs.max() < graph.nodes, name
+            again = families.draw(np.random.default_rng(n), n, name)[1]
+            assert (graph.weight == again.weight).all(), name
 
     def test_symmetric_points_have_multiple_eigenvalues(self) -> None:
         graph = clouds.heat_graph(np.random.default_rng(0), clouds.circle(np.random.default_rng(0), 30))

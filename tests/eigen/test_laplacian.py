@@ -7,7 +7,16 @@ import pytest
 import torch
 from scipy.sparse import csgraph
 
-from problems import in_every_dtype, known_spectra, on_every_device, points, random_affinity, two_cliques
+from problems import (
+    DTYPES,
+    covering,
+    in_every_dtype,
+    known_spectra,
+    on_every_device,
+    points,
+    random_affinity,
+    two_cliques,
+)
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, laplacian_smoothness
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
@@ -67,9 +76,7 @@ def test_dense_form_has_the_known_spectrum(problem, normalization):
     assert values.max() <= laplacian.symmetric.bound.item() + 1e-12
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("m", [1, 2, 3, 6])
+@covering(2, m=[1, 2, 3, 6], sparse=[True, False], normalization=["symmetric", "unnormalized"])
 def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     affinity = torch.stack([torch.block_diag(two_cliques(3, 2), two_cliques(4, 2)), random_affinity(11)])
     affinity[0, 0] = affinity[0, :, 0] = 0  # an isolated node takes no part
@@ -130,9 +137,7 @@ def test_loops_do_not_drown_other_weights(sparse, normalization):
     assert (found[0][2] - grad)[others].abs().max() <= 1e-4 * grad[others].abs().max()
 
 
-@pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", ["dense", "sparse", "batch"])
+@covering(2, kind=["dense", "sparse", "batch"], normalization=NORMALIZATIONS, dtype=DTYPES)
 @pytest.mark.filterwarnings("ignore:.*hidden in round-off")  # entries of D^-½ v at nodes without a loop
 def test_eigenvalues_beside_large_loops(kind, dtype, normalization):
     """Of D^-½ (D − W) D^-½ with D − W of the other weights, to the precision of its own size; the loops count in D."""

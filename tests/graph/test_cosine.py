@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from problems import points
+from problems import covering, points
 from torch_lapeig import (
     KNN,
     LLE,
@@ -43,8 +43,7 @@ WEIGHTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", WEIGHTINGS)
-@pytest.mark.parametrize("rule", [COSINE, Radius(0.9, metric="cosine")], ids=["knn", "radius"])
+@covering(1, name=WEIGHTINGS.keys(), rule={"knn": COSINE, "radius": Radius(0.9, metric="cosine")})
 def test_weights_are_those_of_the_points_scaled_to_length_1(name, rule):
     weighting, euclidean = WEIGHTINGS[name], type(rule)(*list(vars(rule).values())[:1])
     for x in (X * SCALE, torch.stack([X, X * 1e-170]), X * 1e150):

@@ -5,7 +5,7 @@ import torch
 
 from problems import complete, cycle, points, random_affinity
 from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness, normalized_cut
-from torch_lapeig.support.tuning import HUB_EDGES
+from torch_lapeig.graph.pattern import HUB_EDGES
 
 
 def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from problems import in_every_dtype, on_every_device
+from problems import DEVICES, DTYPES, covering
 from torch_lapeig import (
     KNN,
     LLE,
@@ -90,11 +90,15 @@ def quiet(function, *args, **options):
         return function(*args, **options)
 
 
-@on_every_device
-@every_method
-def test_shapes_and_names(make, device):
+ON_A_DEVICE = ("LaplacianEigenmaps, separate", "SpectralClustering", "MDS", "Isomap, landmarks", "LLE", "KernelPCA")
+
+
+@pytest.mark.parametrize(
+    ("name", "device"), [(name, "cpu") for name in METHODS] + [(name, DEVICES[1]) for name in ON_A_DEVICE]
+)
+def test_shapes_and_names(name, device):
     x = sheet(20).to(device)
-    module = make()
+    module = METHODS[name]()
     y = module(x)
     assert y.shape == (20, 2)
     assert y.dtype == x.dtype
@@ -213,8 +217,7 @@ def test_a_mask_of_one_set_leaves_points_out(make):
     torch.testing.assert_close(y[mask], make()(x[mask]))
 
 
-@every_method
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@covering(1, make=METHODS, dtype=[torch.float16, torch.bfloat16])
 def test_half_precision_in_and_out(make, dtype):
     x, new = sheet(20, batch=2, dtype=torch.float32).to(dtype), sheet(4, seed=1, dtype=torch.float32).to(dtype)
     module = make()
@@ -310,9 +313,7 @@ def test_fit_of_a_batch_is_refused(make):
         make().fit(sheet(20, batch=2))
 
 
-@on_every_device
-@in_every_dtype
-@every_method
+@covering(2, make=METHODS, dtype=DTYPES, device=DEVICES)
 def test_training_points_get_their_rows(make, dtype, device):
     x = sheet(40, dtype=dtype).to(device)
     module = make().to(device, dtype).fit(x)
@@ -411,10 +412,10 @@ def test_options_of_the_solve_arrive(make):
 
 
 @every_method
-@pytest.mark.parametrize("value", [Eigh, Solve, "eigh", 3, True, ["eigh"]])
-def test_what_is_no_solve_is_refused(make, value):
-    with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
-        make(solve=value)
+def test_a_solve_that_is_none_is_refused(make):
+    for value in (Eigh, Solve, "eigh", 3, True, ["eigh"]):
+        with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
+            make(solve=value)
 
 
 @every_method

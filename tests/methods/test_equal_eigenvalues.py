@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from problems import points
+from problems import covering, points
 from torch_lapeig import (
     KNN,
     MDS,
@@ -63,8 +63,7 @@ def test_gradients_to_points_and_new_points(method):
     assert torch.autograd.gradgradcheck(loss_of(method), (x, x_new), fast_mode=True, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("stretch", [1e-14, 1e-9, 1e-6])
-@every_method
+@covering(1, method=METHODS, stretch=[1e-14, 1e-9, 1e-6])
 def test_nearly_equal_eigenvalues(method, stretch):
     x, x_new = polygon() * torch.tensor([1 + stretch, 1.0], dtype=torch.float64), 0.5 * points(5, 2)
     x = x.requires_grad_()

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 
+from problems import covering
 from torch_lapeig import (
     KNN,
     LLE,
@@ -164,17 +165,16 @@ def test_a_rule_that_does_not_go_on_to_new_points(method):
             call()
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
+@covering(
+    1,
+    method=[
         LaplacianEigenmaps(2, Precomputed("affinity")),
         SpectralClustering(2, Precomputed("affinity")),
         MDS(2, metric=Precomputed("distance")),
         KernelPCA(2, Precomputed("kernel")),
     ],
-    ids=lambda method: type(method).__name__,
+    padding=[torch.nan, torch.inf, -1.0],
 )
-@pytest.mark.parametrize("padding", [torch.nan, torch.inf, -1.0])
 def test_padding_of_given_pairs_holds_anything(method, padding):
     x = sheet(9, batch=2)
     pairs = torch.cdist(x, x) if isinstance(method, MDS) else (-torch.cdist(x, x).square()).exp()

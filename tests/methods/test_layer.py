@@ -9,7 +9,19 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from problems import complete, complete_bipartite, cycle, in_every_dtype, on_every_device, path, points, two_cliques
+from problems import (
+    DEVICES,
+    DTYPES,
+    complete,
+    complete_bipartite,
+    covering,
+    cycle,
+    in_every_dtype,
+    on_every_device,
+    path,
+    points,
+    two_cliques,
+)
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,
@@ -49,10 +61,7 @@ def quiet(module, *args):
         return module(*args[:1], mask=args[1]) if len(args) > 1 else module(*args)
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
-@pytest.mark.parametrize("scale", ["degree", "unit"])
+@covering(2, dtype=DTYPES, device=DEVICES, normalization=["random_walk", "unnormalized"], scale=["degree", "unit"])
 def test_items_of_a_batch_are_what_they_are_alone(scale, normalization, dtype, device):
     """Whatever the sizes, zero and one included: no item knows of the others, or of the padding."""
     x, mask = (t.to(device) for t in padded(SIZES, dtype=dtype))

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from problems import complete, cycle, on_every_device, path, points, random_affinity, two_cliques
+from problems import DEVICES, complete, covering, cycle, path, points, random_affinity, two_cliques
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import positional as positional_module
@@ -46,12 +46,11 @@ def assert_same_eigenvectors(ours, theirs, values):
         torch.testing.assert_close(a @ a.T, b @ b.T, atol=1e-5, rtol=0)
 
 
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 GRAPHS = [path(9), cycle(12), complete(4), molecule(20, 0), two_cliques(3, 4), molecule(37, 1), path(2)]
 
 
-@on_every_device
-@pytest.mark.parametrize("together", [0, 1e9], ids=["by size", "at once"])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@covering(2, normalization=NORMALIZATIONS, together={"by size": 0, "at once": 1e9}, device=DEVICES)
 def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, together, device, monkeypatch):
     monkeypatch.setattr(positional_module, "TOGETHER", together)
     edge_index, batch, weight = (t.to(device) for t in joined(GRAPHS))
@@ -85,11 +84,9 @@ SINGLE_GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("k", [1, 4])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-@pytest.mark.parametrize("name", SINGLE_GRAPHS)
-def test_one_small_graph_is_solved_as_it_is_by_eigenpairs(name, normalization, k):
-    affinity = SINGLE_GRAPHS[name].double()
+@covering(2, affinity=SINGLE_GRAPHS, normalization=NORMALIZATIONS, k=[1, 4])
+def test_one_small_graph_is_solved_as_it_is_by_eigenpairs(affinity, normalization, k):
+    affinity = affinity.double()
     edges, weight = edges_of(affinity), affinity[affinity > 0]
     vectors, values = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
     expected = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization, solve=Eigh())
@@ -110,7 +107,7 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 
 
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_many_graphs_are_solved_as_they_are_by_eigenpairs(normalization):
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = joined(graphs)
@@ -338,7 +335,7 @@ def test_columns_of_the_encoding_are_appended_to_columns_of_any_dtype(dtype):
     assert weight.grad is not None
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization, dtype):
     """Pairs are solved in float64, and the round-off of a coarser loss is not taken for one that needs a basis."""

@@ -33,9 +33,8 @@ def test_there_are_names():
     assert len(NAMES) >= 90
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_has_an_example_of_its_own(name):
-    assert ">>> " in (NAMES[name].__doc__ or ""), f"{name} has no example in its docstring"
+def test_every_name_has_an_example_in_its_docstring():
+    assert [name for name, value in NAMES.items() if ">>> " not in (value.__doc__ or "")] == []
 
 
 def test_reference_lists_every_name_once():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.csr import csr, multiply
+from torch_lapeig.graph.products import csr, multiply
 
 
 class Halo:

@@ -19,10 +19,9 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.graph.components import label_components
-from torch_lapeig.graph.csr import edge_products
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.products import product, sampled_product
+from torch_lapeig.graph.products import edge_products, product, sampled_product
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -127,7 +126,7 @@ class ShardedPattern(SparsePattern):
         return medians_of_groups(self.ranks, values, group, total)
 
     def signs(self, x: Tensor) -> Tensor:
-        """Return ±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.nodes.signs``, first by number."""
+        """Return ±1 for each column of ``(1, n, m)``: see ``torch_lapeig.graph.pattern.signs``, first by number."""
         bare = checks.primal(x)
         size = bare.abs()
         candidate = size >= 0.999 * self.largest(bare)[:, None, :]

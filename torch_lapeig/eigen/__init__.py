@@ -6,7 +6,6 @@ from typing import NoReturn
 from torch_lapeig.eigen.choose import Auto, Choice
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
@@ -17,7 +16,7 @@ from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
 from torch_lapeig.eigen.solvers.torch_lobpcg import TorchLobpcg
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.support.gone import stand_in
 
 __all__ = [

@@ -6,17 +6,32 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, fewest_active, most_null, parts_of_batch
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, parts_of_batch
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
+
+
+class Problem(NamedTuple):
+    """Request for the ``k`` smallest pairs of an operator.
+
+    Attributes:
+        tolerance: residual allowed, relative to the gap after the k-th value; see `allowed_residual`.
+        has_guards: whether the answer keeps the vectors of guards, which only derivatives need.
+    """
+
+    operator: Operator
+    k: int
+    tolerance: float
+    has_guards: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +58,7 @@ class Solution:
 
     def part(self, graphs: slice) -> Solution:
         """Return the pairs of some graphs of the batch, one after the other."""
-        of_graphs = {name: getattr(self, name)[graphs] for name in OF_GRAPHS}
+        of_graphs = {name: getattr(self, name)[graphs] for name in FIELDS_OF_GRAPHS}
         return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
 
     @cached_property
@@ -63,55 +78,54 @@ class Solution:
         return columns >= operator.all_nodes or columns >= int(operator.active_count.max())
 
 
-# Fields with a row for each graph.
-OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type == "Tensor"]
+FIELDS_OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type == "Tensor"]
 
 
-def check_answer(
-    operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool = True
-) -> Solution:
+def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
 
-    On the processor a batch is checked part by part on torch's threads. The vectors of guards, which only derivatives
-    need, may be left out.
+    On the processor a batch is checked part by part on torch's threads.
     """
-    parts = parts_of_batch(operator, k)
+    operator = problem.operator
+    parts = parts_of_batch(operator, problem.k)
     if len(parts) == 1:
-        return _checked(operator, k, solver, tolerance, ritz, has_guards)
+        return _checked(problem, solver, ritz)
     assert isinstance(operator, SymmetricOperator)
-    tasks = [partial(_checked, operator.part(p), k, solver, tolerance, ritz.part(p), has_guards) for p in parts]
-    found = together(tasks)
-    fields = {name: torch.cat([getattr(part, name) for part in found]) for name in OF_GRAPHS}
+    problems = [problem._replace(operator=operator.part(graphs)) for graphs in parts]
+    found = together([partial(_checked, one, solver, ritz.part(p)) for one, p in zip(problems, parts, strict=True)])
+    fields = {name: torch.cat([getattr(part, name) for part in found]) for name in FIELDS_OF_GRAPHS}
     return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
 
 
-def _checked(
-    operator: Operator, k: int, solver: Solver, tolerance: float, ritz: RitzPairs, has_guards: bool
-) -> Solution:
-    # The wanted vectors come first and alone, so that they are bitwise equal with guards and without.
+def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
+    """Return the checked pairs of a whole batch, or of a part of one."""
+    operator, k = problem.operator, problem.k
+    # The wanted vectors come first and by themselves, so that they are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
-    if has_guards:
+    if problem.has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-        if fewest_active(operator) < max(k, operator.all_nodes):  # no solve removes round-off there
+        if operator.fewest_active < max(k, operator.all_nodes):  # no solver removes round-off at inactive nodes
             guard_vectors = guard_vectors * operator.active[..., None]
-    is_whole = fewest_active(operator) >= k
+    is_whole = operator.fewest_active >= k
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
     if not is_whole:
         present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
-    vectors, quotients, residuals, skewness = _measured(operator, ritz, present)
-    # Ascending is the contract, and round-off may exchange neighbours.
+    found = _measured(operator, ritz, present)
+    vectors, values, residuals = found.vectors, found.quotients, found.residuals
     if not is_whole:
-        quotients = torch.where(present, quotients, operator.above[:, None].to(quotients))
-    values, order = quotients.sort(dim=1, stable=True)
+        values = torch.where(present, values, operator.above[:, None].to(values))
+    # Values must ascend, and round-off may exchange neighbours.
+    quotients, (values, order) = values, values.sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
         vectors, residuals = vectors.gather(2, order[:, None, :].expand_as(vectors)), residuals.gather(1, order)
     guard_values = ritz.values[:, k:]
-    if most_null(operator) > k:
+    if operator.most_null > k:
         null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
         guard_values = guard_values.masked_fill(null, 0)
     gap = _gap(operator, values, guard_values)
-    allowed = torch.maximum(tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)  # see `allowed_residual`
-    is_sound = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
+    # As `allowed_residual` says.
+    allowed = torch.maximum(problem.tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)
+    is_orthonormal = found.skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     return Solution(
         operator=operator,
         solver=solver,
@@ -123,33 +137,48 @@ def _checked(
         guard_vectors=guard_vectors,
         residuals=residuals,
         gap=gap,
-        converged=ritz.finished & (residuals.amax(1) <= allowed) & is_sound,
+        converged=ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal,
     )
 
 
-def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the vectors of the pairs, their quotients and residuals ``(B, k)``, and their skewness ``(B,)``."""
+class Measured(NamedTuple):
+    """Vectors ``(B, N, k)`` and what was measured of them.
+
+    Attributes:
+        quotients: Rayleigh quotients ``(B, k)``. residuals: ``(B, k)``.
+        skewness: largest entry ``(B,)`` of VᵀV − I.
+    """
+
+    vectors: Tensor
+    quotients: Tensor
+    residuals: Tensor
+    skewness: Tensor
+
+
+def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> Measured:
+    """Return the wanted pairs of a solver with exact null vectors, and measure them; missing pairs are zero."""
     k = present.shape[1]
     vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0)
-    if fewest_active(operator) < max(k, operator.all_nodes):
+    if operator.fewest_active < max(k, operator.all_nodes):
         vectors = vectors * (operator.active[..., None] & present[:, None, :])
     vectors = vectors * operator.signs(vectors)
     gram = operator.inner(vectors, vectors)
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
-    # The quotient is corrected from the solver's value: of large numbers that repeat, as in vectors of symmetric
-    # graphs, the rounding of one long sum would add up.
+    # The quotient is a correction of the solver's value. One long sum would add up the rounding of equal numbers, which
+    # vectors of symmetric graphs have.
     start = torch.where(present & ~null, ritz.values[:, :k], 0)
     rest = torch.addcmul(operator.matmul(vectors), vectors, start[:, None, :], value=-1)
     squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
     quotients = start + operator.dots(vectors.double(), rest.double()) / squares
-    # A value that rounding of the entries has made negative stands for 0, and has the residual of what it is.
+    # Rounding of the entries may make a quotient slightly negative: it is returned as 0, with its own residual. For a
+    # more negative quotient the residual of 0 shows the error.
     quotients = (
         torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
     )
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
-    return vectors, quotients.clamp_min(0), residuals, skewness
+    return Measured(vectors, quotients.clamp_min(0), residuals, skewness)
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:
@@ -186,12 +215,12 @@ def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
     k = values.shape[1]
     following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
     gap = (following - values[:, -1]).clamp_min(0)
-    return gap if fewest_active(operator) > k else gap.masked_fill(operator.active_count <= k, torch.inf)
+    return gap if operator.fewest_active > k else gap.masked_fill(operator.active_count <= k, torch.inf)
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
     """Return the vectors ``(B, N, m)`` of pairs from ``first`` on: exact null vectors, and others outside them."""
-    c = min(most_null(operator), first + vectors.shape[2])
+    c = min(operator.most_null, first + vectors.shape[2])
     null, own = operator.null_vectors(c), max(c - first, 0)
     rest = vectors - null @ operator.inner(null, vectors)
     rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)

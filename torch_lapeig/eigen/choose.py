@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch_lapeig.eigen.check import Solution, check_answer
+import torch
+
+from torch_lapeig.eigen.check import Problem, Solution, check_answer
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Shifted, SparseLU, shifted, structure_within
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solvers.solver import BREAKDOWN, Progress, RitzPairs, Solver, fewest_active, joined
+from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.native.sparse import Limits
 from torch_lapeig.support import checks
@@ -64,7 +66,7 @@ class Auto:
             return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
-        if solves_all_pairs(batch, n, operator.device) or fewest_active(operator) < 4 * block:
+        if solves_all_pairs(batch, n, operator.device) or operator.fewest_active < 4 * block:
             return Choice((Eigh(),), "all pairs of small graphs at once")
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch == 1 and not getattr(operator, "of_affinities", False):
@@ -89,7 +91,7 @@ class Auto:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """Return the pairs of the first solver that converges, or of the last one that gives any."""
-        return first_converged(self.choose(operator, k).solvers, operator, k, tolerance, progress).ritz
+        return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
 
 def last_resort(n: int) -> Solver:
@@ -131,31 +133,24 @@ def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
     return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
 
 
-def first_converged(
-    solvers: tuple[Solver, ...],
-    operator: Operator,
-    k: int,
-    tolerance: float,
-    progress: Progress | None,
-    has_guards: bool = True,
-) -> Solution:
+def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
     """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
 
     Raises:
         ConvergenceError: all of them break down.
     """
-    answer, failure = None, None
+    operator, answer, failure = problem.operator, None, None
     for position, solver in enumerate(solvers):
         try:
-            ritz = solver(operator, k, tolerance, progress=progress)
-            answer, others = check_answer(operator, k, solver, tolerance, ritz, has_guards), solvers[position + 1 :]
+            ritz = solver(operator, problem.k, problem.tolerance, progress=progress)
+            answer, others = check_answer(problem, solver, ritz), solvers[position + 1 :]
             if answer.is_converged:
                 return answer
             is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
             failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
             if 0 < 2 * len(failed) < operator.batch_size:
-                return _failed_again(failed, ritz, others, operator, k, tolerance, has_guards)
-        except BREAKDOWN as error:
+                return _solved_again(problem, ritz, failed, others)
+        except (torch.linalg.LinAlgError, checks.ConvergenceError) as error:  # type: ignore[attr-defined]
             failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
     if answer is None:
@@ -164,19 +159,14 @@ def first_converged(
     return answer
 
 
-def _failed_again(
-    failed: list[int],
-    ritz: RitzPairs,
-    solvers: tuple[Solver, ...],
-    operator: Any,
-    k: int,
-    tolerance: float,
-    has_guards: bool,
-) -> Solution:
-    """Return the answer for a batch, some graphs of which are solved again, one after the other, by other solvers."""
+def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers: tuple[Solver, ...]) -> Solution:
+    """Return the answer for a batch in which other solvers solve the failed graphs again, one after the other."""
+    operator = problem.operator
+    assert isinstance(operator, SymmetricOperator)
     parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
     for b in failed:
-        again = first_converged(solvers, operator.part(slice(b, b + 1)), k, tolerance, None)
+        one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
+        again = first_converged(solvers, one, None)
         parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
-    whole = joined(operator, [part._replace(inverses=()) for part in parts], k)
-    return check_answer(operator, k, again.solver, tolerance, whole, has_guards)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
+    return check_answer(problem, again.solver, whole)

@@ -8,10 +8,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.null_space import NullSpace
-from torch_lapeig.eigen.symmetric import SymmetricOperator, in_double
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
+from torch_lapeig.graph.weights import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.solvers.blocks import dots, inner
-from torch_lapeig.graph.nodes import signs
+from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native import Rows
 
 
@@ -94,6 +94,11 @@ class Operator(Protocol):
         return self.active.sum(1)
 
     @property
+    def fewest_active(self) -> int:
+        """Return the smallest number of active nodes of a graph of the batch."""
+        return int(self.active_count.min())
+
+    @property
     def above(self) -> Tensor:
         """Return numbers ``(B,)`` just above the spectrum of each graph, which mark missing pairs."""
         return torch.where(self.bound > 0, 2 * self.bound, 1)
@@ -118,6 +123,11 @@ class Operator(Protocol):
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
+
+    @property
+    def most_null(self) -> int:
+        """Return the largest number of known null vectors of a graph of the batch."""
+        return int(self.nullity.max())
 
     def null_vectors(self, m: int) -> Tensor:
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""

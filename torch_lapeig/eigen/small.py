@@ -18,16 +18,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Solution
+from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.gradient.clusters import Rule
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.solve import TOLERANCE, Eigenpairs, Solve, differentiable
+from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.nodes import signs
-from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
 from torch_lapeig.support.tuning import solves_all_pairs
 
@@ -100,21 +99,22 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
     count = values.shape[1] if needs_derivatives(values, diagonal) else k
     with torch.no_grad():
         null = graphs.ground / torch.linalg.vector_norm(graphs.ground, dim=1, keepdim=True)
-        solution = _solution(operator.frozen(), null, primal(factor), k, count, solve.tolerance or TOLERANCE)
+        problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))
+        solution = _solution(problem, count, null, primal(factor))
     if solution is None:
         return None
-    projected, vectors = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
-    return Eigenpairs.of(solution, projected, factor[..., None] * vectors)
+    found = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
+    return Eigenpairs.of(solution, Differentiated(found.projected, factor[..., None] * found.vectors))
 
 
-def _solution(
-    operator: SymmetricOperator, null: Tensor, factor: Tensor, k: int, count: int, tolerance: float
-) -> Solution | None:
+def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:
     """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
 
     The first is that of the null vector ``(B, N)``. The signs are those of the vectors times the factor.
     `check_answer` does so for all solvers, in twice the time.
     """
+    operator, k = problem.operator, problem.k
+    assert isinstance(operator, SymmetricOperator)
     bound = operator.bound
     matrix = torch.diag_embed(torch.where(operator.active, operator.diagonal, OUTSIDE * bound[:, None]))
     matrix -= operator.values
@@ -126,7 +126,7 @@ def _solution(
     wanted *= signs(factor[..., None] * wanted)
     rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
     residuals = torch.linalg.vector_norm(rest, dim=1)
-    converged = residuals.amax(1) <= torch.maximum(tolerance * gap, operator.round_off)
+    converged = residuals.amax(1) <= torch.maximum(problem.tolerance * gap, operator.round_off)
     is_connected = (values[:, 1] > CONNECTED * bound) & (values[:, k] <= 1.5 * bound)
     if not (converged & is_connected).all():
         return None

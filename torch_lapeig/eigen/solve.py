@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Solution, report_failure, residual_norms
+from torch_lapeig.eigen.check import Problem, Solution, report_failure, residual_norms
 from torch_lapeig.eigen.choose import Auto, first_converged
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Rule
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
@@ -19,15 +19,11 @@ from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import Progress, Solver, fewest_active
+from torch_lapeig.eigen.solvers.solver import Progress, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import REORDER_NODES
-
-TOLERANCE = 1e-10  # default residual over the gap
-ROUNDED_TOLERANCE = 1e-8  # of an answer that is rounded to float32
-SINGLE_TOLERANCE = 1e-4  # of an operator that gives products in float32 only
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +61,17 @@ class Eigenpairs:
     solver: Solver
 
     @classmethod
-    def of(cls, solution: Solution, projected: Tensor, vectors: Tensor, **others: Tensor) -> Eigenpairs:
-        """Return the pairs of a solution with Λ and vectors as they are given, and others of its fields."""
+    def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
+        """Return a solution with Λ and vectors as they are given; ``residuals`` default to the solution's."""
         return cls(
-            vectors=vectors,
-            projected=projected,
+            values=found.projected.diagonal(dim1=1, dim2=2),
+            vectors=found.vectors,
+            projected=found.projected,
+            residuals=solution.residuals if residuals is None else residuals,
             gap=solution.gap,
             converged=solution.converged,
             iterations=solution.ritz.iterations,
             solver=solution.solver,
-            **{"values": projected.diagonal(dim1=1, dim2=2), "residuals": solution.residuals, **others},
         )
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
@@ -137,11 +134,22 @@ class Solve:
         if not isinstance(self.progress, bool):
             checks.check_function(self.progress, "progress", "True, False or a function")
 
-    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None) -> Rule:
-        """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one."""
+    def allowed(self, solved: torch.dtype, returned: torch.dtype) -> float:
+        """Return the tolerance of pairs that are solved in a dtype and rounded to another."""
+        if self.tolerance is not None:
+            return self.tolerance
+        if solved != returned:
+            return 1e-8  # of an answer that is rounded to float32
+        return 1e-10 if solved == torch.float64 else 1e-4  # of an operator that gives products in float32 only
+
+    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None) -> Rule:
+        """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one.
+
+        ``factor``: see `Rule`.
+        """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(one).eps for one in (dtype, loss or dtype))
-        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps)
+        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -182,33 +190,38 @@ def eigenpairs(
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
     given: Any = laplacian
-    pattern: Any = given.graph.pattern if isinstance(given, Laplacian) else None
-    is_of_ranks = pattern is not None and pattern.is_sharded and isinstance(solve.solver, Auto)
-    # What float32 resolves depends on the gap, which is not known before: all is solved in float64.
-    is_lifted = isinstance(given, (Laplacian, SymmetricOperator)) and not is_of_ranks
+    on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
+    # What float32 resolves depends on the gap, which is not known before: everything is solved in float64.
+    is_lifted = isinstance(given, (Laplacian, SymmetricOperator)) and not on_ranks
     exact = given.double() if is_lifted else given
     operator = _operator_of(exact)
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
-    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k = _check_request(operator, k, fill, solve)
-    if is_of_ranks:
-        return pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+    if on_ranks:
+        return given.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
     dtype = given.graph.weight.dtype if isinstance(given, Laplacian) else given.dtype
-    factor, loss = (exact.factor, exact.loss_dtype) if isinstance(exact, Laplacian) else (None, None)
-    rule = solve.rule(dtype, loss)
-    if factor is not None:
-        rule = dataclasses.replace(rule, factor=checks.primal(factor).reshape(operator.batch_size, -1))
-    solution, projected, vectors = _solved(operator, k, solve, rule)
+
+    arranged = Arranged.of(operator)
+    bare = arranged.operator.frozen()
+    tolerance = solve.allowed(bare.dtype, dtype)
+    problem = Problem(bare, min(k, operator.all_nodes), tolerance, _is_differentiated(arranged.operator))
+    with torch.no_grad(), _progress_function(solve.progress, arranged.unit) as progress:
+        solver = solve.solver
+        solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
+        solution = first_converged(solvers, problem, progress)  # checks each answer
+
+    rule = solve.rule(dtype)
+    if isinstance(exact, Laplacian):
+        rule = solve.rule(dtype, exact.loss_dtype, arranged.in_order(exact.factor))
+    differentiated = differentiable(arranged.operator, solution, rule)
+    solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
-    residuals = _residuals(operator, solution, vectors, dtype)
-    projected, vectors, values, residuals = _fill(projected, vectors, solution, residuals, k)
+    residuals = _residuals(operator, solution, differentiated.vectors, dtype)
     if isinstance(exact, Laplacian):
-        if vectors.requires_grad or checks.is_dual(vectors):
-            vectors = _beside_trivial(exact, vectors)
-        if factor is not None:
-            projected, vectors = _apply_factor(exact, factor, projected, vectors, solution)
-    pairs = Eigenpairs.of(solution, projected, vectors, values=values, residuals=residuals)
+        differentiated = _with_trivial(exact, differentiated)
+        if exact.factor is not None:
+            differentiated = _with_factor(exact, exact.factor, differentiated, solution)
+    pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
 
 
@@ -221,41 +234,70 @@ def _residuals(operator: Operator, solution: Solution, vectors: Tensor, dtype: t
     return residual_norms(operator.frozen(), solution.values, rounded)
 
 
-def _solved(operator: Operator, k: int, solve: Solve, rule: Rule) -> tuple[Solution, Tensor, Tensor]:
-    """Return the solution of an operator, Λ ``(B, k, k)`` and V ``(B, N, k)``, with gradients to its entries.
+class Differentiated(NamedTuple):
+    """Pairs with gradients: Λ ``(B, k, k)`` and V ``(B, N, k)``."""
 
-    A problem far from 1 is solved over a power of two, and the nodes of a large graph come in an order for products.
+    projected: Tensor
+    vectors: Tensor
+
+
+class Arranged(NamedTuple):
+    """Operator as solvers get it.
+
+    Attributes:
+        operator: over ``unit``, with its nodes in ``order``.
+        unit: powers of two ``(B,)``, where the bound of the spectrum is far from 1; else None.
+        order: int64 ``(N,)``, where a graph is so large that products wait for memory; else None.
     """
-    worked, order, unit = operator, None, None
-    if isinstance(worked, SymmetricOperator):
-        worked, unit = worked.in_unit()
-        if _is_large(worked):
-            worked, order = worked.reordered()
-    is_differentiated = isinstance(worked, SymmetricOperator) and needs_derivatives(worked.values, worked.diagonal)
-    default = SINGLE_TOLERANCE if worked.dtype != torch.float64 else TOLERANCE
-    tolerance = solve.tolerance or (default if worked.dtype == rule.dtype else ROUNDED_TOLERANCE)
-    k = min(k, operator.all_nodes)
-    with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
-        bare = worked.frozen()
-        solvers = solve.solver.choose(bare, k).solvers if isinstance(solve.solver, Auto) else (solve.solver,)
-        solution = first_converged(solvers, bare, k, tolerance, progress, is_differentiated)
-    if order is not None and rule.factor is not None:
-        rule = dataclasses.replace(rule, factor=rule.factor[:, order])
-    projected, vectors = differentiable(worked, solution, rule)
-    if order is not None:
-        vectors = torch.empty_like(vectors).index_copy(1, order, vectors)
-    if unit is not None:
-        projected = projected * unit[:, None, None]
-        solution = solution.times(unit)
-    return solution, projected, vectors
+
+    operator: Operator
+    unit: Tensor | None = None
+    order: Tensor | None = None
+
+    @classmethod
+    def of(cls, operator: Operator) -> Arranged:
+        """Return an operator in the unit and the order that suit it; an operator of the user's own as it is."""
+        if not isinstance(operator, SymmetricOperator):
+            return cls(operator)
+        operator, unit = operator.in_unit()
+        is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
+        if is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
+            operator, order = operator.reordered()
+            return cls(operator, unit, order)
+        return cls(operator, unit)
+
+    def in_order(self, factor: Tensor | None) -> Tensor | None:
+        """Return a factor of the nodes without derivatives, ``(B, N)``, in this order."""
+        if factor is None:
+            return None
+        factor = checks.primal(factor).reshape(self.operator.batch_size, -1)
+        return factor if self.order is None else factor[:, self.order]
+
+    def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
+        """Return a solution in the caller's unit, and its pairs in the caller's unit and order."""
+        projected, vectors = found
+        if self.order is not None:
+            vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
+        if self.unit is not None:
+            projected, solution = projected * self.unit[:, None, None], solution.times(self.unit)
+        return solution, Differentiated(projected, vectors)
 
 
-def differentiable(operator: Operator, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Return Λ ``(B, k, k)`` and V ``(B, N, k)`` of a solution, with gradients to the entries of the operator."""
-    if isinstance(operator, SymmetricOperator) and needs_derivatives(operator.values, operator.diagonal):
-        projected, vectors = ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule)
-        return projected, vectors
-    return torch.diag_embed(solution.values), solution.vectors
+def differentiable(operator: Operator, solution: Solution, rule: Rule) -> Differentiated:
+    """Return the pairs of a solution, with gradients to the entries of the operator."""
+    if isinstance(operator, SymmetricOperator) and _is_differentiated(operator):
+        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule))
+    return Differentiated(torch.diag_embed(solution.values), solution.vectors)
+
+
+def _is_differentiated(operator: Operator) -> bool:
+    """Return whether derivatives in the entries of an operator are asked for."""
+    return isinstance(operator, SymmetricOperator) and needs_derivatives(operator.values, operator.diagonal)
+
+
+def _is_of_ranks(laplacian: Any) -> bool:
+    """Return whether the rows of a Laplacian lie on several ranks."""
+    return isinstance(laplacian, Laplacian) and laplacian.graph.pattern.is_sharded
 
 
 def _operator_of(laplacian: Any) -> Operator:
@@ -270,48 +312,42 @@ def _operator_of(laplacian: Any) -> Operator:
     raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use Laplacian(graph)")
 
 
-def _is_large(operator: SymmetricOperator) -> bool:
-    is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
-    return operator.is_sparse and is_one and operator.num_nodes > REORDER_NODES
+def _with_trivial(laplacian: Laplacian, found: Differentiated) -> Differentiated:
+    """Return pairs with the closed-form derivative of the first vector, to which the other vectors stay orthogonal.
 
-
-def _beside_trivial(laplacian: Laplacian, vectors: Tensor) -> Tensor:
-    """Return V with the closed-form derivative of its first vector, and of the others beside it.
-
-    Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing; but the first
-    vector there is always the whole graph's.
+    Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing. But the first
+    vector there is always the whole graph's, whose derivative is known.
     """
-    operator = laplacian.symmetric
-    if operator.most_null <= 1:
-        return vectors
+    vectors, operator = found.vectors, laplacian.symmetric
+    if operator.most_null <= 1 or not (vectors.requires_grad or checks.is_dual(vectors)):
+        return found
     ground = laplacian.ground[..., None]
     ground = ground / checks.power_of_two(operator.largest(checks.primal(ground))[..., None, :], (-2,))
     squares = operator.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
     first = first * operator.inner(checks.primal(first), checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
-    # Zero with a derivative: the rule gives the others' derivative relative to a first vector at rest.
+    # Zero with a derivative: the rule gives the others' derivative as if the first vector were constant.
     turned = operator.inner(first, others)
     beside = others - checks.matmul(first, turned)
     # Of length 1 for second derivatives, too.
     beside = beside + checks.matmul(beside, checks.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
     several = (operator.nullity > 1)[:, None, None]
-    return torch.where(several, checks.primal(vectors) + (whole - checks.primal(whole)), vectors)
+    return found._replace(
+        vectors=torch.where(several, checks.primal(vectors) + (whole - checks.primal(whole)), vectors)
+    )
 
 
-def _apply_factor(
-    laplacian: Laplacian, factor: Tensor, projected: Tensor, vectors: Tensor, solution: Solution
-) -> tuple[Tensor, Tensor]:
-    """Return Λ and the eigenvectors of a Laplacian similar to a symmetric one, from the symmetric one's."""
+def _with_factor(laplacian: Laplacian, factor: Tensor, found: Differentiated, solution: Solution) -> Differentiated:
+    """Return the pairs of a Laplacian that is similar to a symmetric operator, from the pairs of that operator."""
+    projected, vectors = found
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if laplacian.normalization == "random_walk" and laplacian.has.slight:
-        m = solution.residuals.shape[1]  # beyond, no graph has pairs
-        found = vectors[..., :m], y[..., :m], projected[:, :m, :m]
-        y = torch.cat([with_tails(laplacian, *found, solution.residuals, solution.gap), y[..., m:]], -1)
+        y = with_tails(laplacian, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = laplacian.symmetric.signs(y)
-    return projected * sign * sign.mT, y * sign
+    return Differentiated(projected * sign * sign.mT, y * sign)
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,31 +418,35 @@ def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterat
         yield show
 
 
-def _fill(
-    projected: Tensor, vectors: Tensor, s: Solution, residuals: Tensor, k: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return Λ, V, values and residuals of ``k`` pairs, of which a graph may lack the last; see ``fill``."""
-    if k <= fewest_active(s.operator):
-        return projected, vectors, projected.diagonal(dim1=-2, dim2=-1), residuals
-    more = k - s.values.shape[1]
-    pad = torch.nn.functional.pad
+def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
+    """Return ``k`` pairs, of which a graph may lack the last; see ``fill`` of `eigenpairs`."""
+    if k <= s.operator.fewest_active:
+        return pairs
+    pad, more = torch.nn.functional.pad, k - s.values.shape[1]
     present = pad(s.present, (0, more))
+    projected = pad(pairs.projected, (0, more, 0, more))
     # No gradient flows from a missing pair, whatever a loss makes of it.
-    vectors = torch.where(present[:, None, :], pad(vectors, (0, more)), 0)
-    projected = torch.where(present[:, None, :] & present[:, :, None], pad(projected, (0, more, 0, more)), 0)
-    values = torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf)
-    return projected, vectors, values, pad(residuals, (0, more))
+    projected = torch.where(present[:, None, :] & present[:, :, None], projected, 0)
+    return dataclasses.replace(
+        pairs,
+        projected=projected,
+        vectors=torch.where(present[:, None, :], pad(pairs.vectors, (0, more)), 0),
+        values=torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf),
+        residuals=pad(pairs.residuals, (0, more)),
+    )
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+    operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
-    if k <= fewest_active(operator):
+    if k <= operator.fewest_active:
         return k
     if not fill:
         item = int(operator.active_count.argmin())
         raise ValueError(
-            f"k must be at most the number of nodes of positive degree, got k={k} with {fewest_active(operator)} of "
+            f"k must be at most the number of nodes of positive degree, got k={k} with {operator.fewest_active} of "
             f"them in graph {item}"
         )
     if not isinstance(solve.solver, (Auto, Eigh)):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern
 from torch_lapeig.native import Rows, is_for_one_thread
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -34,6 +34,62 @@ def in_double(pattern: Pattern, values: Tensor) -> Tensor:
     """Return symmetric values on edges in float64: the mean of both directions, which differ by round-off."""
     double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class NullSpace:
+    """Null vectors in closed form: one on each part of the active nodes, in proportion to ``ground``.
+
+    Attributes:
+        ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
+        part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
+        counts: int64 ``(B,)``, the number of parts.
+
+    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))  # two parts of three nodes
+    >>> null.counts
+    tensor([2])
+    """
+
+    ground: Tensor
+    part: Tensor
+    counts: Tensor
+
+    @classmethod
+    def constant(cls, like: Tensor) -> NullSpace:
+        """Return the null space of each graph's constant vector, for node values ``like`` ``(N,)`` or ``(B, N)``."""
+        ground = torch.ones_like(checks.primal(like)).reshape(-1, like.shape[-1])
+        part = torch.zeros_like(ground, dtype=torch.int64)
+        return cls(ground, part, part.new_ones(len(part)))
+
+    def part_of(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> NullSpace:
+        """Return the null space of some graphs of the batch, with some nodes in an order."""
+        return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
+
+    def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
+        """Return the first ``m`` of an orthonormal basis, ``(B, N, m)``, then zeros; ``most``: no fewer parts.
+
+        A Householder reflection turns the vectors of the parts, so that the first is the whole graph's. ``nodes`` sums
+        over the places where nodes lie.
+        """
+        total = (Nodes() if nodes is None else nodes).sum
+        if m == 1:  # the null vector of the whole graph
+            length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
+            return (self.ground / torch.where(length > 0, length, 1))[..., None]
+        size = self.ground.square()
+        most = max(int(self.counts.max()), m, 1) if most is None else most
+        place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
+        volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
+        # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
+        whole = volume.sum(1, keepdim=True)
+        w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
+        w[:, 0] += 1
+        number = torch.arange(m, device=size.device)
+        at_node = (self.part[..., None] == number).to(w.dtype)
+        scale = 2 / w.square().sum(1)
+        turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
+        unit = (size / volume.gather(1, self.part)).sqrt()
+        basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
+        return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +137,27 @@ class SymmetricOperator(WithEntries):
     excess: Tensor | None = None
     given: torch.dtype | None = None
     constant_null: InitVar[bool] = False
+    # Of the pattern and the values: solvers ask for them so often that calls of properties would take time.
+    shape: tuple[int, ...] = field(init=False, repr=False, default=())
+    dtype: torch.dtype = field(init=False, repr=False, default=torch.float64)
+    device: torch.device = field(init=False, repr=False, default=torch.device("cpu"))
+    batch_size: int = field(init=False, repr=False, default=1)
+    num_nodes: int = field(init=False, repr=False, default=0)
+    is_sharded: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self, constant_null: bool) -> None:
+        if not self.trusted:
+            check_edge_values(self.pattern, self.values, "values")
+        shape = self.pattern.shape
+        checks.keep(
+            self,
+            shape=shape,
+            dtype=self.values.dtype,
+            device=self.values.device,
+            batch_size=shape[0] if len(shape) > 1 else 1,
+            num_nodes=shape[-1],
+            is_sharded=self.pattern.is_sharded,
+        )
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
@@ -94,12 +169,11 @@ class SymmetricOperator(WithEntries):
             checks.keep(self, active=super().active)
 
     def _check_parts(self, constant_null: bool) -> None:
-        check_edge_values(self.pattern, self.values, "values")
-        if math.prod(self.pattern.shape) == 0 and not self.pattern.is_sharded:
-            raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.pattern.shape}")
+        if math.prod(self.shape) == 0 and not self.is_sharded:
+            raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.shape}")
         checks.check_floating(self.diagonal, "diagonal")
-        if tuple(self.diagonal.shape) != tuple(self.pattern.shape):
-            raise ValueError(f"diagonal must have shape {tuple(self.pattern.shape)}, got {tuple(self.diagonal.shape)}")
+        if tuple(self.diagonal.shape) != tuple(self.shape):
+            raise ValueError(f"diagonal must have shape {tuple(self.shape)}, got {tuple(self.diagonal.shape)}")
         checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
         checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:
@@ -135,29 +209,9 @@ class SymmetricOperator(WithEntries):
             checks.check_finite(part, "operator")
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
-        return self.pattern.shape
-
-    @property
-    def dtype(self) -> torch.dtype:  # type: ignore[override]
-        """Return the dtype of the entries."""
-        return self.values.dtype
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """Return the device of the entries."""
-        return self.values.device
-
-    @property
     def is_sparse(self) -> bool:
         """Return whether M is stored as a list of edges."""
         return isinstance(self.pattern, SparsePattern)
-
-    @property
-    def is_sharded(self) -> bool:
-        """Return whether rows lie on several ranks, of which this process has its own."""
-        return self.pattern.is_sharded
 
     @cached_property
     def all_nodes(self) -> int:
@@ -219,10 +273,11 @@ class SymmetricOperator(WithEntries):
             excess=None if self.excess is None else self.excess / unit[:, None],
         )
 
-    @property
+    @cached_property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
-        return super().nullity if self.null is None else self.null.counts
+        count: Tensor = super().nullity if self.null is None else self.null.counts
+        return count
 
     def null_vectors(self, m: int) -> Tensor:
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
@@ -231,7 +286,7 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.nodes.Nodes``."""
+        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import coo_array, csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
-from torch_lapeig.graph.sound import check_batch, check_edge_index, check_places, check_weights, checked_shape
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -447,6 +446,46 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
         raise ValueError(f"{name} must have shape {pattern.edge_shape} to go with the edges, got {tuple(values.shape)}")
     if isinstance(pattern, SparsePattern):
         checks.check_same_device(values, name, pattern.row, "the edges")
+
+
+def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
+    """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
+    checks.check_indices(edge_index, "edge_index", num_nodes)
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
+
+
+def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
+    """Raise unless ``batch`` gives the graph of each node, int64 ``(num_nodes,)``, ascending."""
+    checks.check_indices(batch, name)
+    if batch.shape != (num_nodes,):
+        raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
+    if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
+        raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
+    if num_nodes and (largest := int(batch[-1])) >= num_nodes + checks.LARGEST_WIDTH:
+        raise ValueError(
+            f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
+            f"{name}.unique(return_inverse=True)[1], which numbers them"
+        )
+
+
+def check_places(affinity: Any) -> None:
+    """Raise ValueError for a square SciPy matrix with entries outside its shape, whose conversion would write there."""
+    try:
+        if affinity.format in ("csr", "csc", "bsr"):
+            affinity.check_format(full_check=True)
+        elif affinity.format == "coo":
+            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # checks the indices
+    except ValueError as error:
+        raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
+
+
+def check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
+    """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
+    checks.check_finite(weight, name)
+    allowed = slack * checks.largest(weight) if slack else 0.0
+    checks.check_non_negative(weight, name, allowed)
+    checks.check_symmetric(weight, reverse, name, allowed)
 
 
 def _places(

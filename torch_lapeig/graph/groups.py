@@ -104,7 +104,8 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return the lower median ``(total,)`` of each group; 1 for an empty group. Arguments as `kth_of_groups`."""
     if values.device.type != "cpu" or (group.diff() < 0).any():
         return kth_of_groups(values, group, total, None)
-    parts = checks.primal(values).split(group.bincount(minlength=total).tolist())
+    counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before torch 2.11
+    parts = checks.primal(values).split(counts)
     medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # selection is faster than sorting
     return with_equal_parts(torch.stack(medians), values, group)
 

@@ -1,8 +1,8 @@
-"""How the edges of a graph are stored, and the algebra on values given on them: sparse (CSR) here, dense in `dense.py`.
+"""How the edges of a graph are stored, sparse (CSR) or dense, and the algebra on values given on them.
 
-Both kinds offer the same operations, so that weights, Laplacian and gradients are written once. Values on the edges are
-``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`; node values have the graph's shape, ``(N,)`` or
-``(B, N)``, and blocks of vectors one axis more.
+Both patterns offer the same operations, so that weights, Laplacian and gradients are written once. Values on edges are
+``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`. Node values have the graph's shape, ``(N,)`` or
+``(B, N)``, and blocks of vectors have one axis more.
 
 The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
 """
@@ -10,22 +10,111 @@ The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import native
-from torch_lapeig.graph import csr as storage
+from torch_lapeig.graph import products
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
-from torch_lapeig.graph.dense import DensePattern as DensePattern
-from torch_lapeig.graph.groups import gather, offsets_of_groups, order_of_groups, sum_of_groups
-from torch_lapeig.graph.nodes import Nodes
-from torch_lapeig.graph.products import product, sampled_product
-from torch_lapeig.graph.sound import check_edges, check_ends, checked_shape
+from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-from torch_lapeig.support.tuning import HUB_EDGES
+
+MOST_NODES = math.isqrt(2**63 - 1)  # edge numbers row * total + col fit int64
+
+
+# Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
+# 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
+HUB_EDGES = 1000
+
+
+class Nodes:
+    """Operations on all nodes of a graph at once; here this process holds them all.
+
+    Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
+    (`torch_lapeig.distributed`). ``sum`` and ``maximum`` are given this process's own result.
+    """
+
+    is_sharded = False
+    places = 1  # number of places; a loss divides shared terms by it
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return Σ over the places where nodes lie; differentiable."""
+        return x
+
+    def maximum(self, x: Tensor) -> Tensor:
+        """Return the maximum over the places where nodes lie, elementwise; without gradients."""
+        return x
+
+    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors computed wherever nodes lie, identical everywhere, so that decisions agree."""
+        return tensors
+
+    def any(self, flag: Tensor) -> bool:
+        """Return whether a flag ``()`` is true in one of the places."""
+        return bool(flag)
+
+    def largest(self, x: Tensor) -> Tensor:
+        """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``, or NaN; without gradients."""
+        return checks.primal(x).abs().amax(-2)
+
+    def centre(self, x: Tensor) -> Tensor:
+        """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
+        return checks.primal(x).mean(-2, keepdim=True)
+
+    def squared_lengths(self, x: Tensor) -> Tensor:
+        """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
+        return products.squared_lengths(x, self)
+
+    def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
+        """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
+        return products.smoothness(values, y, self)
+
+    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return `smoothness` and Σ_j m_ij (y_j − y_i) by differences, no gradients; None where products are faster."""
+        return None
+
+    def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
+        """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
+        return median_of_groups(values, group, total)
+
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Return component labels ``(B, N)`` counted over active nodes (0 elsewhere), and their number ``(B,)``."""
+        labels = labels - labels.amin(1, keepdim=True)
+        present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
+        present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
+        present = present[:, :-1]
+        number = present.cumsum(1) - 1
+        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
+
+    def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
+        """Return random columns ``(N, m)`` that belong to the nodes; None where a generator draws them."""
+        return None
+
+    def signs(self, x: Tensor) -> Tensor:
+        """Return ±1 for each column of ``(B, N, m)``: see `signs`."""
+        return signs(x)
+
+    def multigrid(self, operator: Any, options: Any) -> Any:
+        """Return a preconditioner of an operator whose rows lie in several places; None for rows in one place."""
+        return None
+
+    def eigenpairs(self, *request: Any) -> Any:
+        """Solve a Laplacian whose rows lie in several places by the default solver; None for rows in one place."""
+        return None
+
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """Run a check. Where nodes lie in several places, raise in all of them unless all pass, with equal facts.
+
+        Args:
+            call: the name of the call, which must agree in all places.
+            check: raises, or returns the facts to compare.
+        """
+        check()
 
 
 class SparsePattern(Nodes):
@@ -161,12 +250,12 @@ class SparsePattern(Nodes):
 
         ``is_symmetric``: whether M is known to be; its gradients take less then.
         """
-        return product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
+        return products.product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
 
     @checks.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        return sampled_product(self._points(x), self._points(y), self)
+        return products.sampled_product(self._points(x), self._points(y), self)
 
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """Return `matmul` without gradients, for ``(total, m)``: float32 in float64 where there are hubs."""
@@ -177,17 +266,17 @@ class SparsePattern(Nodes):
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return `products` without gradients, for ``(total, m)``."""
         self._check_fit(None, x, y)
-        return storage.edge_products(self.crow, self.row, self.col, x, y)
+        return products.edge_products(self.crow, self.row, self.col, x, y)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""
-        return storage.edge_products(self.crow, self.row, self.col, self._points(x), None)
+        return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return `smoothness` and Σ_j m_ij (y_j − y_i) by differences, no gradients; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
-        found = storage.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
+        found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
         if found is None:
             return None
         pull, energy = (part.to(y.dtype) for part in found)
@@ -240,10 +329,10 @@ class SparsePattern(Nodes):
         in_place: bool = False,
     ) -> Tensor:
         """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
-        columns = storage.aligned(self._points(y))
+        columns = products.aligned(self._points(y))
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        return storage.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
+        return products.multiply(matrix, columns, others, times=times, plus=plus, out=out).reshape(y.shape)
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
@@ -304,12 +393,222 @@ class SparsePattern(Nodes):
         return bandwidth_reducing_order(self.crow, self.col)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
-        return storage.csr(crow, col, values, (self.total, self.total))
+        return products.csr(crow, col, values, (self.total, self.total))
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return ``crow`` and ``col`` with one more entry in each row, and the places of the edges and the diagonal."""
-        return storage.with_diagonal(self.row, self.col, self.crow)
+        return products.with_diagonal(self.row, self.col, self.crow)
+
+
+class DensePattern(Nodes):
+    """Pattern with an edge between every pair of nodes; an affinity of zero means none. For nearly complete graphs.
+
+    Args:
+        shape: ``(N,)`` or ``(B, N)``.
+
+    Raises:
+        TypeError: a shape of other things than integers. ValueError: another number of them, or negative ones.
+
+    >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([[0., 1., 9.],
+            [1., 0., 4.],
+            [9., 4., 0.]])
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = checked_shape(shape)
+
+    @classmethod
+    def _trusted(cls, shape: tuple[int, ...]) -> DensePattern:
+        """Return the pattern of a shape without checks."""
+        pattern = cls.__new__(cls)
+        pattern.shape = shape
+        return pattern
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        DensePattern.__init__(self, state["shape"])
+
+    def to(self, device: torch.device) -> DensePattern:
+        """Return the pattern itself: it holds no tensors."""
+        return self
+
+    @property
+    def edge_shape(self) -> tuple[int, ...]:
+        """Return the shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
+        return (*self.shape, self.shape[-1])
+
+    def of_graph(self, values: Tensor) -> Tensor:
+        """Return values ``(B,)`` of each graph, to broadcast with its edges."""
+        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
+
+    def at_row(self, nodes: Tensor) -> Tensor:
+        """Return node values at the first node of each edge, to broadcast."""
+        return nodes[..., :, None]
+
+    def at_col(self, nodes: Tensor) -> Tensor:
+        """Return node values at the second node of each edge, to broadcast."""
+        return nodes[..., None, :]
+
+    def sum_rows(self, values: Tensor) -> Tensor:
+        """Return Σ_j of edge values, of the graph's shape."""
+        return values.sum(-1)
+
+    def transpose(self, values: Tensor) -> Tensor:
+        """Return the values of the reversed edges."""
+        return values.mT
+
+    def without_loops(self, values: Tensor) -> Tensor:
+        """Return the values with self loops set to zero."""
+        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+
+    def has_loops(self, values: Tensor) -> bool:
+        """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
+        return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
+
+    @checks.full_precision
+    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
+        """Return M Y for ``y`` ``(..., N, m)``."""
+        return checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+
+    @checks.full_precision
+    def products(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return X Yᵀ for ``(..., N, m)``."""
+        return checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
+
+    def direct_lengths(self, x: Tensor) -> Tensor:
+        """Return `squared_lengths` without gradients."""
+        return squared_distances(x, x)
+
+    def to_dense(self, values: Tensor) -> Tensor:
+        """Return the values themselves."""
+        return values
+
+    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
+        """Return s_i m_ij s_j for values m on the edges and s at the nodes."""
+        return nodes[..., :, None] * values * nodes[..., None, :]
+
+    def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
+        """Return diag + M as a matrix for `multiply`, without gradients."""
+        matrix = values.detach().clone()
+        matrix.diagonal(dim1=-2, dim2=-1).add_(diagonal.detach().reshape(self.shape))
+        return matrix
+
+    def to_matrix(self, values: Tensor) -> Tensor:
+        """Return M as a matrix for `multiply`, without gradients and without a copy."""
+        return values.detach()
+
+    def multiply(
+        self,
+        matrix: Tensor,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
+    ) -> Tensor:
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
+        product = times * (matrix @ y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+        if other is None:
+            return product
+        return torch.add(product, other, alpha=plus, out=other if in_place else None)
+
+    def components(self, weight: Tensor) -> Tensor:
+        """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
+        item, row, col = (weight.reshape(-1, *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
+        start = item * self.shape[-1]
+        return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
+
+    def restrict(self, nodes: Tensor) -> tuple[DensePattern, tuple[Tensor, ...]]:
+        """Return all pairs of ``nodes`` (int64 ``(M,)``, numbered through, of one item), and their places."""
+        checks.check_indices(nodes, "nodes", math.prod(self.shape))
+        checks.check_distinct(nodes, "nodes")
+        item, place = nodes // self.shape[-1], nodes % self.shape[-1]
+        if (item != item[0]).any():
+            raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
+        pairs = (place[:, None], place)
+        return DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs)
+
+    def part_of(self, graphs: slice) -> tuple[DensePattern, slice]:
+        """Return some graphs of a batch, one after the other, and the places of their values among all."""
+        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
+
+    def item_of(self, b: int) -> tuple[DensePattern, int]:
+        """Return one graph of a batch, and the places of its values among all."""
+        return DensePattern(self.shape[1:]), b
 
 
 Pattern = SparsePattern | DensePattern
+
+
+def signs(vectors: Tensor) -> Tensor:
+    """Return ±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
+
+    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
+    ends of a symmetric graph.
+    """
+    bare = vectors.detach()
+    size = bare.abs()
+    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+    return 1 - 2 * bare.gather(-2, first).lt(0).to(bare.dtype)
+
+
+def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """Return a shape ``(N,)`` or ``(B, N)`` in Python's integers; raise for anything else, or too many nodes."""
+    checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
+    if len(shape) not in (1, 2):
+        raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
+    sizes = tuple(checks.check_count(size, name, 0) for size in shape)
+    if math.prod(sizes) > MOST_NODES:
+        raise ValueError(f"{name} must be of at most {MOST_NODES} nodes, got {math.prod(sizes)}")
+    return sizes
+
+
+def check_ends(row: Any, col: Any, total: int) -> None:
+    """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
+    for end, name in ((row, "row"), (col, "col")):
+        checks.check_tensor(end, name)
+        if end.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
+        if end.ndim != 1:
+            raise ValueError(f"{name} must have shape (E,), got {tuple(end.shape)}")
+    if len(row) != len(col):
+        raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
+    checks.check_same_device(col, "col", row, "row")
+    for end, name in ((row, "row"), (col, "col")):
+        if len(end):
+            least, most = map(int, end.aminmax())
+            if not 0 <= least <= most < total:
+                raise IndexError(f"{name} must hold nodes from 0 to {total - 1}, got {least} to {most}")
+
+
+def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) -> None:
+    """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E).
+
+    ``back`` is the order of the edges by their second nodes, in which each is the reverse of one if all have theirs.
+    """
+    n = shape[-1]
+    follows = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] > col[:-1]))
+    if not follows.all():
+        e = int(follows.int().argmin())
+        first, second = ((int(row[at]), int(col[at])) for at in (e, e + 1))
+        raise ValueError(
+            f"row and col must hold each edge once, ascending by row, then by col, got {first} before {second}; "
+            "see Graph.from_edge_index, which takes edges in any order"
+        )
+    if len(shape) == 2 and len(row) and (row // n != col // n).any():
+        e = int((row // n != col // n).int().argmax())
+        raise ValueError(
+            f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
+            f"between graphs of {n} nodes"
+        )
+    lacks = (row[back] != col) | (col[back] != row)
+    if lacks.any():
+        e = int(lacks.int().argmax())
+        here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
+        edge = here if here < there else there[::-1]
+        raise ValueError(
+            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the "
+            "reversed edges"
+        )

@@ -16,16 +16,8 @@ from torch import Tensor, nn
 
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.groups import segment_logsumexp
-from torch_lapeig.graph.logarithms import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
-from torch_lapeig.graph.scales import (
-    gaussian,
-    has_differentiable_zeros,
-    lengths_by_node,
-    local_scales,
-    median_at_nodes,
-    rescale,
-)
+from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
+from torch_lapeig.graph.pattern import Pattern, SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import Configured
 
@@ -474,3 +466,132 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
     x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
     checks.check_finite(x, "x")
     return checks.finite_gradient(x)
+
+
+# --- Lengths of edges and their scales --------------------------------------------------------------------------------
+
+
+def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``.
+
+    A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
+    derivatives overflow or underflow with the unit of the points.
+    """
+    unit = checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
+    return x / unit, unit[..., 0]
+
+
+def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
+    """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
+    negligible = 1e3  # its negative exponential is 0 in every dtype
+    near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
+    # Far edges have a zero derivative, since the quotient's may be ∞.
+    exponent = -torch.where(near, squared_lengths, negligible) / torch.where(near, scale, 1)
+    exponent = checks.finite_gradient(exponent)
+    log_weight: Tensor | None = exponent
+    if has_differentiable_zeros(graph):
+        log_weight = None
+    elif graph.weight.requires_grad or checks.is_dual(graph.weight):
+        log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
+    return graph._with(weight=graph.weight * exponent.exp(), log_weight=log_weight)
+
+
+def has_differentiable_zeros(graph: Graph) -> bool:
+    """Return whether derivatives may be asked for in weights of 0, which cannot pass through a logarithm."""
+    w = graph.weight
+    return graph.log_weight is None and (w.requires_grad or checks.is_dual(w)) and bool((w.detach() == 0).any())
+
+
+def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Return squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
+    pattern = graph.pattern
+    if isinstance(pattern, SparsePattern):
+        proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
+        return squared_lengths[proper], pattern.row[proper].long()
+    n = graph.num_nodes
+    item, i, j = pattern.without_loops(graph.weight.detach()).reshape(-1, n, n).nonzero(as_tuple=True)
+    return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
+
+
+def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
+    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
+    squared = kth_of_groups(squared_lengths, node, total, m)
+    if (squared <= 0).any():
+        raise ValueError(
+            f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
+            "use a larger m, or remove duplicates"
+        )
+    return squared.sqrt()
+
+
+def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total: int) -> Tensor:
+    """Return the lower median of the squared edge lengths of each of ``total`` groups of nodes, at its nodes."""
+    pattern = graph.pattern
+    lengths, node = lengths_by_node(squared_lengths, graph)
+    of_edge = group.flatten()[node]
+    medians = pattern.medians(lengths, of_edge, total)
+    none = medians <= 0
+
+    def warn() -> None:
+        checks.warn(
+            f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} "
+            "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
+            checks.GraphWarning,
+        )
+
+    checks.later(none.any(), warn)
+    if none.any():
+        positive = (lengths.detach() > 0).nonzero().flatten()
+        medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
+    # Sums over edges and nodes that overflow would cancel to NaN.
+    return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
+
+
+# --- Powers and logarithms whose derivatives neither overflow nor divide by zero --------------------------------------
+
+
+def inverse_power(degrees: Tensor, power: float) -> Tensor:
+    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
+
+    Its derivatives go through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny
+    degrees where its product with the cotangent does not. Its value does not: exp(log) has an error of eps times the
+    logarithm.
+    """
+    positive = degrees > torch.finfo(degrees.dtype).tiny
+    degrees = torch.where(positive, degrees, 1)
+    return with_log_derivative(positive * checks.primal(degrees).pow(-power), -power * degrees.log())
+
+
+def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
+    """Return ``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
+
+    The logarithm need be one up to constants only. Zeros are constant. A value as small as the dtype can hold gets a
+    derivative of its own size, where a chain of quotients would overflow on the way.
+    """
+    values = checks.primal(values)
+    change = torch.where(values > 0, logarithm - checks.primal(logarithm), 0)
+    return values * change.exp()
+
+
+def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
+    """Return a tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
+
+    Values that are 0 take the derivatives of ``zeros``, see `only_zeros`.
+    """
+    inverse = pattern.at_row(inverse_power(checks.primal(pattern.sum_rows(values)), 1.0))
+    share = with_log_derivative(values * inverse, logarithm)
+    if zeros is not None:
+        share = share + checks.finite_gradient(zeros) * inverse
+    whole = pattern.sum_rows(share)
+    return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
+
+
+def only_zeros(values: Tensor) -> Tensor:
+    """Return zeros with the derivatives of ``values`` where these are 0 and have no logarithm."""
+    return torch.where(values > 0, 0, checks.finite_gradient(values))
+
+
+def finite_log(values: Tensor) -> Tensor:
+    """Return log of positive values, 0 for others. Its gradient is made finite, with a warning where it is not."""
+    positive = values > 0
+    return torch.where(positive, torch.where(positive, checks.finite_gradient(values), 1).log(), 0)

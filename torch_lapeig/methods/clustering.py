@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.graph import check_graph, check_whole
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.labels import (
     ASSIGNMENTS,
@@ -156,7 +156,7 @@ class SpectralClustering(GraphEmbedding):
     def __init__(
         self,
         n_clusters: int,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",

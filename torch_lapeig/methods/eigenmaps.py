@@ -14,9 +14,9 @@ from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagona
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
-from torch_lapeig.graph.nodes import Nodes
+from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
-from torch_lapeig.graph.weighted import Rule
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
@@ -90,7 +90,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
@@ -114,7 +114,13 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     @classmethod
     def improved(
-        cls, n_components: int, neighbors: Rule, t: Bandwidth = "median", *, learnable: bool = False, **options: Any
+        cls,
+        n_components: int,
+        neighbors: GraphRule,
+        t: Bandwidth = "median",
+        *,
+        learnable: bool = False,
+        **options: Any,
     ) -> LaplacianEigenmaps:
         """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 

@@ -12,8 +12,16 @@ from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import KNN, Extension, NeighborRule, Radius, check_extends, graph_with_state
-from torch_lapeig.graph.weighted import Rule, weighted_graph
+from torch_lapeig.graph.rules import (
+    KNN,
+    Extension,
+    GraphRule,
+    NeighborRule,
+    Radius,
+    check_extends,
+    graph_with_state,
+    weighted_graph,
+)
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import PointsModule, warn_of_unreached
 from torch_lapeig.support import checks
@@ -39,7 +47,7 @@ class NewAffinities(NamedTuple):
 class OnGraph(PointsModule):
     """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
 
-    neighbors: Rule
+    neighbors: GraphRule
     weights: Weighting | None
 
     def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
@@ -68,7 +76,7 @@ class OnGraph(PointsModule):
         return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
 
 
-def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
+def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
     """Return the weighted graph of points ``(N, D)``, and the state that new points need of it."""
     graph, train_rule = graph_with_state(neighbors, x.detach())
     return weights(x, graph), {
@@ -80,7 +88,7 @@ def fitted_graph(neighbors: Rule, weights: Weighting, x: Tensor) -> tuple[Graph,
     }
 
 
-def affinities_of_new(neighbors: Rule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
+def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
     """Return affinities of new points ``(Q, D)``, or the given ones, ``(Q, N)``; warn of points without any.
 
     A new point that equals a fitted one has its edges. Given affinities do not tell which points these are.

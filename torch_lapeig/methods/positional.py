@@ -16,9 +16,8 @@ from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalizatio
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
-from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.sound import check_batch, check_edge_index
 from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import slices, together

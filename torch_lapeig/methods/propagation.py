@@ -13,9 +13,8 @@ from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.graph import KNN, Graph
-from torch_lapeig.graph.logarithms import inverse_power
-from torch_lapeig.graph.weighted import Rule
-from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.graph.rules import GraphRule
+from torch_lapeig.graph.weights import Weighting, inverse_power
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
@@ -77,7 +76,7 @@ class LabelSpreading(SemiSupervised):
 
     def __init__(
         self,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         alpha: float = 0.99,
@@ -167,7 +166,7 @@ class HarmonicFunction(SemiSupervised):
 
     def __init__(
         self,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         class_prior: ClassPrior = None,
@@ -241,7 +240,7 @@ class EigenmapsRegression(SemiSupervised):
     def __init__(
         self,
         n_components: int,
-        neighbors: Rule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         ridge: float = 1e-6,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
+from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, OnGraph, fitted_graph
@@ -50,7 +50,7 @@ class SemiSupervised(OnGraph):
 
     FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE)
 
-    def __init__(self, neighbors: Rule, weights: Weighting | None, n_classes: int | None) -> None:
+    def __init__(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int | None) -> None:
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)

@@ -12,8 +12,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.rules import graph_with_state
-from torch_lapeig.graph.weighted import Rule, check_rule_and_weights
+from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
@@ -38,7 +37,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
 
     def __init__(
-        self, n_components: int, neighbors: Rule, weights: Weighting | None, solve: Solve | Solver | None
+        self, n_components: int, neighbors: GraphRule, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye_array, issparse
+from scipy.sparse import csr_array, eye, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
@@ -25,8 +25,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.rules import KNN, Precomputed
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.sklearn.base import Estimator
 from torch_lapeig.support import checks
@@ -204,7 +203,7 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
         self.samples = X.copy()
-        self.matrix = csr_array(self.matrix + eye_array(X.shape[0], dtype=X.dtype))  # with the sample itself
+        self.matrix = csr_array(self.matrix + eye(X.shape[0], dtype=X.dtype))  # with the sample itself
 
     def rows(self, X: Any) -> Array:
         """Return the two directions of each pair, ½ each."""
@@ -224,7 +223,7 @@ class OnGraph(Estimator):
         self._affinities, self._n_neighbors = affinities, n_neighbors
         return self._on_device(X) if affinities is None else affinities.graph(self.device)
 
-    def _rule(self) -> tuple[Rule, Weighting | None]:
+    def _rule(self) -> tuple[GraphRule, Weighting | None]:
         """Return rule and weighting of the module."""
         if self._affinities is not None:
             return Precomputed("affinity"), None

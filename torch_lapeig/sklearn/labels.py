@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from torch_lapeig import methods
-from torch_lapeig.graph.weighted import Rule
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
@@ -99,7 +99,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         return classes
 
     @abstractmethod
-    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
         """Return the module of these samples."""
 
 
@@ -143,7 +143,7 @@ class LabelSpreading(FromLabels):
     tol: float = 1e-3
     n_jobs: int | None = None
 
-    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
         prior = self.class_prior
         return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, class_prior=prior, n_classes=n_classes)
 
@@ -171,7 +171,7 @@ class HarmonicFunction(FromLabels):
     tol: float = 1e-3
     n_jobs: int | None = None
 
-    def _module(self, neighbors: Rule, weights: Weighting | None, n_classes: int) -> Any:
+    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
         return methods.HarmonicFunction(neighbors, weights, class_prior=self.class_prior, n_classes=n_classes)
 
 

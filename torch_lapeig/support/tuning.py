@@ -40,15 +40,6 @@ BUDGETS = {
 }
 
 
-# Alignment of the operands of sparse products on accelerators, in bytes: kernels read so many at a time.
-ALIGNMENT = 16
-
-
-# Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
-# 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
-HUB_EDGES = 1000
-
-
 # Steps of an iteration on accelerators between two synchronisations, in which the host checks for convergence. A
 # synchronisation takes some 30 µs, the time of five more kernels. A step too many does no harm. On the processor the
 # check is free. The number divides `torch_lapeig.eigen.gradient.cg.REPLACED`.

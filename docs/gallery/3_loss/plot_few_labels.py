@@ -7,16 +7,21 @@ neighbourhood graph, in seconds and with nothing to train.
 """
 
 # %%
-# Digits with one to ten labels a class
-# -------------------------------------
-# Two methods of the library against the nearest labelled picture. Accuracy is that of the points without label; it is
-# the mean over five draws of the labels.
+# Digits with one to five labels a class
+# --------------------------------------
+# The methods of the library against the nearest labelled picture: accuracy on the points without a label, mean over
+# three draws of the labels. 27 digits are a component of the graph of their own; where none of them has a label they
+# keep −1, with a warning that is switched off here.
+
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 
-from torch_lapeig import KNN, HarmonicFunction, LabelSpreading
+from torch_lapeig import KNN, GraphWarning, HarmonicFunction, LabelSpreading
+
+warnings.filterwarnings("ignore", category=GraphWarning)
 
 pixels, truth = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
 pixels = pixels.float()
@@ -39,17 +44,23 @@ def nearest(labels):
     return labels[known[torch.cdist(pixels, pixels[known]).argmin(1)]]
 
 
+def recipe():
+    """The method to take first: the sums of the scores are brought to the shares of the labels."""
+    return HarmonicFunction(KNN(5), class_prior="labels")
+
+
 methods = {
     "nearest labelled picture": nearest,
-    "HarmonicFunction()": lambda labels: HarmonicFunction(KNN(10)).fit(pixels, labels).predict(),
-    "LabelSpreading()": lambda labels: LabelSpreading(KNN(10)).fit(pixels, labels).predict(),
+    "harmonic, class prior": lambda labels: recipe().fit(pixels, labels).predict(),
+    "harmonic": lambda labels: HarmonicFunction(KNN(5)).fit(pixels, labels).predict(),
+    "label spreading": lambda labels: LabelSpreading(KNN(5)).fit(pixels, labels).predict(),
 }
-counts = (1, 2, 5, 10)
+counts = (1, 2, 5)
 accuracy = {name: [] for name in methods}
 for per_class in counts:
     for name, method in methods.items():
         scores = []
-        for seed in range(5):
+        for seed in range(3):
             labels = few(per_class, seed)
             scores.append((method(labels) == truth)[labels < 0].double().mean())
         accuracy[name].append(float(torch.stack(scores).mean()))
@@ -62,7 +73,7 @@ for name, row in accuracy.items():
 # Right: the most doubtful pictures of one draw with two labels a class, that is those whose two best scores are nearest
 # to each other.
 
-model = LabelSpreading(KNN(10)).fit(pixels, few(2, 0))
+model = recipe().fit(pixels, few(2, 0))
 best = model.scores_.topk(2, dim=1).values
 doubtful = (best[:, 1] / best[:, 0]).topk(12).indices
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

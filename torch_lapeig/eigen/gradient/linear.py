@@ -13,9 +13,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.complement import ImplicitSolve
-from torch_lapeig.eigen.null_space import NullSpace
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property

@@ -152,7 +152,9 @@ def _close(
 
     The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. One that takes
     Λ as a matrix needs none: the cotangent of Λ equals the rotation's, up to an ``error`` of the cotangents over Δ, by
-    which such a loss is recognised. For other losses a warning tells what is lost.
+    which such a loss is recognised. One that looks at one vector of two only, as methods do that leave out the null
+    vector, tells them apart even where both cotangents are zero by symmetry. For losses that tell vectors apart a
+    warning tells what is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -161,6 +163,8 @@ def _close(
     size = sizes.norm(dim=1)[:, None, None]
     noise = error * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
+    is_seen = (sizes > 0) | (whole != 0).any(-1)
+    is_same = is_same & (is_seen[:, :, None] == is_seen[:, None, :])
     cancels = (rotation.abs() * bound <= LARGE * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
     if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones

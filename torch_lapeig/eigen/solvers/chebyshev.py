@@ -17,10 +17,8 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     RitzPairs,
     check_options,
-    fewest_active,
     in_parts_of_batch,
     joined,
-    most_null,
     parts_of_batch,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -30,20 +28,51 @@ from torch_lapeig.native.ritz import least_of, ritz_pairs
 from torch_lapeig.native.subspace import Spectrum, subspace
 from torch_lapeig.support.tuning import REORDER_NODES, SCATTERED
 
-BEYOND = 0.05  # fraction of the spectrum above a cluster that the growing part takes
-NARROW = 0.4  # power of eps: least width of a damped interval over the bound; a narrower one holds only round-off
-OVERFLOW = 0.5  # of the logarithm of the largest number: maximum growth by a filter
-DAMPING = 18.0  # maximum logarithm of the damping of unwanted pairs against the k-th
-CLEAN = 0.9  # of the logarithm of eps: maximum growth of a converged pair over pairs that contain nothing of it
-SPARE = 2.0  # logarithm of the extra damping beyond the need of residuals
-CLOSE = 1e-2  # residual over the bound up to which values as close as it are one cluster
-LEAST_DEGREE = 8  # of a filter: a shorter one takes less time than a check of the pairs
-SHOWN = 2  # iterations after which Ritz values predict the remaining products
-
-UNLIMITED = 2**62
-LEAST_GUARDS = 5
-
 Array = np.ndarray[Any, Any]
+
+
+class FilterRule(NamedTuple):
+    """Numbers by which the compiled loop and the steps in Python choose filters, in the order of the C structure.
+
+    Attributes:
+        beyond: fraction of the spectrum above a cluster that the growing part takes.
+        highest: largest start of a damped interval, over the bound of the spectrum.
+        overflow: maximum growth by a filter, as a power of the largest number.
+        damping: maximum logarithm of the damping of unwanted pairs against the k-th.
+        clean: maximum growth of a converged pair over pairs that contain nothing of it, as a power of 1/eps.
+        spare: logarithm of the damping beyond the need of residuals.
+        close: residual over the bound up to which values as close as it are one cluster.
+        settled, tolerance: see `SETTLED` and `Solver`.
+        shown: iterations after which Ritz values predict the remaining products.
+        least_degree: of a filter: a shorter one takes less time than a check of the pairs.
+        iterations, degree, products: maxima; see `ChebyshevSubspace`.
+    """
+
+    beyond: float
+    highest: float
+    overflow: float
+    damping: float
+    clean: float
+    spare: float
+    close: float
+    settled: float
+    tolerance: float
+    shown: int
+    least_degree: int
+    iterations: int
+    degree: int
+    products: int
+
+
+class Search(NamedTuple):
+    """Search for the ``k`` smallest pairs by a block of ``m`` columns, with its known null vectors ``(B, N, c)``."""
+
+    operator: Operator
+    k: int
+    m: int
+    null: Tensor
+    rule: FilterRule
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +114,7 @@ class ChebyshevSubspace:
 
     def block_size(self, k: int) -> int:
         """Return columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
-        least = k + max(LEAST_GUARDS, k // 2)
+        least = k + max(5, k // 2)
         return -(-least // LINE) * LINE if self.guards is None else k + self.guards
 
     def __call__(
@@ -96,136 +125,146 @@ class ChebyshevSubspace:
         progress: Progress | None = None,
     ) -> RitzPairs:
         """Return the block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
-        m = min(self.block_size(k), fewest_active(operator))
+        m = min(self.block_size(k), operator.fewest_active)
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block
             return joined(operator, [self(item, k, tolerance, progress) for item in operator.items()], k)
-        if not _is_scattered(operator, m):
-            return self._block_of(operator, k, m, tolerance, progress)
-        near, order = operator.reordered()
-        found = self._block_of(near, k, m, tolerance, progress)
+        order = None
+        if _is_scattered(operator, m):
+            operator, order = operator.reordered()
+        null = operator.null_vectors(min(m, operator.most_null))
+        search = Search(operator, k, m, null, self._rule(operator.dtype, tolerance), progress)
+        found = self._whole(search) if progress is None else None
+        if found is None and progress is None and len(parts_of_batch(operator, k)) > 1:
+            found = in_parts_of_batch(self, operator, k, tolerance)
+        if found is None:
+            found = self._step_by_step(search)
+        if order is None:
+            return found
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
 
-    def _block_of(self, operator: Operator, k: int, m: int, tolerance: float, progress: Progress | None) -> RitzPairs:
-        """Return the block of ``m`` Ritz pairs, by the fastest way."""
-        null = operator.null_vectors(min(m, most_null(operator)))
-        if progress is None:
-            if (found := self._whole(operator, null, k, m, tolerance)) is not None:
-                return found
-            if len(parts_of_batch(operator, k)) > 1:
-                return in_parts_of_batch(self, operator, k, tolerance)
-        return self._step_by_step(operator, null, k, m, tolerance, progress)
-
-    def _whole(self, operator: Operator, null: Tensor, k: int, m: int, tolerance: float) -> RitzPairs | None:
-        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
-        rows = operator.compiled
-        if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * m)):
-            return None
-        random = operator.random(m, self.seed)
-        most = UNLIMITED if self.max_products is None else self.max_products
-        rule = (
-            *(BEYOND, _highest(operator.dtype), OVERFLOW, DAMPING, CLEAN, SPARE, CLOSE, SETTLED),
-            *(tolerance, SHOWN, LEAST_DEGREE, self.max_iterations, self.max_degree, most),
+    def _rule(self, dtype: torch.dtype, tolerance: float) -> FilterRule:
+        """Return the rule for filters in a dtype."""
+        return FilterRule(
+            beyond=0.05,
+            highest=float(1 - torch.finfo(dtype).eps ** 0.4),  # a narrower interval holds only round-off
+            overflow=0.5,
+            damping=18.0,
+            clean=0.9,
+            spare=2.0,
+            close=1e-2,
+            settled=SETTLED,
+            tolerance=tolerance,
+            shown=2,
+            least_degree=8,
+            iterations=self.max_iterations,
+            degree=self.max_degree,
+            products=2**62 if self.max_products is None else self.max_products,  # beyond any number of products
         )
-        bound = operator.bound
-        centre = None if operator.centre is None else operator.centre.to(bound)
-        numbers = (operator.nullity, bound, operator.round_off.to(bound), centre)
-        found = subspace(rows, random, null, k, Spectrum(*numbers), rule)
+
+    def _whole(self, search: Search) -> RitzPairs | None:
+        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
+        operator = search.operator
+        rows, bound, centre = operator.compiled, operator.bound, operator.centre
+        if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * search.m)):
+            return None
+        random = operator.random(search.m, self.seed)
+        centre = None if centre is None else centre.to(bound)
+        spectrum = Spectrum(operator.nullity, bound, operator.round_off.to(bound), centre)
+        found = subspace(rows, random, search.null, search.k, spectrum, search.rule)
         return None if found is None else RitzPairs(*found)
 
-    def _step_by_step(
-        self,
-        operator: Operator,
-        null: Tensor,
-        k: int,
-        m: int,
-        tolerance: float,
-        progress: Progress | None,
-    ) -> RitzPairs:
+    def _step_by_step(self, search: Search) -> RitzPairs:
+        """Return the Ritz pairs of filters that Python applies to all graphs at once."""
+        operator, k, rule = search.operator, search.k, search.rule
         known = Known.of(operator)
-        block, products = self._first_filter(operator, self._first_block(operator, null, m), known)
-        ritz = _rayleigh_ritz(operator, block, null, known)
+        block, products = self._first_filter(search, known)
+        ritz = _rayleigh_ritz(search, block, known)
         assert ritz is not None  # orthonormal columns and random ones are finite
         iteration = 0
-        for iteration in range(min(products, 1), self.max_iterations + 1):
-            needed = _shortfall(ritz, k, tolerance, iteration, progress)
+        for iteration in range(min(products, 1), rule.iterations + 1):
+            needed = _shortfall(ritz, search, iteration)
             if not ritz.is_measured and (needed <= 0).all():
                 # The small matrices show convergence: confirm by residuals of the vectors.
                 ritz = _measured(operator, ritz)
-                needed = _shortfall(ritz, k, tolerance, iteration, None)
+                needed = _shortfall(ritz, search)
             needed = _shared(operator, needed)
             finished: Array = np.all(needed <= 0, axis=1)
             if finished.all():
                 return _answer(ritz, iteration, finished)
-            if iteration == self.max_iterations:
+            if iteration == rule.iterations:
                 break
-            degree, low = self._degree(ritz, needed, k)
+            degree, low = _degree(ritz, needed, k, rule)
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
-            settled = np.full_like(growth, _settled(ritz, k, tolerance))
+            settled = np.full_like(growth, _settled(ritz, search))
             degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
             degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
-            left = (needed[:, 0] / growth).min() if iteration >= SHOWN else 0.0  # of the graph that needs fewest
-            if self.max_products is not None and max(products, products - degree.max() + left) > self.max_products:
+            # Of the graph that needs fewest.
+            left = (needed[:, 0] / growth).min() if iteration >= rule.shown else 0.0
+            if self.max_products is not None and max(products, products - degree.max() + left) > rule.products:
                 break
-            edge = to_device(torch.from_numpy(low).to(null.dtype), null)
+            edge = to_device(torch.from_numpy(low).to(search.null.dtype), search.null)
             found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)
             filtered = operator.chebyshev(rest, torch.from_numpy(degree), edge, operator.bound)
             filtered = filtered if found.shape[2] == 0 else torch.cat([found, filtered], 2)
-            if (following := _rayleigh_ritz(operator, filtered, null, known)) is None:
+            if (following := _rayleigh_ritz(search, filtered, known)) is None:
                 break
             ritz = following
-        needed = _shortfall(_measured(operator, ritz), k, tolerance, 0, None)
+        needed = _shortfall(_measured(operator, ritz), search)
         return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
-    def _first_block(self, operator: Operator, null: Tensor, m: int) -> Tensor:
+    def _first_block(self, search: Search) -> Tensor:
         """Return a first block of null vectors and random columns."""
-        first, c = operator.random(m, self.seed), null.shape[2]
+        operator, null = search.operator, search.null
+        first, c = operator.random(search.m, self.seed), null.shape[2]
         known = torch.arange(c, device=null.device) < operator.nullity[:, None]
         first = first - null @ operator.inner(null, first)
         return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
-    def _first_filter(self, operator: Operator, x: Tensor, known: Known) -> tuple[Tensor, int]:
+    def _first_filter(self, search: Search, known: Known) -> tuple[Tensor, int]:
         """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
 
-        A check of their Ritz pairs would show no more.
+        A check of the random columns' own Ritz pairs would show no more.
         """
-        most = self.max_degree if self.max_products is None else min(self.max_degree, self.max_products)
-        if known.centre is None or min(most, self.max_iterations) < 1 or not (known.bound > 0).all():
+        rule, operator, x = search.rule, search.operator, self._first_block(search)
+        most = min(rule.degree, rule.products)
+        if known.centre is None or min(most, rule.iterations) < 1 or not (known.bound > 0).all():
             return x, 0
-        low = np.minimum(known.centre, _highest(x.dtype) * known.bound)
+        low = np.minimum(known.centre, rule.highest * known.bound)
         # With more damping, columns would depend on the first.
         enough = -math.log(least_of(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
         edge = to_device(torch.from_numpy(low).to(x.dtype), x)
         return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound), int(degree.max()) + 1
 
-    @np.errstate(all="ignore")
-    def _degree(self, ritz: Ritz, needed: Array, k: int) -> tuple[Array, Array]:
-        """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
-        The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted ones spread by
-        1/√eps at most, and the next by eps^−¾, so that the smallest do not drown it; by more where these have
-        converged, as the others then contain little of them. The maximum holds for each graph of a batch: the
-        polynomial of another graph would overflow.
-        """
-        values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
-        # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
-        worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
-        same = np.maximum(ritz.known.round_off, np.where(worst <= CLOSE * bound, worst, 0))
-        within = values[:, -1] - values[:, k - 1] <= same
-        low = np.minimum(values[:, -1] + BEYOND * within * (bound - values[:, -1]), _highest(ritz.values.dtype) * bound)
-        kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
-        enough = np.maximum((needed[:, 0] + SPARE) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
-        # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
-        wanted = np.minimum(enough, DAMPING / kth).max().clip(LEAST_DEGREE, self.max_degree)
-        without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
-        room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -CLEAN * math.log(info.eps))
-        own = log_growth(values[:, :k], low[:, None], bound[:, None])
-        wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
-        longest = (room / np.maximum(wider, 1e-7)).min(1)
-        # A value of 0 may have been overlooked so far.
-        longest = np.minimum(longest, OVERFLOW * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
-        return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
+@np.errstate(all="ignore")
+def _degree(ritz: Ritz, needed: Array, k: int, rule: FilterRule) -> tuple[Array, Array]:
+    """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
+
+    The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted pairs may grow apart
+    by 1/√eps, and the first by eps^−¾ over the pair after the wanted ones, so that it does not drown that pair; by more
+    where wanted pairs have converged, as the others then contain little of them. The maximum holds for each graph of a
+    batch: the polynomial of another graph would overflow.
+    """
+    values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
+    # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
+    worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
+    same = np.maximum(ritz.known.round_off, np.where(worst <= rule.close * bound, worst, 0))
+    within = values[:, -1] - values[:, k - 1] <= same
+    low = np.minimum(values[:, -1] + rule.beyond * within * (bound - values[:, -1]), rule.highest * bound)
+    kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
+    enough = np.maximum((needed[:, 0] + rule.spare) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+    # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
+    wanted = np.minimum(enough, rule.damping / kth).max().clip(rule.least_degree, rule.degree)
+    without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
+    room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -rule.clean * math.log(info.eps))
+    own = log_growth(values[:, :k], low[:, None], bound[:, None])
+    wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
+    longest = (room / np.maximum(wider, 1e-7)).min(1)
+    # A value of 0 may have been overlooked so far.
+    longest = np.minimum(longest, rule.overflow * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
+    return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
@@ -250,9 +289,10 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 def _numbers(x: Tensor) -> Array:
     """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
     x = x.detach().double()
-    if torch._C._functorch.is_functorch_wrapped_tensor(x):  # it has no memory of its own
-        return np.array(x.tolist())
-    found: Array = x.numpy()
+    try:
+        found: Array = x.numpy()
+    except RuntimeError:  # inside a transform of torch.func a tensor has no memory of its own
+        found = np.array(x.tolist())
     return found
 
 
@@ -291,17 +331,18 @@ class Ritz(NamedTuple):
     is_measured: bool
 
 
-def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: Progress | None) -> Array:
+def _shortfall(ritz: Ritz, search: Search, iteration: int | None = None) -> Array:
     """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs have converged.
 
-    The first is for the k pairs, the second for the pair after them.
-    Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+    The first is for the k pairs, the second for the pair after them. Ritz values are upper bounds: where the gap
+    between them is round-off, so is the gap. The number of an iteration calls ``progress``.
     """
+    k = search.k
     values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
-    gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, k, tolerance)
-    if progress is not None:
+    gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, search)
+    if iteration is not None and search.progress is not None:
         b = (worst / allowed).argmax()
-        progress(iteration, float(worst[b]), float(allowed[b]))
+        search.progress(iteration, float(worst[b]), float(allowed[b]))
     shortfall = np.zeros((len(values), 2))
     with np.errstate(all="ignore"):  # the logarithm of a zero residual is infinite
         shortfall[:, 0] = worst / allowed
@@ -312,21 +353,16 @@ def _shortfall(ritz: Ritz, k: int, tolerance: float, iteration: int, progress: P
         return found
 
 
-def _highest(dtype: torch.dtype) -> float:
-    """Return the largest start of a damped interval, over the bound of the spectrum."""
-    return float(1 - torch.finfo(dtype).eps ** NARROW)
-
-
-def _allowed(ritz: Ritz, k: int, tolerance: float) -> Array:
+def _allowed(ritz: Ritz, search: Search) -> Array:
     """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
-    gap = np.diff(_numbers(ritz.values)[:, k - 1 : k + 1]).sum(1)
-    found: Array = np.maximum(tolerance * gap, ritz.known.round_off)
+    gap = np.diff(_numbers(ritz.values)[:, search.k - 1 : search.k + 1]).sum(1)
+    found: Array = np.maximum(search.rule.tolerance * gap, ritz.known.round_off)
     return found
 
 
-def _settled(ritz: Ritz, k: int, tolerance: float) -> int:
+def _settled(ritz: Ritz, search: Search) -> int:
     """Return the number of leading pairs that have converged in all graphs and stay as they are."""
-    residuals, allowed = _numbers(ritz.residuals)[:, :k], _allowed(ritz, k, tolerance)
+    residuals, allowed = _numbers(ritz.residuals)[:, : search.k], _allowed(ritz, search)
     is_found = (residuals <= allowed[:, None]).all(0)
     return int(is_found.cumprod().sum()) // LINE * LINE
 
@@ -338,7 +374,7 @@ def log_growth(value: Array, low: Array, bound: Array) -> Array:
     return found
 
 
-def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
+def _rayleigh_ritz(search: Search, x: Tensor, known: Known) -> Ritz | None:
     """Return the Ritz pairs of the span of ``x``; None where it is not finite.
 
     The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
@@ -346,15 +382,16 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
     come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
     residuals are the least they can be.
     """
-    if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+    if (found_by_loops := _by_loops(search, x, known)) is not None:
         return found_by_loops
+    operator, null = search.operator, search.null
     size = operator.largest(x)
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-        if (found_by_loops := _by_loops(operator, x, null, known)) is not None:
+        if (found_by_loops := _by_loops(search, x, known)) is not None:
             return found_by_loops
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
@@ -379,12 +416,12 @@ def _rayleigh_ritz(operator: Operator, x: Tensor, null: Tensor, known: Known) ->
     return Ritz(values, basis @ to_device(turn, basis), residuals, known, is_measured=False)
 
 
-def _by_loops(operator: Operator, x: Tensor, null: Tensor, known: Known) -> Ritz | None:
+def _by_loops(search: Search, x: Tensor, known: Known) -> Ritz | None:
     """Return the Ritz pairs by compiled loops; None if these cannot read the block, or columns nearly depend."""
-    matrix = operator.compiled
+    matrix, null = search.operator.compiled, search.null
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
-    if (pairs := ritz_pairs(matrix, x, null, operator.bound)) is None:
+    if (pairs := ritz_pairs(matrix, x, null, search.operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
     residuals = torch.hypot(residuals, values.clamp_max(0))  # of the returned values, which are not below 0

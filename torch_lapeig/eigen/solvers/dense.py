@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
-from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, most_null, with_guards
+from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, with_guards
 
 # Nodes from which on pairs are improved: the error of LAPACK's reduction grows with them, at a rate that depends on the
 # library. On a path of 2500 it was 140 units of round-off where `Operator.round_off` allows 40.
@@ -60,7 +60,7 @@ def dense_of(operator: Operator) -> Tensor:
     """
     b, n = operator.batch_size, operator.num_nodes
     dense = entries_of(operator, Eigh()).to_dense().reshape(b, n, n)
-    null = operator.null_vectors(most_null(operator))
+    null = operator.null_vectors(operator.most_null)
     dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
     inactive = ~operator.active
     dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])

@@ -15,7 +15,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig import native
 from torch_lapeig.eigen.operator import Operator, entries_of
-from torch_lapeig.eigen.solvers.solver import fewest_active
 from torch_lapeig.native.sparse import Limits, Structure, SymmetricFactors
 from torch_lapeig.support import checks
 
@@ -172,7 +171,7 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
     """
     more = np.full(operator.num_nodes, shift * float(operator.bound))
-    if fewest_active(operator) < len(more):
+    if operator.fewest_active < len(more):
         more[~operator.active[0].cpu().numpy()] = float(operator.above)
     rows = entries_of(operator, needed_by).compiled
     if rows is not None:

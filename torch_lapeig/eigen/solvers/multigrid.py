@@ -17,8 +17,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.csr import csr, multiply, with_diagonal
 from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
+from torch_lapeig.graph.products import csr, multiply, with_diagonal
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import rows_of_block

@@ -22,7 +22,6 @@ from torch_lapeig.eigen.solvers.solver import (
     Request,
     RitzPairs,
     check_options,
-    fewest_active,
     one_by_one,
     with_guards,
 )
@@ -173,7 +172,7 @@ class ShiftInvert:
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
-            free, ceiling = fewest_active(operator) - known.shape[1], _ceiling_of(request, x)
+            free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
                 return x, solves, True
             few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
@@ -199,7 +198,7 @@ class ShiftInvert:
         Copies make a difference up to a ``ceiling``; None for the next value.
         """
         operator, null, columns = request.operator, request.null, request.columns
-        free = fewest_active(operator) - null.shape[1]
+        free = operator.fewest_active - null.shape[1]
         size = min(free, max(BASIS, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner = dataclasses.replace(request, progress=None)

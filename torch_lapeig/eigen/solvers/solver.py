@@ -26,8 +26,6 @@ from torch_lapeig.support.tuning import PART_OF_BLOCK
 # Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
 
-# Errors by which a solver may break down; the next candidate follows.
-BREAKDOWN = (torch.linalg.LinAlgError, checks.ConvergenceError)  # type: ignore[attr-defined]
 SETTLED = 0.05  # residual at which the pair after the wanted ones counts as converged, relative to the gap before it
 
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
@@ -125,18 +123,6 @@ def with_guards(k: int, guards: int | None = None) -> int:
     return k + (max(4, k // 4) if guards is None else guards)
 
 
-def fewest_active(operator: Operator) -> int:
-    """Return the smallest number of active nodes of a graph of the batch."""
-    found = operator.fewest_active if isinstance(operator, SymmetricOperator) else int(operator.active_count.min())
-    return found
-
-
-def most_null(operator: Operator) -> int:
-    """Return the largest number of known null vectors of a graph of the batch."""
-    found = operator.most_null if isinstance(operator, SymmetricOperator) else int(operator.nullity.max())
-    return found
-
-
 def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
     """Return what was built for each graph, on ``(B, N, m)``, or ``(N, m)`` of one graph; None if one has nothing."""
     found = [inverse for inverse in inverses if inverse is not None]
@@ -208,7 +194,7 @@ def one_by_one(
     """Solve each graph of a batch by itself: at least min(columns, nodes of positive degree) pairs of each."""
     answers = []
     for item in operator.items():
-        width = min(columns, fewest_active(item))
+        width = min(columns, item.fewest_active)
         c = min(int(item.nullity), width)
         null = item.null_vectors(c)[0]
         request = Request(item, null, k - c, width - c, tolerance, progress)

@@ -11,6 +11,7 @@ from problems import (
     DTYPES,
     complete,
     complete_bipartite,
+    covering,
     cycle,
     in_every_dtype,
     path,
@@ -167,9 +168,10 @@ def test_batches_with_padding(solver, storage):
     assert not pairs.vectors[1, 40:].any()
 
 
-@pytest.mark.parametrize("solver", [None, *ITERATIVE.values()], ids=["default", *ITERATIVE])
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-@pytest.mark.parametrize("sizes", [(6, 4), (4, 6, 5), (60, 12, 60), (12, 12), (40,) * 40 + (14,)])
+SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": (12, 12), "many": (40,) * 40 + (14,)}
+
+
+@covering(2, solver={"default": None, **ITERATIVE}, sizes=SIZES, storage=["dense", "sparse"])
 def test_the_next_value_of_graphs_beside_one_that_has_none(sizes, storage, solver):
     """All pairs of the smallest graph, and so no guard: the others still have a gap, and gradients."""
     n, k = max(sizes), min(sizes)

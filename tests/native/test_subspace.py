@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import points, sparse_path
+from problems import covering, points, sparse_path
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph, native
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
@@ -40,11 +40,9 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-6, 1e-10])
-@pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
-def test_the_same_filters_as_in_steps(name, tolerance, normalization, monkeypatch):
-    operator = Laplacian(GRAPHS[name](), normalization).symmetric
+@covering(2, graph=GRAPHS, tolerance=[1e-2, 1e-6, 1e-10], normalization=["symmetric", "unnormalized"])
+def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypatch):
+    operator = Laplacian(graph(), normalization).symmetric
     whole = ChebyshevSubspace()(operator, 5, tolerance)
     in_steps(monkeypatch)
     steps = ChebyshevSubspace()(operator, 5, tolerance)

@@ -5,11 +5,7 @@ import itertools
 import pytest
 import torch
 
-from problems import (
-    points,
-    preferential_attachment,
-    swiss_roll,
-)
+from problems import covering, points, preferential_attachment, swiss_roll
 from torch_lapeig import (
     Graph,
     HeatKernel,
@@ -128,8 +124,7 @@ class TestFaintEdges:
             assert (found[4:] == second).all()
             assert found[3] in (first, second)
 
-    @pytest.mark.parametrize("seed", [0, 1, 2, 33, 324, 390])
-    @pytest.mark.parametrize("tolerance", [0.1, 1e-3])
+    @covering(1, seed=[0, 1, 2, 33, 324, 390], tolerance=[0.1, 1e-3])
     def test_pairs_of_clusters_next_to_apart_are_found(self, seed, tolerance):
         laplacian = self.clouds(seed)
         exact = eigenpairs(laplacian, 12, ShiftInvert(), tolerance=1e-6).values

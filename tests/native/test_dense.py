@@ -10,7 +10,7 @@ import torch
 from problems import points
 from torch_lapeig import Graph, laplacian_smoothness, native
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
-from torch_lapeig.graph import csr as storage
+from torch_lapeig.graph import products as storage
 from torch_lapeig.graph.distances import pair_distances, squared_distances
 from torch_lapeig.graph.pattern import SparsePattern
 
@@ -223,7 +223,7 @@ def test_a_forked_process_that_loads_them_first_computes_alone():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("m", [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33])
+@pytest.mark.parametrize("m", [0, 1, 3, 8, 17, 33])
 def test_pull_and_energy_of_differences(m, dtype):
     dense = torch.rand(40, 40, dtype=dtype, generator=torch.Generator().manual_seed(m))
     dense = (dense * (dense < 0.1)) + (dense * (dense < 0.1)).mT

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
 
-from problems import in_every_dtype, on_every_device, points
+from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning, native
 from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
@@ -49,12 +49,13 @@ def check_exact(x, k, queries=None, **options):
     return (found.indices == indices).double().mean()
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize(("n", "d", "k"), [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15)])
-@pytest.mark.parametrize("shift", [0, 1e4])
-def test_equals_brute_force(n, d, k, shift, dtype, device):
+SIZES = [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15)]  # points, dimensions, neighbours
+
+
+@covering(2, size=SIZES, shift=[1e4, 0], dtype=DTYPES, device=DEVICES)
+def test_equals_brute_force(size, shift, dtype, device):
     """Both paths (whole rows, tiles); points far from the origin are centred before the product."""
+    n, d, k = size
     assert check_exact((points(n, d, dtype=dtype) + shift).to(device), k) > 0.9999
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import points
+from problems import DTYPES, covering, points
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.search import neighbors, projection
@@ -64,10 +64,9 @@ def by_direct_differences(queries, x, k, *, itself, mask=None):
     return (part[:, :k] for part in reversed(distances.sort(dim=1, stable=True)))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kind", SETS)
-def test_answers_are_those_of_direct_differences(used, kind, dtype):
-    x = SETS[kind].to(dtype)
+@covering(1, x=SETS, dtype=DTYPES)
+def test_answers_are_those_of_direct_differences(used, x, dtype):
+    x = x.to(dtype)
     found = nearest_neighbors(x, 7)
     assert used[0].points.shape[1] == 33
     chosen = torch.arange(0, N, 5)
@@ -102,10 +101,9 @@ def test_padding_is_nobodys_neighbour_and_queries_may_be_others(used, dtype):
     assert (alone[mask] != mask.nonzero()).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kind", SETS)
-def test_bounds_are_below_the_distances(used, kind, dtype):
-    x = SETS[kind].to(dtype)
+@covering(1, x=SETS, dtype=[torch.float64, torch.float32])
+def test_bounds_are_below_the_distances(used, x, dtype):
+    x = x.to(dtype)
     images = images_that_pay(x, x, True, 5)
     low = squared_distances(images.points[:300].double(), images.points.double())
     exact = squared_distances(x[:300].double(), x.double())

@@ -8,6 +8,7 @@ import torch
 from problems import (
     complete,
     complete_bipartite,
+    covering,
     cycle,
     edge_parameters,
     points,
@@ -311,9 +312,7 @@ def parts_of_points(parts, **options):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, on first use
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
-@pytest.mark.parametrize("parts", [2, 3])
-@pytest.mark.parametrize("scale", ["degree", "orthonormal"])
-@pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
+@covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
 def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
     """The first null vector of several components is that of the whole graph, and moves as the degrees do."""
     x, module = parts_of_points(parts, normalization=normalization, scale=scale)
@@ -414,9 +413,12 @@ def test_the_first_of_several_null_vectors_alone(normalization):
         torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)
 
 
-@pytest.mark.parametrize("change", [0.0, 1e-9, 1e-7, 1e-5, 1e-2])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
+@covering(
+    2,
+    change=[0.0, 1e-9, 1e-7, 1e-5, 1e-2],
+    normalization=["symmetric", "random_walk"],
+    solver=[Eigh(), ChebyshevSubspace()],
+)
 def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
     """Their round-off is not taken for a dependence on the basis, nor enlarged by 1/(λ_i − λ_j)."""
     affinity = cycle(24)

@@ -6,6 +6,9 @@ import scipy.linalg
 import torch
 
 from problems import (
+    DEVICES,
+    DTYPES,
+    covering,
     cycle,
     in_every_dtype,
     known_spectra,
@@ -33,10 +36,11 @@ from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-@pytest.mark.parametrize("problem", known_spectra(), ids=lambda p: p.name)
+SPECTRA = {problem.name: problem for problem in known_spectra()}
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
+
+
+@covering(2, problem=SPECTRA, normalization=NORMALIZATIONS, dtype=DTYPES, device=DEVICES)
 def test_known_spectra(problem, normalization, dtype, device):
     laplacian = Laplacian(Graph.from_dense(problem.affinity.to(device, dtype)), normalization)
     expected = problem.unnormalized if normalization == "unnormalized" else problem.normalized
@@ -52,9 +56,7 @@ def test_known_spectra(problem, normalization, dtype, device):
         assert pairs.gap.item() == pytest.approx(following, abs=1e-6 * laplacian.symmetric.bound.item())
 
 
-@on_every_device
-@in_every_dtype
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), None], ids=str)
+@covering(2, solver=[Eigh(), ChebyshevSubspace(), None], dtype=DTYPES, device=DEVICES)
 def test_agrees_with_scipy_on_the_generalised_problem(solver, dtype, device):
     x = points(120, 3, dtype=dtype).to(device)
     laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)), "random_walk")
@@ -182,9 +184,7 @@ def test_scaling_the_weights_keeps_the_normalised_problem(scale):
     torch.testing.assert_close(one.vectors, other.vectors)
 
 
-@in_every_dtype
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
-@pytest.mark.parametrize("bridge", [1e-3, 1e-6, 1e-12, 1e-18])
+@covering(2, bridge=[1e-3, 1e-6, 1e-12, 1e-18], solver=[Eigh(), ChebyshevSubspace()], dtype=DTYPES)
 def test_nearly_disconnected_graphs(bridge, solver, dtype):
     """Three clusters with faint bridges: λ₂ and λ₃ may be below round-off, the vectors are orthonormal all the same."""
     affinity = torch.block_diag(*[random_affinity(30, seed=i) for i in range(3)])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from problems import points
+from problems import covering, points
 from torch_lapeig import DensityCorrected, Graph, Laplacian, SimpleWeights, eigenpairs
 
 N = 14
@@ -36,10 +36,13 @@ def loss_of(graph, normalization):
     return (vectors.mT @ probe).square().sum().square() + pairs.values.square().sum()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("with_similarity", [False, True])
+@covering(
+    2,
+    with_similarity=[False, True],
+    normalization=["symmetric", "random_walk"],
+    is_sparse=[False, True],
+    dtype=[torch.float32, torch.float64],
+)
 def test_gradients_of_faint_graphs_are_those_of_their_multiples(with_similarity, normalization, is_sparse, dtype):
     """L_sym and L_rw are of c·W what they are of W, so that the gradient in c·W is that in W over c."""
     tiny, results = torch.finfo(dtype).tiny ** 0.27, []

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from problems import in_every_dtype, points
+from problems import DTYPES, covering, points
 from torch_lapeig import KNN
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import neighbors, tiles
@@ -55,11 +55,9 @@ CLOUDS = {
 
 
 @pytest.mark.filterwarnings("ignore:squared distances of .* rescale:torch_lapeig.GraphWarning")
-@in_every_dtype
-@pytest.mark.parametrize("cloud", CLOUDS)
-@pytest.mark.parametrize("k", [1, 10])
+@covering(2, cloud=CLOUDS, k=[1, 10], dtype=DTYPES)
 def test_equals_all_distances(cloud, k, dtype, by_tiles):
-    x = CLOUDS[cloud](dtype).to(dtype)
+    x = cloud(dtype).to(dtype)
     queries = torch.cat([x[::7], x[:40] + 0.5])
     by_tiles(False)
     blocked = nearest_neighbors(x, k), nearest_neighbors(x, k, queries)
@@ -70,11 +68,10 @@ def test_equals_all_distances(cloud, k, dtype, by_tiles):
 
 
 @pytest.mark.filterwarnings("ignore:squared distances of .* rescale:torch_lapeig.GraphWarning")
-@in_every_dtype
-@pytest.mark.parametrize("cloud", CLOUDS)
+@covering(1, cloud=CLOUDS, dtype=DTYPES)
 def test_radius_equals_all_distances(cloud, dtype, by_tiles):
     """Also with a lattice's distances for the radius, which half of the pairs have exactly."""
-    x = CLOUDS[cloud](dtype).to(dtype)
+    x = cloud(dtype).to(dtype)
     scale = float(nearest_neighbors(x, 3).squared_distances[:, -1].median().sqrt()) or 1.0
     reach = scale * torch.rand(len(x), generator=torch.Generator().manual_seed(0), dtype=dtype)
     for radius, queries in ((scale, None), (math.sqrt(2), None), (reach, x[:50]), (2 * reach, x[::9] + scale / 3)):

@@ -3,14 +3,12 @@
 import pytest
 import torch
 
-from problems import points
+from problems import covering, points
 from torch_lapeig.eigen.solvers import blocks
 from torch_lapeig.eigen.solvers.blocks import basis, inner
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (3,)], ids=str)
-@pytest.mark.parametrize("columns", [(1, 1), (8, 8), (12, 9), (20, 2)], ids=str)
-@pytest.mark.parametrize("rows", [50, 9001])
+@covering(1, columns=[(1, 1), (8, 8), (12, 9), (20, 2)], lead=[(3,), (), (1,)], rows=[9001, 50])
 def test_slices_of_rows_add_up(lead, columns, rows, monkeypatch):
     monkeypatch.setattr(blocks, "TALL", 100)
     x, y = (torch.stack([points(rows, m, seed=s) for s in range(max(1, *lead, 1))]) for m in columns)
