@@ -1,24 +1,29 @@
 """The scikit-learn estimators: scikit-learn's own checks, agreement with its estimators, new samples, dtypes."""
 
 import importlib
+import inspect
 import pickle
+import re
 import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
-from sklearn import decomposition, manifold
+from sklearn import cluster, decomposition, manifold
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
+import torch_lapeig.sklearn
 from problems import DEVICES, covering, on_every_device, points, swiss_roll
 from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
 from torch_lapeig.eigen import Eigh
@@ -33,6 +38,7 @@ from torch_lapeig.sklearn import (
     SpectralEmbedding,
 )
 
+ROOT = Path(__file__).parents[1]
 X = points(150, 4).numpy()
 UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn's two, which the check knows by name"}
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
@@ -59,7 +65,7 @@ def test_estimator_checks(estimator):
 # Some of the checks embed three blobs far apart, of which the default warns, rightly.
 @pytest.mark.filterwarnings(
     "ignore:the neighbourhood graph has . connected components:torch_lapeig.GraphWarning",
-    "ignore:the graph of 10 nearest neighbours has . connected components:torch_lapeig.GraphWarning",
+    "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
     "ignore:. eigenvalues beside that of the constant:torch_lapeig.GraphWarning",
 )
 @pytest.mark.parametrize(
@@ -69,38 +75,30 @@ def test_estimator_checks_of_graphs(estimator):
     check_estimator(estimator, on_skip=None)
 
 
-THEIRS = {
-    Isomap: manifold.Isomap,
-    LocallyLinearEmbedding: manifold.LocallyLinearEmbedding,
-    KernelPCA: decomposition.KernelPCA,
-}
-REFUSED = [
-    (Isomap, "metric", "manhattan"),
-    (Isomap, "metric", "precomputed"),
-    (Isomap, "p", 1),
-    (Isomap, "metric_params", {}),
-    (LocallyLinearEmbedding, "method", "hessian"),
-    (KernelPCA, "fit_inverse_transform", True),
-    (KernelPCA, "remove_zero_eig", True),
-    (KernelPCA, "kernel_params", {"a": 1}),
-]
+TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
+REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transform": True, "norm_laplacian": False}
 
 
-@pytest.mark.parametrize("ours", THEIRS)
-def test_every_parameter_of_scikit_learns_is_taken(ours):
-    """Parameters without a meaning here change nothing, whatever their values."""
-    theirs = THEIRS[ours]().get_params()
-    assert theirs.keys() <= ours().get_params().keys()
-    known = {"n_neighbors", "radius", "n_components", "kernel", "gamma", "degree", "coef0", "reg"}
-    plain = {name: value for name, value in theirs.items() if name not in known}
-    np.testing.assert_array_equal(ours(**plain).fit(X).embedding_, ours().fit(X).embedding_)
-    np.testing.assert_array_equal(ours(tol=0.5, max_iter=3, n_jobs=2).fit(X).embedding_, ours().fit(X).embedding_)
+@pytest.mark.parametrize(("name", "room", "peer", "cells"), TABLE, ids=[row[0] for row in TABLE])
+def test_the_table_of_parameters_is_scikit_learns_signature(name, room, peer, cells):
+    """What is the same has the same default, what is accepted is a parameter, what is refused is so by its name."""
+    theirs = getattr(importlib.import_module(f"sklearn.{room}"), peer, None)
+    if theirs is None:
+        pytest.skip(f"this scikit-learn has no {peer}")
+    ours = getattr(torch_lapeig.sklearn, name)
+    same, differing, idle, refused = (re.findall(r"`(\w+)`", cell) for cell in cells.split("|")[1:])
+    expected, here = (inspect.signature(kind).parameters for kind in (theirs, ours))
+    assert sorted(same + differing + idle + refused) == sorted(expected)
+    assert [here[key].default for key in same] == [expected[key].default for key in same]
+    assert {*differing, *idle} <= here.keys()
+    call = partial(ours, AFFINITY) if inspect.isfunction(ours) else lambda **options: ours(**options).fit(X)
+    for key in refused:
+        with pytest.raises(ValueError, match=f"^{key} must be .* got "):
+            call(**{key: REFUSED[key]})
 
 
-@pytest.mark.parametrize(("face", "name", "value"), REFUSED, ids=lambda case: getattr(case, "__name__", str(case)))
-def test_unsupported_parameters_are_refused_by_name(face, name, value):
-    with pytest.raises(ValueError, match=f"^{name} must be .* got "):
-        face(**{name: value}).fit(X)
+def test_the_table_has_every_public_name():
+    assert sorted(row[0] for row in TABLE) == sorted(torch_lapeig.sklearn.__all__)
 
 
 IDLE = [
@@ -161,14 +159,16 @@ CLASSICAL_MDS = getattr(manifold, "ClassicalMDS", None)
 PEERS = {
     "ClassicalMDS": (ClassicalMDS(3), CLASSICAL_MDS(3) if CLASSICAL_MDS else None),
     "Isomap": (Isomap(n_neighbors=8), manifold.Isomap(n_neighbors=8)),
-    "Isomap, radius": (Isomap(radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
+    "Isomap, radius": (Isomap(n_neighbors=None, radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
     "LLE": (
         LocallyLinearEmbedding(n_neighbors=12, reg=1e-2),
         manifold.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2, eigen_solver="dense"),
     ),
-    "linear": (KernelPCA(), decomposition.KernelPCA(2)),
+    "linear": (KernelPCA(2), decomposition.KernelPCA(2)),
+    "all": (KernelPCA(remove_zero_eig=True), decomposition.KernelPCA()),
+    "cosine": (KernelPCA(2, kernel="cosine"), decomposition.KernelPCA(2, kernel="cosine")),
     "rbf": (KernelPCA(3, kernel="rbf", gamma=0.02), decomposition.KernelPCA(3, kernel="rbf", gamma=0.02)),
-    "poly": (KernelPCA(kernel="poly", degree=2), decomposition.KernelPCA(2, kernel="poly", degree=2)),
+    "poly": (KernelPCA(2, kernel="poly", degree=2), decomposition.KernelPCA(2, kernel="poly", degree=2)),
 }
 every_peer = pytest.mark.parametrize("name", PEERS)
 
@@ -183,7 +183,7 @@ def test_agrees_with_their_estimator_of_the_same_name(name):
     signs = np.sign((y * expected).sum(0))
     scale = np.abs(expected).max()
     np.testing.assert_allclose(y, signs * expected, atol=1e-5 * scale)
-    if name not in {"ClassicalMDS", "Isomap", "Isomap, radius"}:  # they have none, or without the training radii
+    if name != "ClassicalMDS":  # which has none
         np.testing.assert_allclose(ours.transform(NEW), signs * theirs.transform(NEW), atol=1e-5 * scale)
 
 
@@ -194,15 +194,13 @@ def test_embeddings_of_training_and_new_samples(name, dtype, device):
     assert y.dtype == model.embedding_.dtype == model.eigenvalues_.dtype == model.residuals_.dtype == dtype
     tolerance = np.abs(model.embedding_).max() * (1e-9 if dtype == np.float64 else 1e-3)
     np.testing.assert_allclose(y, model.embedding_, atol=tolerance)
-    k = model.n_components
+    k = model.n_components or 3
     assert model.embedding_.shape == (300, k)
     assert model.eigenvalues_.shape == model.residuals_.shape == (k,)
     assert model.n_features_in_ == 3
     assert list(model.get_feature_names_out()) == [f"{type(model).__name__.lower()}{i}" for i in range(k)]
     new = model.transform(NEW)
     assert new.dtype == dtype
-    module = model.module_.transform(torch.tensor(NEW.astype(dtype), device=device))
-    np.testing.assert_array_equal(new, module.cpu().numpy())
     with pytest.raises(NotFittedError):
         clone(model).transform(NEW)
 
@@ -221,21 +219,62 @@ def test_kernel_that_is_a_function_or_a_module():
 
     learned = Squared(3, 3, 1, dtype=torch.float64)
     learned.load_state_dict({"weight": torch.eye(3)[None], "bias": torch.ones(1)})
-    expected = KernelPCA(kernel="poly", gamma=1, degree=2).fit(ROLL)
+    expected = KernelPCA(2, kernel="poly", gamma=1, degree=2).fit(ROLL)
     for kernel in (lambda x, y: (x @ y.mT + 1).square(), learned):
-        ours = KernelPCA(kernel=kernel).fit(ROLL)
+        ours = KernelPCA(2, kernel=kernel).fit(ROLL)
         np.testing.assert_allclose(ours.embedding_, expected.embedding_)
         np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
 
 
-def test_isomap_takes_as_many_neighbours_as_connect_its_samples():
-    x = np.concatenate([X[:40], X[40:] + 50])
-    with pytest.warns(GraphWarning, match="10 nearest neighbours has 2 .* n_neighbors=40 is taken"):
-        model = Isomap().fit(x)
-    assert model.module_.neighbors == KNN(40)
-    np.testing.assert_array_equal(model.embedding_, Isomap(n_neighbors=40).fit(x).embedding_)
-    assert Isomap().fit(X).module_.neighbors == KNN(10)
-    assert Isomap().fit(X[:5]).module_.neighbors == KNN(4)
+NEIGHBOURS_OF_PARTS = KNeighborsTransformer(n_neighbors=6).fit_transform(np.concatenate([X[:40], X[:40] + 50]))
+DISTANCES, TO_NEW = cdist(ROLL, ROLL), cdist(NEW, ROLL)
+FAR = np.concatenate([ROLL[:100], ROLL[100:200] + 90, ROLL[200:] - 80])
+METRICS = [
+    (ROLL, NEW, {"metric": "manhattan", "path_method": "FW"}),
+    (ROLL, NEW, {"p": 3, "neighbors_algorithm": "brute"}),
+    (ROLL, NEW, {"metric": "seuclidean", "metric_params": {"V": ROLL.var(0)}}),
+    (csr_array(ROLL), csr_array(NEW), {}),
+    (DISTANCES, TO_NEW, {"metric": "precomputed"}),
+    (FAR, NEW, {}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The number of connected components", "ignore:Changing the sparsity structure")
+@pytest.mark.parametrize(("x", "new", "options"), METRICS, ids=lambda value: str(value)[:20])
+def test_isomap_of_any_metric_of_sparse_samples_and_of_several_components(x, new, options):
+    ours, theirs = Isomap(**options).fit(x), manifold.Isomap(**options).fit(x)
+    np.testing.assert_allclose(ours.dist_matrix_, theirs.dist_matrix_, rtol=1e-12)
+    signs = np.sign((ours.embedding_ * theirs.embedding_).sum(0))
+    np.testing.assert_allclose(ours.embedding_, signs * theirs.embedding_, atol=1e-8)
+    np.testing.assert_allclose(ours.transform(new), signs * theirs.transform(new), atol=1e-8)
+    np.testing.assert_allclose(ours.reconstruction_error(), theirs.reconstruction_error())
+
+
+def test_isomap_says_that_it_joins_components():
+    with pytest.warns(GraphWarning, match="number of connected components of the neighbors graph is 3 > 1"):
+        Isomap().fit(FAR)
+    with pytest.raises(RuntimeError, match="sparse distances do not join them"):
+        Isomap(metric="precomputed").fit(NEIGHBOURS_OF_PARTS)
+    with pytest.raises(ValueError, match="n_neighbors must be None with a radius"):
+        Isomap(radius=1.0).fit(X)
+
+
+def test_functions_are_those_of_scikit_learn():
+    np.testing.assert_allclose(
+        abs(torch_lapeig.sklearn.spectral_embedding(AFFINITY, n_components=3)),
+        abs(manifold.spectral_embedding(AFFINITY, n_components=3)),
+        atol=1e-8,
+    )
+    ours = torch_lapeig.sklearn.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)
+    assert adjusted_rand_score(ours, cluster.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)) == 1
+
+
+def test_output_may_be_a_frame():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    y = Isomap().set_output(transform="pandas").fit_transform(frame)
+    assert list(y.columns) == ["isomap0", "isomap1"]
+    assert y.index.equals(frame.index)
 
 
 def test_predicted_labels_of_new_samples():
@@ -290,12 +329,16 @@ def test_disconnected_samples():
     )
 
 
-def test_isolated_samples_are_noise():
-    affinity = np.zeros((152, 152))
+@pytest.mark.filterwarnings("ignore:Graph is not fully connected")
+@pytest.mark.parametrize("isolated", [1, 2, 20])
+def test_isolated_samples_get_the_labels_of_scikit_learns(isolated):
+    affinity = np.zeros((150 + isolated, 150 + isolated))
     affinity[:150, :150] = AFFINITY
-    with pytest.warns(GraphWarning, match="2 of 152 nodes are isolated"):
-        labels = SpectralClustering(3, affinity="precomputed").fit_predict(affinity)
-    assert (np.flatnonzero(labels == -1) == [150, 151]).all()
+    options = {"affinity": "precomputed", "random_state": 0}
+    with pytest.warns(GraphWarning, match=f"{isolated} of {150 + isolated} nodes are isolated"):
+        model = SpectralClustering(3, **options).fit(affinity)
+    assert adjusted_rand_score(model.labels_, cluster.SpectralClustering(3, **options).fit_predict(affinity)) == 1
+    np.testing.assert_array_equal(model.predict(affinity), model.labels_)
 
 
 def test_few_samples():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn import semi_supervised
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -62,6 +63,27 @@ def test_kernels_of_two_sets_of_samples(ours, theirs):
         of_one.predict(NEW)
     by_name = ours(lambda a, *, Y=None: exponential(a, a if Y is None else Y)).fit(X, Y)
     np.testing.assert_array_equal(by_name.predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "knn"])
+@pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
+def test_sparse_samples_have_the_labels_of_dense_ones(kind, kernel):
+    dense, sparse = kind(kernel, gamma=0.7).fit(X, Y), kind(kernel, gamma=0.7).fit(csr_array(X), Y)
+    np.testing.assert_allclose(sparse.label_distributions_, dense.label_distributions_, atol=1e-12)
+    for model, new in ((sparse, csr_array(NEW)), (dense, csr_array(NEW)), (sparse, NEW)):
+        np.testing.assert_allclose(model.predict_proba(new), dense.predict_proba(NEW), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:max_iter=2000 was reached")
+def test_every_sample_that_a_path_reaches_has_the_label_of_the_limit():
+    """Of 300 points in a row, scores of the farthest are 1e-150 of those of the nearest."""
+    x, y = np.arange(300.0)[:, None], np.full(300, -1)
+    y[[0, 180]] = 0, 1
+    theirs = semi_supervised.LabelSpreading(gamma=1.0, max_iter=2000, tol=0).fit(x, y)
+    ours = LabelSpreading(gamma=1.0).fit(x, y)
+    assert (ours.transduction_ >= 0).all()
+    np.testing.assert_array_equal(ours.transduction_, theirs.transduction_)
+    np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-6)
 
 
 @pytest.mark.parametrize("prior", ["labels", "uniform", (0.2, 0.3, 0.5)], ids=str)

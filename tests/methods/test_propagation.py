@@ -273,15 +273,14 @@ def test_one_class_is_that_of_all_nodes_that_it_reaches():
     torch.testing.assert_close(HarmonicFunction(KNN(6))(X, labels), torch.ones(60, 1, dtype=torch.float64))
 
 
-def test_nodes_too_far_for_label_spreading_are_warned_of():
-    x = torch.arange(3000.0, dtype=torch.float64)[:, None]
-    labels = torch.full((3000,), -1)
-    labels[0] = 0
-    with pytest.warns(GraphWarning, match="so far from all labels that their scores underflow"):
-        predicted = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=0.9).fit(x, labels).predict()
-    assert (predicted[:50] == 0).all()
-    assert (predicted[-1000:] == -1).all()
-    assert not HarmonicFunction(Radius(1.0), SimpleWeights()).fit(x, labels).predict().any()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_node_that_a_path_reaches_has_the_label_of_the_limit(dtype):
+    """Along a path with α = 0.01 scores fall to 1e-690, below all numbers: the nearest label decides."""
+    x, labels = torch.arange(601.0, dtype=dtype)[:, None], torch.full((601,), -1)
+    labels[0], labels[-1] = 0, 1
+    predicted = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=0.01).fit(x, labels).predict()
+    assert not predicted[:300].any()
+    assert predicted[301:].all()
 
 
 def test_scores_of_far_nodes_are_right_to_some_digits():

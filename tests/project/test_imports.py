@@ -35,6 +35,7 @@ OPTIONAL = {
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
     "sklearn.labels": {"sklearn"},
+    "sklearn.manifolds": {"sklearn"},
     "sklearn.spectral": {"sklearn"},
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},

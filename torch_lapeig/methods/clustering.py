@@ -151,6 +151,7 @@ class SpectralClustering(GraphEmbedding):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_", "cluster_axes_")
+    _isolated_get_labels = False  # as in scikit-learn; set by the estimator
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class SpectralClustering(GraphEmbedding):
         if not fill:
             for name in ("n_clusters", "n_components"):
                 check_size(laplacian, getattr(self, name), name)
-        warn_of_isolated(laplacian, " and their label is −1")
+        warn_of_isolated(laplacian, "" if self._isolated_get_labels else " and their label is −1")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         solved.append(pairs)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
@@ -226,8 +227,12 @@ class SpectralClustering(GraphEmbedding):
         by_means = k_means(self.n_clusters, self.n_init, random, verbose) if self.assign_labels == "kmeans" else None
         super().fit(x)
         active = self.embedding_[:, 0] != 0
+        fewer = self._taken_by_isolated(int((~active).sum()))
         rows = self.embedding_[active]
-        if (fewer := self._taken_by_isolated(int((~active).sum()))) > 0:
+        if self._isolated_get_labels:
+            self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
+            rows = self.embedding_
+        elif fewer > 0:
             rows = rows[:, : self.n_clusters - fewer]
         if by_means is not None:
             unit = checks.power_of_two(rows, (0, 1))  # so that no square overflows
@@ -236,7 +241,7 @@ class SpectralClustering(GraphEmbedding):
         elif self.assign_labels == "cluster_qr":
             self.cluster_axes_ = cluster_qr(rows)[1]
         else:
-            self.cluster_axes_ = discretize(rows, random)[1]
+            self.cluster_axes_ = discretize(rows[rows.any(1)], random)[1]
         self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
         return self
 
@@ -269,4 +274,12 @@ class SpectralClustering(GraphEmbedding):
         else:
             axes = self.cluster_axes_.to(rows.dtype)
             labels = nearest_axis(rows[:, : len(axes)], axes, signed=self.assign_labels == "discretize")
-        return labels.masked_fill(rows[:, 0] == 0, -1)
+        return labels if self._isolated_get_labels else labels.masked_fill(rows[:, 0] == 0, -1)
+
+
+def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
+    """Return rows whose last columns are eigenvectors of the first isolated nodes, 1 there and 0 elsewhere."""
+    rows, isolated = rows.clone(), (~active).nonzero().flatten()[:count]
+    rows[:, rows.shape[1] - count :] = 0
+    rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
+    return rows

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
-from torch_lapeig.eigen.gradient.linear import SOLVE_TOLERANCE, solve_linear
+from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
@@ -28,7 +28,11 @@ ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
 INEXACT = 1e-6  # error of a harmonic function that should be 1: beyond, weights differ too much for float64
 ROUNDED = 1e-6  # error of a sum of shares that should be 1
-RESOLVED = 1e4  # times the error of a solve: larger scores have four digits
+EXACT = 1e-9  # residual relative to the row
+RESOLVED = 1e6  # times the error of a solve: larger scores have six digits
+NEAREST = 0.1  # of the largest score of a solve: such rows are resolved, whatever the bound of the error
+LEAST = 1e-280  # score in the unit of a solve: smaller ones lose digits
+EXPONENT = 900  # of powers of two that a score is multiplied by, at most
 
 
 class LabelSpreading(SemiSupervised):
@@ -50,8 +54,9 @@ class LabelSpreading(SemiSupervised):
             number of nodes reached. None: scores as they are.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores are not probabilities: their sum falls with the distance from labels. Scores of far nodes are tiny, and right
-    to some digits; a node whose scores underflow counts as not reached: zeros, −1, a `GraphWarning`. For the rest of
+    Scores are not probabilities: their sum falls with the distance from labels. Each row has some digits relative to
+    its largest score, however tiny that is, so every node that a path joins to a label gets the class of the limit. A
+    row too small for the dtype is raised to the smallest numbers, with the same shares of the classes. For the rest of
     the contract see `SemiSupervised`.
 
     A new point x takes α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
@@ -95,34 +100,35 @@ class LabelSpreading(SemiSupervised):
             "train_source": source,
         }
         found = _with_shares(found, targets, self.class_prior)
-        found = {name: value.to(graph.weight.dtype) for name, value in found.items()}
-        if (far := reached & ~(found["scores_"].detach() != 0).any(-1)).any():
-            checks.warn(
-                f"{int(far.sum())} of {far.numel()} nodes are so far from all labels that their scores underflow: "
-                "zeros, and predict gives −1; use float64, a larger alpha, more neighbours, or HarmonicFunction",
-                checks.GraphWarning,
-            )
-        return found
+        found["scores_"] = _representable(found["scores_"], graph.weight.dtype)
+        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
-        """Return F = (I − α S)⁻¹ source to a relative accuracy in each row, zeros where it underflows.
+        """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached.
 
         A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
-        that a solve resolves are kept, and rows of the nodes beyond are solved for with these given, until all are.
+        that a solve resolves are kept, and rows of the nodes beyond are solved for with these given, in a unit of
+        their own, until all are.
         """
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
+        unit = source.new_zeros(*source.shape[:-2], 1, 1)  # of a solve: its binary logarithm
+        units = torch.zeros_like(source[..., :1])  # of the rows that are known
         while (reached & ~known).any():
-            free = ~known[..., None]
-            given = self.alpha * pattern.matmul(laplacian.values, scores, is_symmetric=True) + source
-            rows = solve_linear(_system(laplacian, keep * ~known), free * given)
-            rows = self.alpha * pattern.matmul(laplacian.values, free * rows, is_symmetric=True) + given
-            error = SOLVE_TOLERANCE / (1 - self.alpha) * _norms(checks.primal(free * given))
-            least = (RESOLVED * error).clamp_min(torch.finfo(error.dtype).tiny)
-            resolved = reached & ~known & (rows.detach() > least).any(-1)
+            inflow = _times_power(scores, units - unit)
+            given = self.alpha * pattern.matmul(laplacian.values, inflow, is_symmetric=True)
+            given = ~known[..., None] * (given + _times_power(source, -unit))
+            size = checks.power_of_two(given, (-2, -1))
+            given, unit = given / size, unit + size.log2()
+            rows = solve_linear(_system(laplacian, keep * ~known), given)
+            rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
+            resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
             if not resolved.any():
                 break
-            scores, known = torch.where(resolved[..., None], rows, scores), known | resolved
-        return scores
+            rows = rows + rest
+            size = checks.power_of_two(rows, (-1,))
+            scores, units = torch.where(resolved, rows / size, scores), torch.where(resolved, unit + size.log2(), units)
+            known = known | resolved[..., 0]
+        return _times_power(scores, units)
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return _own_row(new, queries, state, self.alpha, state["train_degrees"])
@@ -276,11 +282,30 @@ class EigenmapsRegression(SemiSupervised):
         return checks.matmul(rows, state["coefficients_"])
 
 
-def _norms(columns: Tensor) -> Tensor:
-    """Return the norm of each column ``(..., 1, C)``, of numbers whose squares may underflow."""
-    unit = checks.power_of_two(columns, (-2,))
-    found: Tensor = unit * torch.linalg.vector_norm(columns / unit, dim=-2, keepdim=True)
-    return found
+def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
+    """Return scores times a power of two, which is exact, or the next one that float64 can multiply by."""
+    return scores * exponent.clamp(-EXPONENT, EXPONENT).exp2()
+
+
+def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return scores of which no row underflows in the dtype: rows of smaller ones are raised, with the same shares."""
+    floor = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
+    largest = scores.detach().amax(-1, keepdim=True)
+    is_tiny = (largest > 0) & (largest < floor)
+    return scores * torch.where(is_tiny, floor / torch.where(is_tiny, largest, 1), 1)
+
+
+def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
+    """Return which wanted rows ``(..., N, 1)`` a solve has resolved, at least the largest of each graph.
+
+    A small residual ``rest`` relative to all rows is a small relative error of each. Else rows count that are larger
+    than the residuals of the others.
+    """
+    largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
+    error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
+    error = torch.where(error > EXACT * largest, error, 0).amax(-2, keepdim=True)
+    least = torch.minimum(RESOLVED * error, NEAREST * largest.amax(-2, keepdim=True)).clamp_min(LEAST)
+    return largest >= least
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:

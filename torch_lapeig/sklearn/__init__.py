@@ -13,7 +13,12 @@ except ImportError as error:
 
 from torch_lapeig.sklearn.labels import HarmonicFunction, LabelSpreading
 from torch_lapeig.sklearn.manifolds import ClassicalMDS, Isomap, KernelPCA, LocallyLinearEmbedding
-from torch_lapeig.sklearn.spectral import SpectralClustering, SpectralEmbedding
+from torch_lapeig.sklearn.spectral import (
+    SpectralClustering,
+    SpectralEmbedding,
+    spectral_clustering,
+    spectral_embedding,
+)
 
 __all__ = [
     "ClassicalMDS",
@@ -24,4 +29,6 @@ __all__ = [
     "LocallyLinearEmbedding",
     "SpectralClustering",
     "SpectralEmbedding",
+    "spectral_clustering",
+    "spectral_embedding",
 ]

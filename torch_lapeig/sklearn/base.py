@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -64,8 +65,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Return ``function`` of new samples, on the module's device; the ``known`` values for training samples."""
         return self._rows(function, self._new_samples(X))
 
-    def _rows(self, function: Callable[[Tensor], Tensor], X: NDArray[Any]) -> NDArray[Any]:
-        return as_numpy(function(torch.tensor(X, device=self._device)))
+    def _rows(self, function: Callable[[Tensor], Tensor], X: Any) -> NDArray[Any]:
+        return as_numpy(function(torch.tensor(X.toarray() if issparse(X) else X, device=self._device)))
 
     @property
     def _device(self) -> torch.device:
@@ -87,15 +88,14 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
     """Transformer that embeds, with ``transform`` for new samples."""
 
     _: KW_ONLY
-    n_components: int = 2
+    n_components: Any = 2
     solve: Solve | Solver | None = None
     device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any = None) -> Own:
         """Embed samples ``(N, D)``, or a precomputed matrix of their pairs ``(N, N)``; ``y`` is ignored."""
         x = self._training(X)
-        k = check_below(self.n_components, "n_components", x.shape[0])
-        self._keep(self._module(k, x).fit(x))
+        self._keep(self._module(self._columns(x), x).fit(x))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[Any]:
@@ -110,6 +110,10 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         """
         check_is_fitted(self)
         return self._of_new(self.module_.transform, X, self.embedding_)
+
+    def _columns(self, x: Any) -> int:
+        """Return the checked dimension of the embedding."""
+        return check_below(self.n_components, "n_components", x.shape[0])
 
     @abstractmethod
     def _module(self, n_components: int, x: Any) -> Any:

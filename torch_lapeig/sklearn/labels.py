@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -18,7 +19,7 @@ from torch_lapeig import methods
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
-from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OnGraph, rbf
+from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
 from torch_lapeig.sklearn.base import check_below, check_shared
 from torch_lapeig.support import checks
 
@@ -33,6 +34,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     """Classifier that carries the labels of some samples to all, and to new ones."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
+    SPARSE: ClassVar[str | bool] = "csr"
     kernel: str | Callable[..., Any] = "rbf"
     _: KW_ONLY
     gamma: float = 20
@@ -44,7 +46,8 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
         check_shared(self)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C", ensure_min_samples=2)
+        options = {"order": "C", "accept_sparse": self.SPARSE, "ensure_min_samples": 2}
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
         unlabelled = np.array([value == UNLABELLED for value in y.tolist()])
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
@@ -69,9 +72,12 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 
     def _graph(self, X: Array) -> Any:
         """Return the input of the module's fit."""
-        if self.kernel == "knn":
-            k = check_below(self.n_neighbors, "n_neighbors", len(X))
-            return self._from(None, X, k)
+        if isinstance(self.kernel, str) and self.kernel == "knn":
+            k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
+            if not issparse(X):
+                return self._from(None, X, k)
+            self._check_unweighted('kernel="knn" of sparse samples', "dense samples")
+            return self._from(OfSparseSamples(X, k), X)
         self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
         if not callable(self.kernel):
             checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
@@ -149,7 +155,7 @@ class HarmonicFunction(FromLabels):
     Labels are kept as they are given; every other sample has the mean of its neighbours.
 
     Args:
-        kernel, gamma, n_neighbors, weights, class_prior, device: as of `LabelSpreading`.
+        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, device: as of `LabelSpreading`.
 
     Attributes:
         classes_, scores_, label_distributions_, transduction_, module_, n_iter_: as of `LabelSpreading`.
@@ -159,6 +165,11 @@ class HarmonicFunction(FromLabels):
     >>> HarmonicFunction().fit(X, [0, -1, -1, 1, -1]).transduction_.tolist()
     [0, 0, 0, 1, 1]
     """
+
+    _: KW_ONLY
+    max_iter: int = 1000
+    tol: float = 1e-3
+    n_jobs: int | None = None
 
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
         return methods.HarmonicFunction(neighbors, weights, class_prior=self.class_prior, n_classes=n_classes)

@@ -1,26 +1,66 @@
-"""Scaling, Isomap, locally linear embedding and kernel PCA as scikit-learn transformers."""
+"""Scaling, Isomap, locally linear embedding and kernel PCA in the place of scikit-learn's estimators."""
 
 from __future__ import annotations
 
+import itertools
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+from scipy.sparse.csgraph import connected_components, shortest_path
+from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import KernelCenterer
 from torch import Tensor
 
 from torch_lapeig import methods
-from torch_lapeig.graph.rules import KNN, Precomputed, Radius
+from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 from torch_lapeig.support import checks
 
+Array = NDArray[Any]
+
+OWN_KERNELS = ("linear", "rbf", "poly")  # of the module
+KERNELS = (*OWN_KERNELS, "sigmoid", "cosine", "precomputed")
+
+
+class OfPairs(Embedding):
+    """Embedding by a matrix of pairs of samples, which is computed here where the module does not take the samples."""
+
+    @abstractmethod
+    def _is_computed_here(self, X: Any) -> bool:
+        """Return whether the module gets the matrix."""
+
+    @abstractmethod
+    def _matrix(self, X: Any, samples: Any = None) -> Array:
+        """Return the matrix of training samples, or of new samples and the training samples."""
+
+    def _training(self, X: Any) -> Tensor:
+        X = self._samples(X)
+        self._of_samples = X if self._is_computed_here(X) else None
+        return self._on_device(X if self._of_samples is None else self._matrix(X).astype(X.dtype, copy=False))
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
+        X = self._new_samples(X)
+        if self._of_samples is None:
+            return self._rows(function, X)
+        return self._rows(function, self._matrix(X, self._of_samples).astype(known.dtype, copy=False))
+
 
 @dataclass(eq=False, repr=False)
-class ClassicalMDS(Embedding):
+class ClassicalMDS(OfPairs):
     """`MDS`, classical scaling, as a scikit-learn transformer. (`sklearn.manifold.MDS` is another method, SMACOF.)
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
-        metric: ``"euclidean"``, or ``"precomputed"``: X holds distances ``(N, N)``.
+        metric: ``"euclidean"``, another one of `sklearn.metrics.pairwise_distances`, or ``"precomputed"``: X holds
+            distances ``(N, N)``.
+        metric_params: further arguments of ``pairwise_distances``.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
@@ -42,40 +82,53 @@ class ClassicalMDS(Embedding):
 
     n_components: int = 2
     _: KW_ONLY
-    metric: Literal["euclidean", "precomputed"] = "euclidean"
+    metric: str | Callable[..., float] = "euclidean"
+    metric_params: dict[str, Any] | None = None
 
     @property
     def _pairwise(self) -> bool:
-        return self.metric == "precomputed"
+        return isinstance(self.metric, str) and self.metric == "precomputed"
+
+    def _is_computed_here(self, X: Any) -> bool:
+        return callable(self.metric) or self.metric != "euclidean" or bool(self.metric_params)
+
+    def _matrix(self, X: Any, samples: Any = None) -> Array:
+        if self._pairwise:
+            return X  # type: ignore[no-any-return]
+        found: Array = pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))
+        return found
 
     def _module(self, n_components: int, x: Any) -> methods.MDS:
-        checks.check_choice(self.metric, "metric", ("euclidean", "precomputed"))
-        metric: Any = Precomputed("distance") if self._pairwise else self.metric
+        metric: Any = "euclidean" if self._of_samples is None else Precomputed("distance")
         return methods.MDS(n_components, metric=metric, solve=self.solve)
 
 
 @dataclass(eq=False, repr=False)
 class Isomap(Embedding):
-    """`torch_lapeig.Isomap` as a scikit-learn transformer.
+    """Isomap as a replacement of `sklearn.manifold.Isomap`: `MDS` of geodesic distances on scikit-learn's graph.
 
     Args:
         n_neighbors: k of the nearest neighbours, smaller than the number of samples: samples are joined where one is
-            among those of the other. None takes 10, or all of fewer, and twice as many, with a `GraphWarning`, until
-            the graph is connected. (`sklearn.manifold.Isomap` takes 5 and joins components by their closest samples.)
+            among those of the other. None without a radius takes 5, or all of fewer.
         radius: samples at most as far apart are joined; n_neighbors must be None.
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
-        eigen_solver, tol, max_iter, path_method, neighbors_algorithm, n_jobs: without effect, so that calls of
-            scikit-learn run as they are.
-        metric, p, metric_params: ``"minkowski"`` with p = 2 or ``"euclidean"``; others are refused.
+        eigen_solver, tol, max_iter: without effect, so that calls of scikit-learn run as they are.
+        path_method: of shortest paths, ``"auto"``, ``"FW"`` (Floyd and Warshall) or ``"D"`` (Dijkstra).
+        neighbors_algorithm, n_jobs, metric, p, metric_params: of the search, `sklearn.neighbors.NearestNeighbors`. With
+            ``metric="precomputed"`` X holds distances ``(N, N)``, whole, or sparse: to the nearest samples only.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where it is computed, but for the shortest paths, for example ``"cuda"``.
+        device: where the eigenpairs are computed, for example ``"cuda"``.
+
+    Samples may be sparse. Components of a graph that is not connected are joined by their closest samples, with a
+    `GraphWarning`.
 
     Attributes:
         embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`.
-        module_: the fitted `torch_lapeig.Isomap`, with its rule ``module_.neighbors``.
+        dist_matrix_: geodesic distances ``(N, N)``. nbrs_: the fitted search. module_: the fitted `MDS`.
 
     Raises (``fit``, ``transform``):
-        ValueError: a graph that is not connected. Else as for `ClassicalMDS`.
+        ValueError, TypeError, NotFittedError: as for `ClassicalMDS`. RuntimeError: components that sparse distances do
+            not join.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -84,8 +137,9 @@ class Isomap(Embedding):
     ((60, 2), (5, 2))
     """
 
+    SPARSE: ClassVar[str | bool] = "csr"
     _: KW_ONLY
-    n_neighbors: int | None = None
+    n_neighbors: int | None = 5
     radius: float | None = None
     eigen_solver: str = "auto"
     tol: float = 0
@@ -93,36 +147,88 @@ class Isomap(Embedding):
     path_method: str = "auto"
     neighbors_algorithm: str = "auto"
     n_jobs: int | None = None
-    metric: str = "minkowski"
+    metric: str | Callable[..., float] = "minkowski"
     p: float = 2
     metric_params: dict[str, Any] | None = None
 
-    def _module(self, n_components: int, x: Any) -> methods.Isomap:
-        if isinstance(self.metric, str) and self.metric == "precomputed":
-            raise ValueError(
-                'metric must be "minkowski" or "euclidean", got "precomputed"; for geodesic distances that are given '
-                'use ClassicalMDS(metric="precomputed")'
-            )
-        refuse_others(self, metric=("minkowski", "euclidean"), p=(2, 2.0), metric_params=(None,))
-        return methods.Isomap(n_components, self._rule(x), solve=self.solve)
+    @property
+    def _pairwise(self) -> bool:
+        return isinstance(self.metric, str) and self.metric == "precomputed"
 
-    def _rule(self, x: Tensor) -> KNN | Radius:
-        if self.radius is None:
-            k = _neighbors(self.n_neighbors, len(x))
-            return KNN(k) if self.n_neighbors is not None else _connecting(x, k)
-        if self.n_neighbors is not None:
+    def reconstruction_error(self) -> float:
+        """Return ‖K̃ − K̃ of the embedding‖ / N, of the centred kernel of geodesics, in the Frobenius norm."""
+        kernel = KernelCenterer().fit_transform(-0.5 * self.dist_matrix_.astype(np.float64) ** 2)
+        rest = (kernel**2).sum() - (self.eigenvalues_.astype(np.float64) ** 2).sum()
+        return float(np.sqrt(max(rest, 0)) / len(kernel))
+
+    def _training(self, X: Any) -> Tensor:
+        X = self._samples(X)
+        checks.check_choice(self.path_method, "path_method", ("auto", "FW", "D"))
+        if self.radius is not None and self.n_neighbors is not None:
             raise ValueError(
                 f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
             )
-        return Radius(self.radius)
+        self.nbrs_ = NearestNeighbors(
+            n_neighbors=_neighbors(self.n_neighbors, X.shape[0]) if self.radius is None else None,
+            radius=None if self.radius is None else checks.check_positive(self.radius, "radius"),
+            algorithm=self.neighbors_algorithm,
+            metric=self.metric,
+            p=self.p,
+            metric_params=self.metric_params,
+            n_jobs=self.n_jobs,
+        ).fit(X)
+        search = self.nbrs_.kneighbors_graph if self.radius is None else self.nbrs_.radius_neighbors_graph
+        graph = self._connected(search(mode="distance"), X)
+        self.dist_matrix_ = shortest_path(graph, method=self.path_method, directed=False).astype(X.dtype)
+        return self._on_device(self.dist_matrix_)
+
+    def _connected(self, graph: Any, X: Any) -> Any:
+        """Return the graph with an edge between the closest samples of each two components, as scikit-learn has it."""
+        count, component = connected_components(graph)
+        if count == 1:
+            return graph
+        said = f"The number of connected components of the neighbors graph is {count} > 1"
+        if self._pairwise and issparse(X):
+            raise RuntimeError(f"{said}, and sparse distances do not join them; use more neighbours, or all distances")
+        checks.warn(f"{said}: their closest samples are joined; use more neighbours", checks.GraphWarning)
+        edges = graph.tocoo()
+        row, column, length = [edges.row], [edges.col], [edges.data]
+        metric, parameters = self.nbrs_.effective_metric_, self.nbrs_.effective_metric_params_
+        places = [np.flatnonzero(component == number) for number in range(count)]
+        for one, other in itertools.combinations(reversed(places), 2):
+            between = X[np.ix_(one, other)] if self._pairwise else None
+            if between is None:
+                between = pairwise_distances(X[one], X[other], metric=metric, **parameters)
+            i, j = np.unravel_index(between.argmin(), between.shape)
+            row.append(one[i : i + 1])
+            column.append(other[j : j + 1])
+            length.append(between[i, j : j + 1])
+        entries = np.concatenate(length), (np.concatenate(row), np.concatenate(column))
+        return csr_array(entries, shape=graph.shape)
+
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
+        """Return ``function`` of geodesics of new samples, by their neighbours among the training samples."""
+        X = self._new_samples(X)
+        search = self.nbrs_.kneighbors if self.radius is None else self.nbrs_.radius_neighbors
+        reach = np.full((X.shape[0], len(known)), np.inf, known.dtype)
+        for row, (lengths, near) in enumerate(zip(*search(X), strict=True)):
+            reach[row] = (self.dist_matrix_[near] + lengths[:, None]).min(0, initial=np.inf)
+        lost = np.isinf(reach[:, 0])
+        warn_of_unreached(int(lost.sum()), len(lost))
+        # Centring a kernel that is the mean gives zero.
+        reach[lost] = np.sqrt((self.dist_matrix_**2).mean(0))
+        return self._rows(function, reach)
+
+    def _module(self, n_components: int, x: Any) -> methods.MDS:
+        return methods.MDS(n_components, metric=Precomputed("distance"), solve=self.solve)
 
 
 @dataclass(eq=False, repr=False)
 class LocallyLinearEmbedding(Embedding):
-    """`LLE` as a scikit-learn transformer.
+    """`LLE` as a replacement of `sklearn.manifold.LocallyLinearEmbedding`.
 
     Args:
-        n_neighbors: of each sample, smaller than the number of samples; None takes 10, or all of fewer.
+        n_neighbors: of each sample, smaller than the number of samples; None takes 5, or all of fewer.
         n_components: dimension of the embedding, smaller than the number of samples.
         reg: share of the trace added to the diagonal of the local Gram matrices.
         eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
@@ -133,7 +239,7 @@ class LocallyLinearEmbedding(Embedding):
 
     Attributes:
         embedding_: ``(N, n_components)``, orthonormal columns, float32 or float64 as X is.
-        eigenvalues_, residuals_: ``(n_components,)``, ascending.
+        eigenvalues_, residuals_: ``(n_components,)``, ascending. reconstruction_error_: sum of the eigenvalues.
         module_: the fitted `LLE`. n_features_in_: columns of X.
 
     A `GraphWarning` tells where the neighbourhoods do not connect all samples.
@@ -150,7 +256,7 @@ class LocallyLinearEmbedding(Embedding):
     """
 
     _: KW_ONLY
-    n_neighbors: int | None = None
+    n_neighbors: int | None = 5
     reg: float = 1e-3
     eigen_solver: str = "auto"
     tol: float = 1e-6
@@ -166,21 +272,28 @@ class LocallyLinearEmbedding(Embedding):
         refuse_others(self, method=("standard",))
         return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
+    @property
+    def reconstruction_error_(self) -> float:
+        """Return Σ_i ‖y_i − Σ_j w_ij y_j‖² of the embedding."""
+        return float(self.eigenvalues_.sum())
+
 
 @dataclass(eq=False, repr=False)
-class KernelPCA(Embedding):
-    """`torch_lapeig.KernelPCA` as a scikit-learn transformer.
+class KernelPCA(OfPairs):
+    """`torch_lapeig.KernelPCA` as a replacement of `sklearn.decomposition.KernelPCA`.
 
     Args:
-        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
-        kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, or a function of
-            tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)`` (scikit-learn's is of two samples).
-            ``"precomputed"``: X holds the kernel ``(N, N)``.
+        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel;
+            None takes all of these.
+        kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, ``"sigmoid"``,
+            ``"cosine"``, or a function of tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``
+            (scikit-learn's is of two samples). ``"precomputed"``: X holds the kernel ``(N, N)``.
         gamma: γ; None takes 1/D.
         degree, coef0: of the polynomial.
         alpha, eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: without effect, so that calls
             of scikit-learn run as they are.
-        kernel_params, fit_inverse_transform, remove_zero_eig: None and False; others are refused.
+        remove_zero_eig: of ``n_components`` keep those of positive eigenvalues, where there are fewer.
+        kernel_params, fit_inverse_transform: None and False; others are refused.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: where it is computed, for example ``"cuda"``.
 
@@ -198,9 +311,12 @@ class KernelPCA(Embedding):
     ((60, 2), (5, 2))
     """
 
-    n_components: int = 2
+    SPARSE: ClassVar[str | bool] = "csr"
+    n_components: int | None = None
     _: KW_ONLY
-    kernel: Literal["linear", "rbf", "poly", "precomputed"] | Callable[[Tensor, Tensor], Tensor] = "linear"
+    kernel: (
+        Literal["linear", "rbf", "poly", "sigmoid", "cosine", "precomputed"] | Callable[[Tensor, Tensor], Tensor]
+    ) = "linear"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1.0
@@ -220,11 +336,27 @@ class KernelPCA(Embedding):
     def _pairwise(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
+    def _is_computed_here(self, X: Any) -> bool:
+        refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
+        if not isinstance(self.kernel, str):
+            return False
+        checks.check_choice(self.kernel, "kernel", KERNELS)
+        return self.kernel not in OWN_KERNELS or issparse(X)
+
+    def _matrix(self, X: Any, samples: Any = None) -> Array:
+        parameters = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        found: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **parameters)
+        return found
+
+    def _columns(self, x: Tensor) -> int:
+        k = len(x) - 1 if self.n_components is None else super()._columns(x)
+        if self.n_components is None or self.remove_zero_eig:
+            # In a batch columns without a positive eigenvalue are zero, not an error.
+            k = int((self._module(k, x).embed(x[None]).eigenvalues > 0).sum())
+        return max(k, 1)
+
     def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
-        refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,), remove_zero_eig=(False,))
-        if isinstance(self.kernel, str):
-            checks.check_choice(self.kernel, "kernel", ("linear", "rbf", "poly", "precomputed"))
-        kernel: Any = Precomputed("kernel") if self._pairwise else self.kernel
+        kernel: Any = self.kernel if self._of_samples is None else Precomputed("kernel")
         return methods.KernelPCA(
             n_components,
             kernel,
@@ -236,25 +368,5 @@ class KernelPCA(Embedding):
 
 
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
-    """Return the checked number of neighbours of a sample; 10, or all of fewer samples, for None."""
-    return check_below(min(10, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)
-
-
-def _connecting(x: Tensor, k: int) -> KNN:
-    """Return the rule of k nearest neighbours, or, with a warning, of twice as many until the graph is connected."""
-    first, parts = k, [_parts(x, k)]
-    while parts[-1] > 1:
-        k = min(2 * k, len(x) - 1)
-        parts.append(_parts(x, k))
-    if k > first:
-        checks.warn(
-            f"the graph of {first} nearest neighbours has {parts[0]} connected components, between which geodesics are "
-            f"infinite: n_neighbors={k} is taken, which connects it; or embed each on its own",
-            checks.GraphWarning,
-        )
-    return KNN(k)
-
-
-def _parts(x: Tensor, k: int) -> int:
-    """Return the connected components of the graph of k nearest neighbours."""
-    return int(KNN(k)(x).connected_components().max()) + 1
+    """Return the checked number of neighbours of a sample; 5, or all of fewer samples, for None."""
+    return check_below(min(5, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)

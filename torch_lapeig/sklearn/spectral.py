@@ -191,6 +191,38 @@ class SpectralEmbedding(Embedding, Spectral):
         return methods.LaplacianEigenmaps(n_components, *self._rule(), **options)
 
 
+def spectral_embedding(
+    adjacency: Any,
+    *,
+    n_components: int = 8,
+    eigen_solver: str | None = None,
+    random_state: Any = None,
+    eigen_tol: float | str = "auto",
+    norm_laplacian: bool = True,
+    drop_first: bool = True,
+) -> NDArray[Any]:
+    """Return the embedding ``(N, n_components)`` of affinities ``(N, N)``, as `sklearn.manifold.spectral_embedding`.
+
+    Args:
+        adjacency: affinities, an array or sparse.
+        n_components, eigen_solver, random_state, eigen_tol, drop_first: as of `SpectralEmbedding`.
+        norm_laplacian: True; the unnormalised Laplacian is refused: use `torch_lapeig.LaplacianEigenmaps`.
+
+    >>> import numpy as np
+    >>> path = np.eye(9, k=1) + np.eye(9, k=-1)
+    >>> spectral_embedding(path, n_components=2).shape
+    (9, 2)
+    """
+    if not norm_laplacian:
+        raise ValueError(
+            f"norm_laplacian must be True, got {norm_laplacian!r}; "
+            'use LaplacianEigenmaps(normalization="unnormalized") of torch_lapeig'
+        )
+    options: dict[str, Any] = {"random_state": random_state, "eigen_solver": eigen_solver, "eigen_tol": eigen_tol}
+    model = SpectralEmbedding(n_components, affinity="precomputed", drop_first=drop_first, **options)
+    return model.fit(adjacency).embedding_
+
+
 @dataclass(eq=False, repr=False)
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
@@ -213,7 +245,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         variant: ``"shi_malik"``, the rows that scikit-learn clusters, or ``"njw"``, these scaled to length 1.
 
     Attributes:
-        labels_: int64 ``(N,)``, −1 for samples without any affinity to another.
+        labels_: int64 ``(N,)``, also for samples without any affinity to another: those that scikit-learn gives.
         embedding_: ``(N, n_components)``, the rows that get labels, float32 or float64 as X is.
         eigenvalues_, residuals_: ``(n_components,)``, the trivial one included.
         affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: as of `SpectralEmbedding`.
@@ -261,6 +293,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
             n_init=self.n_init,
             solve=self._solve(),
         )
+        module._isolated_get_labels = True
         self._keep(module.fit_with(x, random, int(self.verbose)))
         return self
 
@@ -278,3 +311,42 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
             gamma = checks.check_number(self.gamma, "gamma", 0)
             parameters.update(gamma=gamma, degree=self.degree, coef0=self.coef0)
         return PairwiseKernel(self.affinity, parameters, X)
+
+
+def spectral_clustering(
+    affinity: Any,
+    *,
+    n_clusters: int = 8,
+    n_components: int | None = None,
+    eigen_solver: str | None = None,
+    random_state: Any = None,
+    n_init: int = 10,
+    eigen_tol: float | str = "auto",
+    assign_labels: Assignment = "kmeans",
+    verbose: bool | int = False,
+) -> NDArray[Any]:
+    """Return labels ``(N,)`` of affinities ``(N, N)``, as `sklearn.cluster.spectral_clustering`.
+
+    Args:
+        affinity: affinities, an array or sparse.
+        n_clusters, n_components, eigen_solver, random_state, n_init, eigen_tol, assign_labels, verbose: as of
+            `SpectralClustering`.
+
+    >>> import numpy as np
+    >>> labels = spectral_clustering(np.kron(np.eye(2), np.ones((4, 4))), n_clusters=2, random_state=0)
+    >>> len(set(labels[:4])), len(set(labels[4:])), bool(labels[0] == labels[-1])
+    (1, 1, False)
+    """
+    model = SpectralClustering(
+        n_clusters,
+        affinity="precomputed",
+        n_components=n_components,
+        eigen_solver=eigen_solver,
+        random_state=random_state,
+        n_init=n_init,
+        eigen_tol=eigen_tol,
+        assign_labels=assign_labels,
+        verbose=verbose,
+    )
+    labels: NDArray[Any] = model.fit(affinity).labels_
+    return labels
