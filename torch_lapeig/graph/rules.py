@@ -411,7 +411,10 @@ class KNN:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        found = nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search)
+        return self.with_neighbors(nearest_neighbors(x, min(self.k, max(len(x) - 1, 1)), **self._search), x)
+
+    def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
+        """Return the graph and the state of `with_state` from the result of a search."""
         row, col = _directed_edges(found, None)
         graph = _symmetrize(row, col, self.symmetrize, x, None, False, metric=self.metric, recall=found.recall)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
