@@ -1,21 +1,27 @@
 """The command `torch-lapeig embed`: what it chooses, writes and refuses, on files as people have them."""
 
+import os
+import re
 import runpy
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
-from torch_lapeig import KNN, LaplacianEigenmaps, SelfTuning
-from torch_lapeig.command import main
-from torch_lapeig.command.reading import READERS, InputError, labels_of, points_of, read
+from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, SelfTuning
+from torch_lapeig.command import choices, main, report
+from torch_lapeig.command.points import labels_of, points_of
+from torch_lapeig.command.reading import READERS
+from torch_lapeig.command.tables import InputError
+from torch_lapeig.graph import rules
 
 pytest.importorskip("matplotlib")
+pandas = pytest.importorskip("pandas")
 
 
 def points(n=60, d=3, seed=0):
@@ -88,7 +94,7 @@ def test_choices_have_reasons(folder, capsys):
     embed("--input", "two.npy")
     said = capsys.readouterr().out
     assert "up to 30 the graph falls apart all the same" in said
-    assert "the first 1 columns only tell them apart" in said
+    assert "the first 1 columns only tell them apart; --separate embeds each" in said
     assert "points of each part: 40, 40" in said
     near = np.concatenate([points(12), points(40, seed=1) + 3])  # joined by the 12th neighbours
     np.save("near.npy", near)
@@ -97,6 +103,74 @@ def test_choices_have_reasons(folder, capsys):
     assert "with 10 the graph falls apart" in said
     assert int(KNN(10)(torch.from_numpy(near)).connected_components().max()) == 1
     assert int(KNN(15)(torch.from_numpy(near)).connected_components().max()) == 0
+
+
+def test_parts_are_embedded_on_their_own(folder, capsys):
+    two = np.concatenate([points(40), points(45, seed=1) + 100])
+    np.save("two.npy", two)
+    embed("--input", "two.npy", "--neighbors", 10, "--bandwidth", 0.1, "--separate", "--components", 3, "--out", "out")
+    said = capsys.readouterr().out
+    assert "each embedded on its own by --separate" in said
+    for name, part in (("part 1 (40 points)", two[:40]), ("part 2 (45 points)", two[40:])):
+        alone = LaplacianEigenmaps(3, KNN(10), HeatKernel(0.1)).fit(torch.from_numpy(part))
+        assert name in said
+        assert f"{alone.eigenvalues_[0]:.6g}" in said
+    np.save("many.npy", np.concatenate([points(20, seed=i) + 100 * i for i in range(6)]))
+    embed("--input", "many.npy", "--neighbors", 10, "--separate")
+    assert "and 2 parts more, in report.html" in capsys.readouterr().out
+    np.save("out/new.npy", two[:5])
+    assert 'components="separate"' in Path("out/load.py").read_text()
+    os.chdir("out")
+    shown = runpy.run_path("load.py")
+    np.testing.assert_allclose(shown["module"].transform(shown["points"]), np.load("embedding.npy")[:5], atol=1e-9)
+
+
+def test_parts_that_hardly_hold_together_are_named(folder, capsys):
+    x = np.concatenate([points(60), points(7, seed=1) * 0.1 + [4, 0.5, 0.5]])
+    np.save("x.npy", x)
+    embed("--input", "x.npy", "--neighbors", 8)
+    said = capsys.readouterr().out
+    assert "tells a nearly separate part of 7 points from the others (rows 60, 61, 62, 63, 64, … of" in said
+    assert "--standardize, --weighting self-tuning or more --neighbors join it" in said
+    embed("--input", "points.npy")
+    assert "nearly separate" not in capsys.readouterr().out
+
+
+def test_bandwidths_under_which_weights_vanish_are_named(folder, capsys):
+    refused("under --bandwidth 1e-09 weights vanish", "--input", "points.npy", "--bandwidth", "1e-9")
+    x = points(100)
+    x[:4] *= 1000  # weights that underflow
+    np.save("far.npy", x)
+    embed("--input", "far.npy")
+    said = capsys.readouterr().out
+    assert re.search("parts of the graph +1 +it joins all others", said)
+    assert re.search("isolated points +4 +too far from all for the bandwidth: their rows are zero", said)
+    assert "tell them apart" not in said
+
+
+def test_pairs_are_given(folder, capsys):
+    """Distances give what their points give; affinities may be sparse."""
+    x = points()
+    names = ",".join(f"p{i}" for i in range(60))
+    lines = [f"p{i}," + ",".join(map(repr, row)) for i, row in enumerate(cdist(x, x).tolist())]
+    Path("d.csv").write_text(f",{names}\n" + "\n".join(lines))
+    embed("--input", "points.npy", "--out", "x")
+    embed("--input", "d.csv", "--out", "asked")
+    assert "d.csv is square and symmetric: if it holds pairs of points, say --given distance" in capsys.readouterr().out
+    embed("--input", "d.csv", "--given", "distance", "--out", "d")
+    np.testing.assert_allclose(np.load("d/embedding.npy"), np.load("x/embedding.npy"), atol=1e-6)
+    graph = LaplacianEigenmaps(10, KNN(10)).fit(torch.from_numpy(x))
+    weighted = graph.weights(torch.from_numpy(x), KNN(10)(torch.from_numpy(x))).to_dense().numpy()
+    np.save("w.npy", weighted)
+    sparse.save_npz("w.npz", sparse.csr_array(weighted))
+    for name in ("w.npy", "w.npz"):
+        embed("--input", name, "--given", "affinity", "--out", name[2:])
+        np.testing.assert_allclose(np.load(f"{name[2:]}/embedding.npy"), np.load("x/embedding.npy"), atol=1e-6)
+    assert not Path("npy/load.py").exists()
+    refused("--new does not go with --given affinity", "--input", "w.npy", "--given", "affinity", "--new", "w.npy")
+    refused("must be square and symmetric", "--input", "points.npy", "--given", "distance")
+    np.save("negative.npy", -weighted)
+    refused("non-negative", "--input", "negative.npy", "--given", "affinity")
 
 
 def test_folder_is_written_over_only_if_asked(folder, capsys):
@@ -111,122 +185,60 @@ def test_folder_is_written_over_only_if_asked(folder, capsys):
     refused("--out must be a folder, got the file", "--input", "points.npy", "--out", "file")
 
 
-@pytest.mark.parametrize("labels", [np.arange(60) / 7, np.array(["<b>a", "b"] * 30), np.arange(60) % 2 == 0])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.arange(60) / 7,
+        np.array(["<b>a", "b"] * 30),
+        np.arange(60) % 2 == 0,
+        np.array([f"word {i}" for i in range(60)]),
+    ],
+)
 def test_labels_of_any_kind_are_colours(labels, folder):
     np.save("y.npy", labels)
     embed("--input", "points.npy", "--labels", "y.npy", "--components", 1)
     assert "<b>a" not in Path("embedding-points/report.html").read_text()
 
 
+def test_more_words_than_colours_are_drawn_as_others():
+    labels = np.array([f"word {i % 30}" for i in range(100)])
+    drawn = report._with_other(labels)
+    assert len(set(drawn)) == 20
+    assert (drawn == "other").sum() == 33
+    assert set(drawn) - {"other"} <= set(labels)
+
+
 # Files
 
 
-def test_tables_have_names_words_and_an_index(folder, capsys):
-    lines = [f"{i},{a},{b},{'yes' if i % 2 else 'no'}" for i, (a, b, _) in enumerate(points())]
-    Path("table.csv").write_text("\ufeff,a,b,kind\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    refused("column 'kind' has words \\('no' in row 1\\): leave it out by --leave-out", "--input", "table.csv")
-    embed("--input", "table.csv", "--labels", "kind")
+def test_tables_have_labels_in_a_column(folder, capsys):
+    rows = [f"{a},{b},{'yes' if i % 2 else 'no'}" for i, (a, b, _) in enumerate(points())]
+    rows[7] = "NA,1,no"
+    Path("table.csv").write_text("a,b,kind\n" + "\n".join(rows), encoding="utf-8")
+    asked = ["--input", "table.csv", "--labels", "kind"]
+    refused("1 of 60 rows have missing or infinite values .line 9; .*--drop-rows-with-missing", *asked)
+    refused("there is no such file, and table.csv has no 'kinds': did you mean 'kind'", *asked[:3], "kinds")
+    embed(*asked, "--drop-rows-with-missing")
     said = capsys.readouterr().out
-    assert "line 1 holds the names of the columns" in said
-    assert "column '' numbers the rows and is left out" in said
-    assert "60 points in 2 dimensions" in said
-    embed("--input", "table.csv", "--leave-out", "kind", "--out", "other")
+    assert "59 points in 2 dimensions" in said
+    assert np.load("embedding-table/rows.npy").tolist() == [*range(7), *range(8, 60)]
+    assert "1 of 60 rows have missing values and are left out" in said
+    embed("--input", "table.csv", "--leave-out", "kind", "--drop-rows-with-missing", "--out", "other")
     assert (np.load("other/embedding.npy") == np.load("embedding-table/embedding.npy")).all()
-    refused(
-        "table.csv has no column 'c'; it has , a, b, kind", "--input", "table.csv", "--leave-out", "c", "--out", "x"
-    )
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_cells_may_be_separated_by_other_signs(delimiter, folder):
-    np.savetxt("t.csv", points(), delimiter=delimiter)
-    notes = []
-    np.testing.assert_allclose(points_of(read("t.csv", notes), "t.csv", (), notes), points())
-    assert any("line 1 is a point" in note for note in notes)
-
-
-def points_in(text):
-    Path("t.csv").write_text(text, encoding="utf-8")
-    return points_of(read("t.csv", notes := []), "t.csv", (), notes), " ".join(notes)
-
-
-def test_tables_of_other_programs(folder):
-    """Row names of R, also of some of the rows; columns that pandas counts; decimal commas of Excel and R."""
-    x = points()
-    rows = [",".join(map(repr, row)) for row in x.tolist()]
-    for first in (1, 0, 17):
-        named = "\n".join(f'"{i + first + i // 9}",{row}' for i, row in enumerate(rows))
-        found, notes = points_in(f'"","a","b","c"\n{named}')
-        np.testing.assert_array_equal(found, x)
-        assert "numbers the rows and is left out" in notes
-    for header, lines in (("0,1,2", rows), (",0,1,2", [f"{i},{row}" for i, row in enumerate(rows)])):
-        found, notes = points_in("\n".join([header, *lines]))
-        np.testing.assert_array_equal(found, x)
-        assert "line 1 counts the columns" in notes
-    commas = [row.replace(",", ";").replace(".", ",") for row in rows]
-    for lines in (["a;b;c", *commas], commas):
-        found, notes = points_in("\n".join(lines))
-        np.testing.assert_array_equal(found, x)
-        assert "decimal commas" in notes
-    for text, says in (("1,234;5,678\n9;1,000", "separate thousands"), ("0,1\n2,3\n4,5", "names or a point")):
-        with pytest.raises(InputError, match=says):
-            points_in(text)
-
-
-def test_isolated_points_are_no_components(folder, capsys):
-    """Four far points have weights that underflow: the report says so, and that the others are connected."""
-    x = points(100)
-    x[:4] *= 1000
-    np.save("far.npy", x)
-    embed("--input", "far.npy")
-    said = capsys.readouterr().out
-    assert "1, and 4 alone" in said
-    assert "the others are connected; 4 points are too far from all" in said
-    assert "tell them apart" not in said
 
 
 def test_the_numbers_of_neighbours_are_tried_by_one_search(folder, monkeypatch):
-    searches = []
-    call, state = KNN.__call__, KNN.with_state
-    monkeypatch.setattr(KNN, "__call__", lambda rule, x, mask=None: searches.append(rule.k) or call(rule, x, mask))
-    monkeypatch.setattr(KNN, "with_state", lambda rule, x: searches.append(rule.k) or state(rule, x))
+    searches, search = [], choices.nearest_neighbors
+    monkeypatch.setattr(choices, "nearest_neighbors", lambda x, k, *rest: searches.append(k) or search(x, k, *rest))
+    monkeypatch.setattr(rules, "nearest_neighbors", lambda x, k, *rest, **more: searches.append(k))
     np.save("two.npy", np.concatenate([points(40), points(40, seed=1) + 100]))
     embed("--input", "two.npy")
-    assert searches == [10]
-
-
-def test_archives_hold_one_array_several_or_a_sparse_matrix(folder, capsys):
-    np.savez("one.npz", points())
-    np.savez("two.npz", x=points(), y=np.arange(60))
-    sparse.save_npz("sparse.npz", sparse.csr_array(points() * (points() > 0.5)))
-    notes = []
-    assert (read("one.npz", notes) == points()).all()
-    assert (read("two.npz:x", notes) == points()).all()
-    assert (read("sparse.npz", notes) == points() * (points() > 0.5)).all()
-    assert notes == ["sparse.npz is a sparse matrix; its zeros are written out"]
-    embed("--input", "two.npz:x", "--labels", "two.npz:y")
-    assert Path("embedding-two").is_dir()
-    refused("two.npz holds the arrays x, y: write two.npz:NAME", "--input", "two.npz", "--out", "a")
-    refused("got 'z'", "--input", "two.npz:z", "--out", "a")
-
-
-def test_tables_of_pandas_are_read_or_their_readers_named(folder, monkeypatch):
-    Path("t.parquet").touch()
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    refused("t.parquet: .parquet is read by pandas and pyarrow: pip install pandas", "--input", "t.parquet")
-
-    class Frame:
-        """Stand-in for a data frame, with the methods that the command calls."""
-
-        columns = ("a", "b", "c")
-
-        def __getitem__(self, name):
-            return types.SimpleNamespace(to_numpy=lambda: points()[:, self.columns.index(name)])
-
-    fake = types.ModuleType("pandas")
-    fake.read_parquet = lambda path: Frame()
-    monkeypatch.setitem(sys.modules, "pandas", fake)
-    assert (points_of(read("t.parquet", []), "t.parquet", ["b"], []) == points()[:, [0, 2]]).all()
+    assert searches == [30]
+    expected = np.load("embedding-two/embedding.npy")
+    monkeypatch.setattr(choices, "LONG", 0)  # as if it took long: in blocks
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    embed("--input", "two.npy", "--out", "blocks")
+    np.testing.assert_array_equal(np.load("blocks/embedding.npy"), expected)
 
 
 def damaged(array, rows, value):
@@ -237,64 +249,27 @@ def damaged(array, rows, value):
 
 BAD = {
     "one dimension": (points()[:, 0], r"must be of shape \(points, columns\), got \(60,\): x\[:, None\]"),
-    "images": (points().reshape(20, 3, 3), r"got \(20, 3, 3\): x.reshape\(len\(x\), -1\)"),
     "a number": (np.array(3.0), r"got \(\)"),
     "not a number": (
         damaged(points(), [3, 7], np.nan),
-        r"NaN, infinite or empty cells in 2 of 60 rows \(from 0: 3, 7\)",
+        r"2 of 60 rows have missing or infinite values \(row, from 0, 3, 7; column 0 \(from 0\) has 2\)",
     ),
-    "infinite": (damaged(points(), [1], np.inf), "in 1 of 60 rows"),
+    "infinite": (damaged(points(), [1], np.inf), "1 of 60 rows"),
     "objects": (np.array([[1, None], [2, 3]] * 4, dtype=object), "holds Python objects, which are not loaded since"),
     "complex": (points() * 1j, "must hold real numbers, got complex128"),
     "words": (points().astype(str), "must hold real numbers, got <U"),
     "one point": (points()[:1], "must have at least 4 points, got 1"),
-    "no columns": (points()[:, :0], "at least one column"),
+    "no columns": (points()[:, :0], "at least one column of numbers"),
     "no points": (points()[:0], "at least 4 points, got 0"),
     "all equal": (np.ones((9, 2)), "all 9 points are equal"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_files_without_points_are_refused(case, folder):
+def test_what_cannot_be_points_is_refused(case, folder):
     array, says = BAD[case]
     np.save("bad.npy", array)
     refused(says, "--input", "bad.npy")
-
-
-CELLS = {
-    "": "is empty",
-    "a,b\n": "at least 4 points, got 0",
-    "1,2\n3\n": "line 2 has 1, not 2",
-    "a,a\n1,2\n": "names of columns must differ",
-    "a,b\n1,2\n3,\n5,6\n7,8\n": r"empty cells in 1 of 4 rows \(from 0: 1\)",
-    "a,2\n1,2\n3,4\n5,6\n": r"column '1' has words \('a' in row 1\)",
-    "1;2,500\n2;3,000\n3;4,000\n4;5,000\n": "decimal commas or separate thousands",
-    "1_0,2\n3,4\n5,6\n7,8\n": r"column '1' has words \('1_0'",
-    '"1,2\n3,4\n': "cannot be read: unexpected end of data",
-}
-
-
-@pytest.mark.parametrize("text", CELLS, ids=repr)
-def test_tables_that_are_no_points_are_refused(text, folder):
-    Path("bad.csv").write_text(text)
-    refused(CELLS[text], "--input", "bad.csv")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("absent.npy", None, "absent.npy: there is no such file"),
-        ("x.txt", b"1 2", r"must end in .npy, .npz, .csv, .parquet, got '.txt'"),
-        ("x.npy", b"\x93NUMPY", "x.npy cannot be read"),
-        ("x.npy", b"", "x.npy cannot be read"),
-        ("x.npz", b"PK\x03\x04", "x.npz cannot be read"),
-        ("x.csv", b"\xff\xfe1\x00", "x.csv cannot be read"),
-    ],
-)
-def test_damaged_files_are_named(name, content, says, folder):
-    if content is not None:
-        Path(name).write_bytes(content)
-    refused(says, "--input", name)
 
 
 def test_columns_that_say_nothing_or_all_are_noted(folder, capsys):
@@ -310,8 +285,8 @@ def test_columns_that_say_nothing_or_all_are_noted(folder, capsys):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8, np.int16, np.int32, bool])
 def test_numbers_of_other_kinds_are_computed_in_float(dtype, folder):
     notes = []
-    found = points_of((points() * 2).astype(dtype), "x", (), notes)
-    assert found.dtype == (np.float64 if dtype == np.int32 else np.float32)
+    found = points_of((points() * 2).astype(dtype), "x", [], False, notes)
+    assert found.x.dtype == (np.float64 if dtype == np.int32 else np.float32)
     assert bool(notes) == (dtype != np.float32)
 
 
@@ -319,19 +294,12 @@ def test_labels_must_be_there_for_each_point(folder):
     for found, says in (
         (np.arange(59), r"a label for each of the 60 points, got shape \(59,\)"),
         (np.zeros((60, 2)), r"got shape \(60, 2\)"),
-        ({"a": np.arange(60), "b": np.arange(60)}, "one column of labels, got a, b"),
+        (pandas.DataFrame({"a": np.arange(60), "b": np.arange(60)}), "has columns a, b: write y:NAME"),
         (np.full(60, np.nan), "NaN"),
         (np.full(60, 1j), "numbers or words, got complex128"),
     ):
         with pytest.raises(InputError, match=says):
             labels_of(found, "y", 60, [])
-    words = np.array(["b", "c"] * 29 + ["d"])
-    assert labels_of({"a": words}, "y", 60, []).tolist() == ["a", *words]  # its first line was no name
-    assert labels_of({"a": words}, "y", 59, []).tolist() == [*words]
-    np.save("y.npy", np.array([f"word {i}" for i in range(60)]))
-    refused(
-        "labels must be numbers, or at most 20 different words, got 60", "--input", "points.npy", "--labels", "y.npy"
-    )
     refused("no such file, and no such column in the input", "--input", "points.npy", "--labels", "kind")
 
 
@@ -382,7 +350,7 @@ def test_weighting_of_one_s_own_comes_by_its_path(folder, capsys, monkeypatch):
     assert (np.load("rational/embedding.npy") == np.load("ready/embedding.npy")).all()
 
 
-@pytest.mark.parametrize("n", [4, 5, 12])
+@pytest.mark.parametrize("n", [4, 12])
 def test_few_points_are_embedded(n, folder):
     np.save("few.npy", points(n))
     embed("--input", "few.npy")
@@ -390,7 +358,7 @@ def test_few_points_are_embedded(n, folder):
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1e170])
-def test_units_whose_squares_overflow_are_refused(scale, folder):
+def test_units_whose_squares_are_no_numbers_are_refused(scale, folder):
     np.save("x.npy", points() * scale)
     refused("leave float64: take other units", "--input", "x.npy")
 
@@ -402,9 +370,10 @@ def test_units_do_not_change_the_embedding(folder):
     np.testing.assert_allclose(np.load("x1e-100/embedding.npy"), np.load("x1e+100/embedding.npy"), rtol=1e-6, atol=1e-9)
 
 
-def test_picture_s_library_is_named(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    refused(r"drawn by matplotlib: pip install 'torch-lapeig\[embed\]'", "--input", "points.npy")
+@pytest.mark.parametrize("module", ["matplotlib.figure", "pandas"])
+def test_libraries_are_named(module, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    refused(r"needs matplotlib and pandas: pip install 'torch-lapeig\[embed\]'", "--input", "points.npy")
 
 
 def test_both_faces_lead_to_the_command(folder):
@@ -432,12 +401,12 @@ def test_columns_of_new_points_are_taken_by_their_names(folder):
     embed("--input", "all.csv", "--labels", "label", "--new", "new.csv", "--out", "out")
     np.testing.assert_allclose(np.load("out/embedding_new.npy"), np.load("out/embedding.npy")[:5], atol=1e-9)
     table("other.csv", {"h": x[:5, 1], "width": x[:5, 0]})
-    refused("other.csv must have the columns of the input: 'w' is not among h, width",
+    refused("other.csv has no 'w': it has h, width",
             "--input", "all.csv", "--labels", "label", "--new", "other.csv")  # fmt: skip
 
 
 def test_arrays_may_be_read_only(folder, monkeypatch):
     """As columns of pandas are from version 3 on, and memory maps."""
-    monkeypatch.setitem(READERS, ".npy", lambda path, *_: np.load(path, mmap_mode="r"))
+    monkeypatch.setitem(READERS, ".npy", lambda request: np.load(request.path, mmap_mode="r"))
     embed("--input", "points.npy", "--new", "points.npy")
     assert (folder / "embedding-points" / "embedding_new.npy").exists()

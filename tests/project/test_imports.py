@@ -39,9 +39,11 @@ OPTIONAL = {
     "sklearn.spectral": {"sklearn"},
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
-    "command.reading": {"pandas"},
+    "command.reading": {"pandas", "anndata"},
+    "command.tables": {"pandas"},
+    "command.points": {"pandas"},
     "command": {"matplotlib"},
-    "command.report": {"matplotlib"},
+    "command.report": {"matplotlib", "pandas"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
 

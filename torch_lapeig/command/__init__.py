@@ -1,9 +1,8 @@
 """The command ``torch-lapeig embed``: Laplacian eigenmaps of your own data, with a report and a saved module.
 
-    torch-lapeig embed --input points.npy [--labels y.npy] [--new new.npy] [--out folder]
+    torch-lapeig embed --input points.csv [--labels y.npy] [--new new.npy] [--out folder]
 
-Nothing is chosen in silence: each choice is printed with its reason. Needs matplotlib (extra ``embed``), and pandas for
-.parquet.
+Nothing is chosen in silence: each choice is printed with its reason. Needs matplotlib and pandas (extra ``embed``).
 """
 
 from __future__ import annotations
@@ -16,16 +15,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torch_lapeig.command import choices, reading, report
+import torch_lapeig
+from torch_lapeig.command import choices, points, reading, report
 from torch_lapeig.command.choices import Answer
-from torch_lapeig.command.reading import Array, Columns, InputError
+from torch_lapeig.command.points import Array, Points
+from torch_lapeig.command.reading import Found
+from torch_lapeig.command.tables import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["InputError", "main"]
 
-FILES = ("report.html", "embedding.png", "embedding.npy", "embedding_new.npy", "model.pt", "load.py", "scaling.npy")
+FILES = (
+    "report.html",
+    "embedding.png",
+    "embedding.npy",
+    "embedding_new.npy",
+    "model.pt",
+    "load.py",
+    "scaling.npy",
+    "rows.npy",
+)
 LOADING = """import numpy as np
 import torch
 {code}
@@ -39,6 +50,7 @@ SCALING = "mean, deviation = torch.from_numpy(np.load({file!r}))\npoints = (poin
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; raise SystemExit with a message where the data cannot be embedded."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
+    parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     add_options(commands.add_parser("embed", help="Laplacian eigenmaps of your own data"))
     options = parser.parse_args(arguments)
@@ -51,48 +63,77 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``embed``."""
     add = parser.add_argument
-    add("--input", required=True, metavar="FILE", help=".npy, .npz (file.npz:name), .csv or .parquet: a row is a point")
     add(
-        "--labels",
-        metavar="FILE|COLUMN",
-        help="colours: a file with one label for each point, or a column of the input",
+        "--input", required=True, metavar="FILE", help=f"a row is a point: {', '.join(reading.READERS)} (file.npz:name)"
     )
+    add("--labels", metavar="FILE|COLUMN", help="colours: a label for each point, or a column of the input")
     add("--new", metavar="FILE", help="new points, embedded by Nyström's formula")
+    add("--given", choices=("distance", "affinity"), help="the input is a matrix of pairs of points")
     add("--out", type=Path, metavar="FOLDER", help="of the report (default: embedding-INPUT)")
     add("--overwrite", action="store_true", help="write to a folder that there is already")
     add("--neighbors", type=int, metavar="K", help="of each point (default: 10, more while the graph falls apart)")
     add("--weighting", metavar="NAME", help=f"{', '.join(choices.WEIGHTINGS)}, or module:name of your own")
     add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
+    add("--separate", action="store_true", help="embed each part of a graph that falls apart on its own")
     add("--standardize", action="store_true", help="subtract each column's mean, divide by its standard deviation")
     add("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns of a table that are no coordinates")
+    add(
+        "--drop-rows-with-missing",
+        action="store_true",
+        help="leave out rows with empty cells, NA, ? or infinite numbers",
+    )
+    add("--header", choices=("yes", "no"), help="line 1 of a text names the columns (default: by its cells)")
+    add("--decimal", choices=("point", "comma"), help="decimal sign of a text; the other one separates thousands")
+    add("--encoding", metavar="NAME", help="of a text (default: UTF-8, UTF-16 or Windows' by its bytes)")
     add("--device", default="cpu", help="cpu (default), cuda, …")
 
 
 def run(options: argparse.Namespace) -> None:
     """Read, embed, write and report; raise `InputError`, before anything is written, where that is impossible."""
     figure = report.new_figure()
-    out = options.out or Path(f"embedding-{Path(options.input.rpartition('.')[0]).name}")
+    path = reading.path_and_member(options.input)[0]
+    out = options.out or Path(f"embedding-{path.name.removesuffix('.gz').rpartition('.')[0]}")
     check_out(out, options.overwrite)
     notes: list[str] = []
-    found = reading.read(options.input, notes)
-    label_column = isinstance(found, dict) and options.labels in found
-    without = [*options.leave_out, *([options.labels] if label_column else [])]
-    x = reading.points_of(found, options.input, without, notes)
-    reading.check_points(x, options.input, notes)
-    labels = labels_of(options.labels, found, len(x), label_column, notes)
-    x_new = new_points(options.new, without, found, x, notes)
-    scaling = scaling_of(x) if options.standardize else None
-    if scaling is not None:
-        x = (x - scaling[0]) / scaling[1]
-        x_new = None if x_new is None else (x_new - scaling[0]) / scaling[1]
-        notes.append("each column is standardized: less its mean, over its standard deviation")
-    answer = choices.embed(x, x_new, options, notes, device_of(options.device))
-    title = f"{options.input}: {len(x):,} points in {x.shape[1]} dimensions, {x.dtype}"
-    report.draw(figure, answer, labels, options.labels or "")
+    scaling: Array | None = None
+    kept: Array | None = None
+    device = device_of(options.device)
+    found = reading.read(options.input, options, notes)
+    labels, without = labels_of(options, found, notes)
+    if options.given is None:
+        given = points.points_of(found, options.input, without, options.drop_rows_with_missing, notes)
+        kept, x = given.kept, given.x
+        labels = None if labels is None else labels[kept]
+        points.check_points(x, options.input, notes)
+        new = new_points(options, given, notes)
+        if options.standardize:
+            scaling = scaling_of(x)
+            x, new = (x - scaling[0]) / scaling[1], None if new is None else (new - scaling[0]) / scaling[1]
+            notes.append("each column is standardized: less its mean, over its standard deviation")
+        title = f"{options.input}: {len(x):,} points in {x.shape[1]} dimensions, {x.dtype}"
+    else:
+        check_pairs_only(options)
+        x, new = points.pairs_of(found, options.input, without, notes), None
+        title = f"{options.input}: {x.shape[0]:,} points by their {options.given}"
+    answer = choices.embed(x, new, options, notes, device)
+    report.draw(figure, title, answer, labels, options.labels or "")
     write(out, title, figure, answer, x, scaling)
+    if kept is not None and not kept.all():
+        np.save(out / "rows.npy", np.flatnonzero(kept))
     print(report.summary(title, answer))
-    print(f"\n  {out / 'report.html'} has all of this; {out / 'load.py'} embeds new points by the saved module")
+    module = f"; {out / 'load.py'} embeds new points by the saved module" if answer.code else ""
+    print(f"\n  {out / 'report.html'} has all of this{module}")
+
+
+def check_pairs_only(options: argparse.Namespace) -> None:
+    """Raise `InputError` for options that say nothing of given pairs."""
+    refused = {"new": None, "standardize": False, "drop_rows_with_missing": False, "weighting": None}
+    if options.given == "affinity":
+        refused |= {"neighbors": None, "bandwidth": None}
+    for name, default in refused.items():
+        if getattr(options, name) != default:
+            raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
 
 
 def check_out(out: Path, overwrite: bool) -> None:
@@ -103,32 +144,43 @@ def check_out(out: Path, overwrite: bool) -> None:
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
 
 
-def labels_of(given: str | None, found: Array | Columns, n: int, column: bool, notes: list[str]) -> Array | None:
-    """Return the labels of a file or of a column of the input."""
+def labels_of(options: argparse.Namespace, found: Found, notes: list[str]) -> tuple[Array | None, list[str]]:
+    """Return the labels of a file or of a column of the input, and the columns that are no coordinates."""
+    given, without = options.labels, list(options.leave_out)
     if given is None:
-        return None
-    if column and not isinstance(found, np.ndarray):
-        return reading.labels_of({given: found[given]}, f"column {given!r}", n, notes)
-    if not reading.is_file(given):
-        raise InputError(f"--labels {given}: there is no such file, and no such column in the input")
-    return reading.labels_of(reading.read(given, notes), given, n, notes)
+        return None, without
+    n = found.shape[0] if found.ndim else 0
+    if hasattr(found, "columns") and given in found.columns:
+        return points.labels_of(found[given], f"column {given!r}", n, notes), [*without, given]
+    if reading.is_file(given):
+        return points.labels_of(reading.read(given, options, notes, n), given, n, notes), without
+    if (path := reading.path_and_member(options.input)[0]).suffix == ".h5ad":
+        of_obs = reading.read(f"{path}:obs/{given}", options, notes)
+        return points.labels_of(of_obs, f"obs {given!r}", n, notes), without
+    if hasattr(found, "columns"):
+        reading.known(given, found.columns, f"--labels {given}: there is no such file, and {options.input}")
+    raise InputError(f"--labels {given}: there is no such file, and no such column in the input")
 
 
-def new_points(
-    given: str | None, without: Sequence[str], like: Array | Columns, x: Array, notes: list[str]
-) -> Array | None:
+def new_points(options: argparse.Namespace, like: Points, notes: list[str]) -> Array | None:
     """Return new points with the columns and dtype of the others; named columns are taken by name."""
-    if given is None:
+    if options.new is None:
         return None
-    found = reading.read(given, notes)
-    if not isinstance(found, np.ndarray):
-        if not isinstance(like, np.ndarray):
-            found = reading.as_named(found, given, reading.named_points(like, without), notes)
-        without = [name for name in without if name in found]
-    new = reading.points_of(found, given, without if not isinstance(found, np.ndarray) else [], notes)
-    if new.shape[1] != x.shape[1] or len(new) == 0:
-        raise InputError(f"{given} must have points of {x.shape[1]} columns as the input has, got shape {new.shape}")
-    return new.astype(x.dtype)
+    found = reading.read(options.new, options, notes)
+    if hasattr(found, "columns") and like.names is not None:
+        for name in like.names:
+            reading.known(name, found.columns, options.new)
+        if others := [name for name in found.columns if name not in like.names]:
+            notes.append(
+                f"{options.new}: columns that are no coordinates of the input are left out: {', '.join(others)}"
+            )
+        found = found[like.names]
+    new = points.points_of(found, options.new, [], options.drop_rows_with_missing, notes).x
+    if new.shape[1] != like.x.shape[1] or len(new) == 0:
+        raise InputError(
+            f"{options.new} must have points of {like.x.shape[1]} columns as the input has, got shape {new.shape}"
+        )
+    return new.astype(like.x.dtype)
 
 
 def scaling_of(x: Array) -> Array:
@@ -159,12 +211,14 @@ def write(out: Path, title: str, figure: Figure, answer: Answer, x: Array, scali
     torch.save(answer.module.cpu().state_dict(), out / "model.pt")
     if scaling is not None:
         np.save(out / "scaling.npy", scaling)
-    code = LOADING.format(
-        code=answer.code,
-        model="model.pt",
-        dtype=x.dtype,
-        columns=x.shape[1],
-        scaling="" if scaling is None else SCALING.format(file="scaling.npy"),
-    )
-    (out / "load.py").write_text(f'"""In the folder of this file: embeds the points of new.npy."""\n\n{code}')
+    code = ""
+    if answer.code:
+        code = LOADING.format(
+            code=answer.code,
+            model="model.pt",
+            dtype=x.dtype,
+            columns=x.shape[1],
+            scaling="" if scaling is None else SCALING.format(file="scaling.npy"),
+        )
+        (out / "load.py").write_text(f'"""In the folder of this file: embeds the points of new.npy."""\n\n{code}')
     (out / "report.html").write_text(report.page(title, answer, out / "embedding.png", code), encoding="utf-8")

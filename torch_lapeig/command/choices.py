@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from torch_lapeig.command.reading import Array, InputError
+from torch_lapeig.command.points import Array
+from torch_lapeig.command.tables import InputError
 from torch_lapeig.graph import (
     KNN,
     DensityCorrected,
     Graph,
     HeatKernel,
     ImprovedWeights,
+    Precomputed,
     SelfTuning,
     SimpleWeights,
     Weighting,
     nearest_neighbors,
 )
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.neighbors import Neighbors
+from torch_lapeig.graph.search.tiles import without_own
 from torch_lapeig.methods import LaplacianEigenmaps
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
+NEARLY = 0.1  # an eigenvalue so many times the next one is of a part that hardly any weight joins to the others
+LONG = 2e11  # products of a search that takes seconds
+BLOCKS = 20  # of a long search, after each of which progress is shown
+REPORTED = ("the neighbourhood graph has", "nodes are isolated")  # warnings that the report says in other words
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
     "simple": SimpleWeights,
@@ -50,6 +58,15 @@ class Choice(NamedTuple):
     why: str
 
 
+class Column(NamedTuple):
+    """Column of an embedding: its number from 1, its eigenvalue, the gap over the next eigenvalue, its residual."""
+
+    number: int
+    value: float
+    gap: float
+    residual: float
+
+
 @dataclass(frozen=True)
 class Answer:
     """Embedding with the choices made for it.
@@ -57,7 +74,7 @@ class Answer:
     Attributes:
         module: fitted. graph: weighted, of the points. columns: ``(N, k)``. new: ``(Q, k)`` of new points, or None.
         choices: with their reasons. notes: warnings of the library and decisions while reading.
-        code: lines of Python that make the module anew; ``model.pt`` is then loaded into it.
+        code: lines of Python that make the module anew; ``model.pt`` is then loaded into it. Empty without points.
     """
 
     module: LaplacianEigenmaps
@@ -68,36 +85,153 @@ class Answer:
     notes: list[str]
     code: str
 
-    def spectrum(self) -> list[tuple[int, float, float, float]]:
-        """Return for each column its number from 1, eigenvalue, gap to the next eigenvalue, and residual."""
-        values = self.module.eigenvalues_.tolist()
-        gaps = [*np.diff(values).tolist(), float(self.module.gap_)]
-        return list(zip(range(1, len(values) + 1), values, gaps, self.module.residuals_.tolist(), strict=True))
+    def spectra(self) -> list[list[Column]]:
+        """Return the columns of all points together, or of each part that is embedded on its own."""
+        module, found = self.module, []
+        for values, residuals, gap in zip(
+            np.atleast_2d(module.eigenvalues_.cpu()),
+            np.atleast_2d(module.residuals_.cpu()),
+            np.atleast_1d(module.gap_.cpu()),
+            strict=True,
+        ):
+            values = values[np.isfinite(values)]  # a small part lacks the others
+            nexts = np.append(values[1:], values[-1:] + gap)
+            gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / nexts, 0)
+            rows = zip(values.tolist(), gaps.tolist(), residuals.tolist(), strict=False)
+            found.append([Column(i + 1, *row) for i, row in enumerate(rows)])
+        return found
 
 
-def embed(x: Array, x_new: Array | None, wishes: Namespace, notes: Sequence[str], device: torch.device) -> Answer:
-    """Return the embedding of points ``(N, D)``, and of new points by Nyström's formula.
+class Weighed(NamedTuple):
+    """Graph to embed: the module for it and its input, the graph's weights, and how it was chosen."""
+
+    module: LaplacianEigenmaps
+    given: Any
+    graph: Graph
+    choices: list[Choice]
+    code: str
+
+
+@dataclass(frozen=True)
+class Searched(KNN):
+    """`KNN` of neighbours that were found before, of more neighbours than these."""
+
+    nearest: Neighbors | None = None
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """Return the graph and each point's distance to its k-th neighbour."""
+        assert self.nearest is not None
+        first = Neighbors(self.nearest.indices[:, : self.k], self.nearest.squared_distances[:, : self.k])
+        return self.with_neighbors(first, x)
+
+
+def embed(x: Any, x_new: Array | None, wishes: Namespace, notes: Sequence[str], device: torch.device) -> Answer:
+    """Return the embedding of points ``(N, D)`` or given pairs ``(N, N)``, and of new points by Nyström's formula.
 
     ``wishes`` are options of the command line, None for the command to choose; `InputError` where one cannot be met.
     """
-    points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            weights, code, weighting = _weighting(wishes)
-            neighbors = _neighbors(points, wishes)
-            components = _components(len(points), wishes)
-            rule, count = KNN(int(neighbors.value)), int(components.value)
-            module = LaplacianEigenmaps(count, rule, weights.to(points.dtype)).to(device).fit(points)
-            row, col = module.train_edges
-            graph = weights(points, Graph(SparsePattern(row, col, (len(points),)), module.train_connectivity))
+            components = _components(x.shape[0], wishes)
+            weighed = (_of_pairs if wishes.given else _of_points)(x, int(components.value), wishes, device)
+            _check_weights(weighed.graph, int(components.value), wishes)
+            module = weighed.module.to(device).fit(weighed.given)
+            if isinstance(module.neighbors, Searched):
+                module.neighbors = KNN(module.neighbors.k)  # as load.py makes it
             new = None if x_new is None else module.transform(torch.tensor(x_new, device=device))
         except (ValueError, TypeError, NotImplementedError) as error:
             raise error if isinstance(error, InputError) else InputError(str(error)) from error
-    said = list(dict.fromkeys(str(warning.message) for warning in caught))
-    choices = [neighbors, weighting, *_bandwidth(weights, points, graph), components, _component_rule(graph)]
-    code = code.format(rule=f"KNN({neighbors.value})", components=count)
-    return Answer(module, graph, module.embedding_, new, choices, [*notes, *said], code)
+    said = [str(warning.message) for warning in caught]
+    said = [message for message in dict.fromkeys(said) if not any(words in message for words in REPORTED)]
+    choices = [*weighed.choices, components, *_of_parts(weighed.graph, wishes)]
+    return Answer(module, weighed.graph, module.embedding_, new, choices, [*notes, *said], weighed.code)
+
+
+def _of_points(x: Array, count: int, wishes: Namespace, device: torch.device) -> Weighed:
+    """Return the graph of points by their nearest neighbours."""
+    points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
+    weights, code, weighting = _weighting(wishes)
+    nearest = _search(points, min(len(points) - 1, wishes.neighbors or NEIGHBORS[-1]))
+    neighbors = _neighbors(nearest.indices.cpu().numpy(), wishes)
+    rule = Searched(int(neighbors.value), nearest=nearest)
+    module = LaplacianEigenmaps(
+        count, rule, weights.to(points.dtype), components="separate" if wishes.separate else "joint"
+    )
+    graph = weights(points, rule.with_state(points)[0])
+    choices = [neighbors, weighting, *_bandwidth(weights, points, graph)]
+    code = code.format(
+        components=count, rule=f"KNN({rule.k})", options=', components="separate"' if wishes.separate else ""
+    )
+    return Weighed(module, points, graph, choices, code)
+
+
+def _of_pairs(pairs: Any, count: int, wishes: Namespace, device: torch.device) -> Weighed:
+    """Return the graph of given affinities, or of given distances by the nearest neighbours."""
+    module = LaplacianEigenmaps(count, Precomputed("affinity"), components="separate" if wishes.separate else "joint")
+    if wishes.given == "affinity":
+        choices = [Choice("weights", "given", "by --given affinity")]
+    else:
+        pairs, choices = _affinities(pairs.toarray() if issparse(pairs) else pairs, wishes)
+    pairs = csr_array(pairs)
+    pairs.setdiag(0)
+    graph = Graph.from_scipy(pairs).to(device)
+    return Weighed(module, graph, graph, choices, "")
+
+
+def _affinities(distances: Array, wishes: Namespace) -> tuple[csr_array, list[Choice]]:
+    """Return heat kernel weights of the nearest neighbours by a matrix of distances, with the choices."""
+    n, weighting = len(distances), _weighting(wishes)[2]
+    others = distances + np.diag(np.full(n, np.inf))
+    nearest = np.argsort(others, axis=1, kind="stable")[:, : min(n - 1, wishes.neighbors or NEIGHBORS[-1])]
+    neighbors = _neighbors(nearest, wishes)
+    k = int(neighbors.value)
+    directed = csr_array((np.ones(n * k), nearest[:, :k].ravel(), np.arange(n + 1) * k), (n, n))
+    weights = ((directed + directed.T) / 2).tocoo()
+    squares = distances[weights.row, weights.col] ** 2
+    once = np.sort(squares[weights.row < weights.col])
+    if not once.any():
+        raise InputError("the distances of all nearest neighbours are 0")
+    median = once[(len(once) - 1) // 2] or once[once > 0][0]  # as `HeatKernel` takes it
+    t, why = float(median), "the median of the squared distances of neighbours"
+    if wishes.bandwidth is not None:
+        t, why = wishes.bandwidth, "given by --bandwidth"
+    weights.data *= np.exp(-squares / t)
+    return weights, [neighbors, weighting, Choice("bandwidth", f"{t:.6g}", why)]
+
+
+def _search(points: Tensor, k: int) -> Neighbors:
+    """Return the k nearest neighbours of each point, with a line of progress in a terminal where that takes seconds."""
+    n, d = points.shape
+    if points.device.type != "cpu" or n * n * d < LONG:
+        return nearest_neighbors(points, k)
+    found = []
+    for i, rows in enumerate(torch.arange(n).tensor_split(BLOCKS)):
+        if sys.stderr.isatty():
+            print(f"\r{k} neighbours of {n:,} points: {i / BLOCKS:4.0%} searched", end="", file=sys.stderr, flush=True)
+        block = nearest_neighbors(points, k + 1, points[rows])
+        found.append(without_own(block.indices, block.squared_distances, rows))
+    if sys.stderr.isatty():
+        print(f"\r{k} neighbours of {n:,} points: 100% searched", file=sys.stderr)
+    indices, squares = (torch.cat(part) for part in zip(*found, strict=True))
+    return Neighbors(indices, squares, 1.0)
+
+
+def _check_weights(graph: Graph, count: int, wishes: Namespace) -> None:
+    """Raise `InputError` where weights vanish for so many points that no embedding is left."""
+    alone = _isolated(graph)
+    if alone and graph.num_nodes - alone <= count:
+        because = "take larger units, more --neighbors or --weighting self-tuning"
+        if wishes.bandwidth:
+            because = (
+                f"under --bandwidth {wishes.bandwidth} weights vanish: take a larger one, or the default, a median"
+            )
+        raise InputError(f"{alone} of {graph.num_nodes} points have no edge of positive weight: {because}")
+
+
+def _isolated(graph: Graph) -> int:
+    """Return the number of points without an edge of positive weight."""
+    return graph.num_nodes - sum(map(len, graph.nodes_of_components()))
 
 
 def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
@@ -107,12 +241,12 @@ def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
     return Choice(name, str(value), f"given by --{option}")
 
 
-def _neighbors(points: Tensor, wishes: Namespace) -> Choice:
-    most = len(points) - 1
+def _neighbors(nearest: Array, wishes: Namespace) -> Choice:
+    """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
+    n, most = nearest.shape
     if wishes.neighbors is not None:
-        return _given("neighbours", "neighbors", wishes.neighbors, most, "the points less one")
+        return _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
     tried = sorted({min(k, most) for k in NEIGHBORS})
-    nearest = nearest_neighbors(points, tried[-1]).indices.cpu().numpy()  # ascending: the first k are those of KNN(k)
     why = "the usual number, and it joins all points"
     for k in tried:
         if _parts(nearest[:, :k]) == 1:
@@ -153,7 +287,11 @@ def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
     else:
         return _imported(name)
     line = f"from torch_lapeig import KNN, LaplacianEigenmaps, {WEIGHTINGS[name].__name__}\n\n"
-    return made, f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call})", Choice("weighting", name, why)
+    return (
+        made,
+        f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})",
+        Choice("weighting", name, why),
+    )
 
 
 def _imported(path: str) -> tuple[Weighting, str, Choice]:
@@ -175,7 +313,7 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
             f"--weighting {path} must be or make a torch_lapeig.graph.Weighting, got {type(made).__name__}"
         )
     line = f"from torch_lapeig import KNN, LaplacianEigenmaps\n\nfrom {module} import {name}\n\n"
-    code = f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call})"
+    code = f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})"
     return made, code, Choice("weighting", path, "given by --weighting")
 
 
@@ -188,19 +326,18 @@ def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]
     return [Choice("bandwidth", f"{t:.6g}", why)]
 
 
-def _component_rule(graph: Graph) -> Choice:
-    sizes = sizes_of_parts(graph)
-    alone, parts = sizes.count(1), len(sizes) - sizes.count(1)
-    why = "it is connected, and all points are embedded together"
+def _of_parts(graph: Graph, wishes: Namespace) -> list[Choice]:
+    """Return the parts of the graph and the isolated points, each with its consequence."""
+    parts, alone = len(graph.nodes_of_components()), _isolated(graph)
+    whole = "all points" if not alone else "all others"
+    why = f"it joins {whole}, which are embedded together"
     if parts > 1:
-        why = f"the first {parts - 1} columns only tell them apart; more --neighbors may join them"
+        why = f"the first {parts - 1} columns only tell them apart; --separate embeds each, more --neighbors join"
+    if parts > 1 and wishes.separate:
+        why = "each embedded on its own by --separate: rows of different parts do not compare"
+    found = [Choice("parts of the graph", str(parts), why)]
     if alone:
-        why = why if parts > 1 else "the others are connected"
-        why = f"{why}; {alone} points are too far from all for the bandwidth: their rows are zero"
-    return Choice("parts of the graph", f"{parts}, and {alone} alone" if alone else str(parts), why)
-
-
-def sizes_of_parts(graph: Graph) -> list[int]:
-    """Return the number of points of each component of a graph, the largest first; 1 for an isolated point."""
-    counts: list[int] = graph.connected_components().unique(return_counts=True)[1].tolist()
-    return sorted(counts, reverse=True)
+        cause = f"--bandwidth {wishes.bandwidth}" if wishes.bandwidth else "the bandwidth"
+        why = f"too far from all for {cause}: their rows are zero; --weighting self-tuning gives them weights"
+        found.append(Choice("isolated points", str(alone), why))
+    return found

@@ -430,7 +430,10 @@ class KNN:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        found = _nearest(dataclasses.replace(self, k=min(self.k, max(len(x) - 1, 1))), x)
+        return self.with_neighbors(_nearest(dataclasses.replace(self, k=min(self.k, max(len(x) - 1, 1))), x), x)
+
+    def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
+        """Return the graph and the state of `with_state` from the result of a search."""
         graph = _undirected_graph(_directed_edges(found, None), self.symmetrize, x, None, False, self.metric)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 

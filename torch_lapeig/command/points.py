@@ -1,0 +1,267 @@
+"""Points and labels of what a file holds; data that cannot be right is refused with advice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import takewhile
+from shlex import quote
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from torch_lapeig.command.reading import Found, known
+from torch_lapeig.command.tables import InputError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+Array = NDArray[Any]
+
+LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
+DENSE_BYTES = 4 << 30  # maximum of a sparse matrix written out as a dense one
+SHOWN = 5  # numbers of rows in a message
+CLASSES = 20  # maximum different words of a column that is offered as labels
+ASYMMETRY = 1e-5  # relative difference of two directions that is round-off
+UNNAMED = re.compile(r"Unnamed: ?\d+(\.\d+)?|__index_level_\d+__|")
+COUNTER = re.compile(r"#|id|idx|index|row([ ._-]?(id|names?|no|number|index))?", re.IGNORECASE)
+LABEL = re.compile(r"label|labels|class|target|category|species|y", re.IGNORECASE)
+EXACT = 2**53  # greatest whole number to which float64 holds all
+NO_LABEL = "(no label)"
+
+
+class Points(NamedTuple):
+    """Points ``(N, D)``; ``kept`` tells which rows of the file they are, ``names`` are the names of their columns."""
+
+    x: Array
+    kept: Array
+    names: list[str] | None
+
+
+def points_of(found: Found, given: str, without: Sequence[str], drop: bool, notes: list[str]) -> Points:
+    """Return the points of the result of `read`, float32 or float64, ``without`` some columns.
+
+    Args:
+        found: array, sparse matrix or table. given: the user's name for it.
+        without: names of columns that are no coordinates.
+        drop: leave out rows with missing values.
+        notes: gets a line for each thing that was decided.
+
+    Raises:
+        InputError: these are no finite real numbers.
+    """
+    names = None
+    if hasattr(found, "columns"):
+        table = coordinates_of(found, given, without, notes)
+        names, rows, unit = list(table.columns), table.index, table.index.name or "row"
+        found = _as_array(table)
+    elif without:
+        raise InputError(f"{given} is an array, whose columns have no names: got {', '.join(map(repr, without))}")
+    else:
+        found = _dense(found, given, notes)
+        rows, unit = np.arange(len(found) if found.ndim else 0), "row, from 0,"
+    x = _as_float(found, given, notes)
+    complete = np.asarray(np.isfinite(x).all(1))
+    bad = np.asarray(rows)[~complete]
+    if len(bad) and not drop:
+        shown = ", ".join(map(str, bad[:SHOWN])) + (", …" if len(bad) > SHOWN else "")
+        worst = int((~np.isfinite(x)).sum(0).argmax())
+        column = f"{names[worst]!r}" if names else f"{worst} (from 0)"
+        raise InputError(
+            f"{given}: {len(bad)} of {len(x)} rows have missing or infinite values ({unit} {shown}; column {column} "
+            f"has {int((~np.isfinite(x[:, worst])).sum())}): leave the rows out by --drop-rows-with-missing"
+            + (f", or the column by --leave-out {quote(names[worst])}" if names else ", or fill them")
+        )
+    if len(bad):
+        notes.append(f"{given}: {len(bad)} of {len(x)} rows have missing values and are left out")
+    return Points(np.ascontiguousarray(x[complete]), complete, names)
+
+
+def coordinates_of(table: DataFrame, given: str, without: Sequence[str], notes: list[str]) -> DataFrame:
+    """Return the columns of a table that are coordinates, as numbers; raise `InputError` for words."""
+    for name in without:
+        known(name, table.columns, given)
+    kept = table[[name for name in table.columns if name not in without]]
+    empty = [name for name in kept if len(kept) and not kept[name].notna().any()]
+    for left_out, why in ((empty, "is empty"), (_index_of(kept.drop(columns=empty)), "numbers or names the rows")):
+        if left_out:
+            said = ["without a name" if UNNAMED.fullmatch(name) else repr(name) for name in left_out]
+            notes.append(f"{given}: column {', '.join(said)} {why} and is left out")
+            kept = kept.drop(columns=left_out)
+    for name in filter(LABEL.fullmatch, kept):
+        if kept[name].nunique() <= CLASSES:
+            notes.append(f"{given}: column {name!r} is taken for a coordinate: of classes, say --labels {quote(name)}")
+    converted = {name: _numbers(kept[name]) for name, dtype in kept.dtypes.items() if dtype.kind not in "iuf"}
+    words = {name: kept[name][kept[name].notna() & cells.isna()] for name, cells in converted.items()}
+    words = {name: cells for name, cells in words.items() if len(cells)}
+    if words:
+        raise InputError(f"{given}: {_said_of_words(kept, words)}")
+    return kept.assign(**converted)
+
+
+def _index_of(table: DataFrame) -> list[str]:
+    """Return the columns that number or name the rows, as pandas, R and databases write them."""
+    columns = list(table.columns)
+    found = set(takewhile(UNNAMED.fullmatch, columns)) | set(filter(COUNTER.fullmatch, columns))
+    whole = table.select_dtypes("integer")
+    found |= set(
+        whole.columns[(whole.max() > EXACT) | (whole.min() < -EXACT)]
+    )  # for identification: no float holds them
+    if len(columns) > 1 and columns == [str(i + 1) for i in range(len(columns))] and "1" in whole:
+        found |= {"1"} if (table["1"].diff().iloc[1:] == 1).all() else set()
+    return [name for name in columns if name in found]
+
+
+def _numbers(cells: Series) -> Series:
+    """Return a column as numbers, NaN for words, dates and empty cells."""
+    import pandas
+
+    if cells.dtype == np.bool_:
+        return cells.astype("uint8")
+    if pandas.api.types.is_numeric_dtype(cells):
+        return cells
+    if cells.dtype.kind in "mM":
+        return pandas.Series(np.nan, cells.index)
+    return pandas.to_numeric(cells.astype(object), errors="coerce")
+
+
+def _as_array(table: DataFrame) -> Array:
+    is_small = all(dtype in (np.uint8, np.int8, np.uint16, np.int16, np.float16, np.float32) for dtype in table.dtypes)
+    found: Array = table.to_numpy(np.float32 if is_small and table.shape[1] else np.float64, na_value=np.nan)
+    return found
+
+
+def _said_of_words(table: DataFrame, words: dict[str, Series]) -> str:
+    """Return the columns that have words, and the options that help."""
+    name, cells = next(iter(words.items()))
+    example = f"{str(cells.iloc[0])!r} in {table.index.name or 'row'} {cells.index[0]}"
+    if 2 * len(cells) < table[name].notna().sum():
+        return (
+            f"column {name!r} has {len(cells)} cells that are no numbers ({example}): correct or empty them, or leave "
+            f"the column out by --leave-out {quote(name)}"
+        )
+    columns = f"column{'s' * (len(words) > 1)} {', '.join(map(repr, words))}"
+    said = f"{columns} of words or dates ({example}): leave out by --leave-out {' '.join(map(quote, words))}"
+    classes = {name: table[name].nunique() for name in words}
+    offered = [name for name, count in classes.items() if 1 < count <= min(CLASSES, len(table) // 2)]
+    return f"{said}; --labels {quote(offered[0])} colours by its {classes[offered[0]]} classes" if offered else said
+
+
+def _dense(found: Any, given: str, notes: list[str]) -> Array:
+    """Return an array; a sparse matrix is written out, and images ``(N, …)`` are rows."""
+    if sparse.issparse(found):
+        if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > DENSE_BYTES:
+            raise InputError(
+                f"{given} is a sparse matrix of {size >> 30} GiB when written out, and distances need it so: reduce it "
+                "first, for example by scikit-learn's TruncatedSVD"
+            )
+        notes.append(f"{given} is a sparse matrix; its zeros are written out")
+        found = found.toarray()
+    if found.ndim > 2:
+        notes.append(f"{given}: each {'×'.join(map(str, found.shape[1:]))} array of its {len(found)} is a point")
+        found = found.reshape(len(found), -1)
+    if found.ndim != 2:
+        raise InputError(f"{given} must be of shape (points, columns), got {found.shape}: x[:, None] is one column")
+    return np.asarray(found)
+
+
+def _as_float(found: Array, given: str, notes: list[str]) -> Array:
+    if found.dtype.kind not in "biuf":
+        raise InputError(f"{given} must hold real numbers, got {found.dtype}")
+    if found.dtype not in (np.float32, np.float64):
+        to = np.float32 if found.dtype.itemsize <= 2 else np.float64  # float64 or float32 holds these numbers exactly
+        notes.append(f"{given} is {found.dtype}, computed in {np.dtype(to)}")
+        found = found.astype(to)
+    return found
+
+
+def check_points(x: Array, given: str, notes: list[str]) -> None:
+    """Raise `InputError` if nothing can be embedded; note columns that are constant or dominate, and a matrix of pairs.
+
+    >>> check_points(np.ones((5, 2)), "ones.npy", [])
+    Traceback (most recent call last):
+    torch_lapeig.command.tables.InputError: ones.npy: all 5 points are equal
+    """
+    if len(x) < LEAST_POINTS:
+        raise InputError(f"{given} must have at least {LEAST_POINTS} points, got {len(x)}")
+    if x.shape[1] == 0:
+        raise InputError(f"{given} must have at least one column of numbers")
+    if not (x != x[0]).any():
+        raise InputError(f"{given}: all {len(x)} points are equal")
+    check_units(x, given)
+    spread = x.std(0, dtype=np.float64)
+    if constant := int((x == x[0]).all(0).sum()):
+        notes.append(f"{constant} of {x.shape[1]} columns are constant and change no distance")
+    varying = spread[(x != x[0]).any(0)]
+    if len(varying) > 1 and varying.max() > 100 * np.median(varying):
+        notes.append(
+            f"column {int(spread.argmax())} (from 0) spreads {varying.max() / np.median(varying):.0f} times as wide as "
+            "the median column and decides nearly all distances; --standardize makes all columns count alike"
+        )
+    if _is_symmetric(x):
+        kind = "distance" if (np.diag(x) == 0).all() else "affinity"
+        notes.append(f"{given} is square and symmetric: if it holds pairs of points, say --given {kind}")
+
+
+def _is_symmetric(pairs: Any) -> bool:
+    if pairs.shape[0] != pairs.shape[1]:
+        return False
+    return bool(abs(pairs - pairs.T).max() <= ASYMMETRY * abs(pairs).max())
+
+
+def check_units(x: Array, given: str) -> None:
+    """Raise `InputError` if squares of distances may leave the range of the dtype."""
+    range_of = np.finfo(x.dtype)
+    with np.errstate(over="ignore"):
+        widest = float(np.ptp(x, axis=0).max())
+    if not 1e4 * float(range_of.tiny) ** 0.5 < widest < 1e-4 * float(range_of.max) ** 0.5:
+        raise InputError(
+            f"{given}: columns spread over {widest:.1e} at most, and squares of such distances leave {x.dtype}: "
+            "take other units"
+        )
+
+
+def pairs_of(found: Found, given: str, without: Sequence[str], notes: list[str]) -> Any:
+    """Return a symmetric matrix of distances or affinities, an array or sparse, of the result of `read`."""
+    if not sparse.issparse(found):
+        found = points_of(found, given, without, False, notes).x
+    elif not np.isfinite(found.data).all():
+        raise InputError(f"{given} must be finite")
+    if not _is_symmetric(found):
+        raise InputError(f"{given} must be square and symmetric to be of pairs, got shape {found.shape}")
+    if found.shape[0] < LEAST_POINTS or found.min() < 0 or not found.max() > 0:
+        raise InputError(f"{given} must be of {LEAST_POINTS} or more points, and non-negative but for zeros")
+    return (found + found.T) / 2
+
+
+def labels_of(found: Found, given: str, n: int, notes: list[str]) -> Array:
+    """Return a label for each of ``n`` points, whole numbers, numbers or words, of the result of `read`."""
+    import pandas
+
+    if hasattr(found, "columns"):
+        index = _index_of(found) if found.shape[1] > 1 else []
+        kept = [name for name in found if name not in index]
+        if len(kept) != 1:
+            raise InputError(f"{given} has columns {', '.join(kept)}: write {given}:NAME for that of the labels")
+        found = found[kept[0]]
+    labels: Array = np.asarray(found)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (n,):
+        raise InputError(f"{given} must hold a label for each of the {n} points, got shape {labels.shape}")
+    if labels.dtype.kind == "c":
+        raise InputError(f"{given} must hold numbers or words, got {labels.dtype}")
+    missing: Array = np.asarray(pandas.isna(labels))
+    if missing.all():
+        raise InputError(f"{given} must hold labels, got empty cells or NaN")
+    there: Array = labels[~missing]
+    if there.dtype.kind in "fO" and all(isinstance(x, (int, float)) and float(x).is_integer() for x in there.tolist()):
+        there = there.astype(np.int64)
+    if not missing.any():
+        return there if there.dtype.kind in "biuf" else there.astype(str)
+    notes.append(f"{given}: {missing.sum()} points have no label")
+    found = np.full(n, NO_LABEL, dtype=object)
+    found[~missing] = there.astype(str)
+    return np.asarray(found.astype(str))
