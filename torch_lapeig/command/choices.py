@@ -31,6 +31,7 @@ from torch_lapeig.graph import (
     Weighting,
     nearest_neighbors,
 )
+from torch_lapeig.graph.distances import Nearest
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.graph.search.tiles import without_own
 from torch_lapeig.methods import LaplacianEigenmaps
@@ -210,7 +211,7 @@ def _search(points: Tensor, k: int) -> Neighbors:
         if sys.stderr.isatty():
             print(f"\r{k} neighbours of {n:,} points: {i / BLOCKS:4.0%} searched", end="", file=sys.stderr, flush=True)
         block = nearest_neighbors(points, k + 1, points[rows])
-        found.append(without_own(block.indices, block.squared_distances, rows))
+        found.append(without_own(Nearest(block.indices, block.squared_distances), rows))
     if sys.stderr.isatty():
         print(f"\r{k} neighbours of {n:,} points: 100% searched", file=sys.stderr)
     indices, squares = (torch.cat(part) for part in zip(*found, strict=True))
