@@ -53,11 +53,11 @@ def csl(
         epochs: of a training.
         width: of the network.
         rate: of Adam.
-        quick: one split in two folds, 100 epochs, none and values.
+        quick: one split in two folds, 200 epochs, none and values.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        encodings, seeds, folds, epochs = ["none", "values"], 1, 2, 100
+        encodings, seeds, folds, epochs = ["none", "values"], 1, 2, 200
     check_names("encodings", encodings, ENCODINGS)
     check_least("seeds", seeds, 1)
     check_least("folds", folds, 2)

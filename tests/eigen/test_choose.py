@@ -280,3 +280,17 @@ class TestBatchesWithFewHardGraphs:
         (ours,) = torch.autograd.grad(loss(pairs.vectors), weight)
         (theirs,) = torch.autograd.grad(loss(exact.vectors), double)
         assert (ours.double() - theirs).norm() < 1e5 * eps * theirs.norm()
+
+
+def test_a_small_graph_in_a_batch_of_large_ones(work):
+    """A few nodes beside 2000 and their padding are solved with them, in far less than all pairs of such a matrix."""
+    x, mask = torch.stack([points(2000, 2), points(2000, 2, seed=1)]), torch.ones(2, 2000, dtype=torch.bool)
+    mask[1, 12:] = False
+    graph = HeatKernel()(x, knn_graph(x, 6, mask=mask))
+    pairs = eigenpairs(Laplacian(graph), 4)
+    assert pairs.converged.all()
+    for b, size in enumerate((2000, 12)):
+        alone = Laplacian(graph.subgraph(torch.arange(size) + 2000 * b))
+        exact = torch.linalg.eigvalsh(alone.to_dense())[:4]
+        torch.testing.assert_close(pairs.values[b], exact, rtol=0, atol=1e-9)
+    assert sum(work) < 2000**3 / 10

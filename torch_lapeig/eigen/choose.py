@@ -61,12 +61,13 @@ class Auto:
             return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
-        if solves_all_pairs(batch, n, operator.device) or operator.fewest_active < 4 * block:
+        # A small graph among large ones is no reason to compute all pairs of these, unless it lacks some of the wanted.
+        if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
             return Choice((Eigh(),), "all pairs of small graphs at once")
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
         if batch == 1 and not getattr(operator, "of_affinities", False):
-            multigrid = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
-            return Choice((multigrid, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
+            lobpcg = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
+            return Choice((lobpcg, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
         if is_sparse and (batch == 1 or n > BATCHED_NODES):
             return choose_for_graph(next(operator.items()), k)
         if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
@@ -77,7 +78,10 @@ class Auto:
         # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
         most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
         filters = ChebyshevSubspace(max_products=most)
-        return Choice((filters, Eigh()), "graphs together, in products that take less time than all their pairs")
+        # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
+        between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
+        reason = "graphs together, in products that take less time than all their pairs"
+        return Choice((filters, *between, Eigh()), reason)
 
     def __call__(
         self,

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.gradient.clusters import Rule
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable
+from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable, residuals_as_returned
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
@@ -101,7 +101,8 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
     if solution is None:
         return None
     found = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
-    return Eigenpairs.of(solution, Differentiated(found.projected, factor[..., None] * found.vectors))
+    residuals = residuals_as_returned(operator, solution, found.vectors, rule.dtype)
+    return Eigenpairs.of(solution, Differentiated(found.projected, factor[..., None] * found.vectors), residuals)
 
 
 def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:

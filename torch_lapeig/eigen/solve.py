@@ -41,7 +41,8 @@ class Eigenpairs:
         residuals: ‖A v − λ v‖ of each pair of the symmetric operator, same shape as ``values``.
         gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``, within a tenth of itself; infinite if there is no further pair.
         converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, the next value settled, copies of
-            multiple values searched for, and vectors orthonormal.
+            multiple values searched for, and vectors orthonormal. It is judged in float64; ``residuals`` are of the
+            vectors as they are returned, after rounding to float32 where the weights are float32.
         iterations: of the solver.
         solver: the one that gave the answer.
 
@@ -165,12 +166,14 @@ def eigenpairs(
 ) -> Eigenpairs:
     """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
-    The null space is set in closed form: the first pairs are 0 with the D^½-weighted indicators of the connected
-    components, the first of them constant over the whole graph. Nodes of degree zero take no part.
+    The null space is set in closed form: the first values are 0, one for each connected component. The first vector is
+    that of the whole graph, in proportion to 1 (to D^½ 1 with ``"symmetric"``); the others complete a basis. Nodes of
+    degree zero take no part.
 
     Args:
         laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
-        k: pairs with the trivial ones, at most the number of nodes of positive degree (of each graph, see ``fill``).
+        k: pairs including the trivial ones, at most the number of nodes of positive degree (of each graph; see
+            ``fill``).
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
         fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
             sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
@@ -217,7 +220,7 @@ def eigenpairs(
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
-    residuals = _residuals(operator, solution, differentiated.vectors, dtype)
+    residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if is_laplacian:
         differentiated = _with_trivial(exact, differentiated)
     if factor is not None:
@@ -227,7 +230,7 @@ def eigenpairs(
 
 
 @torch.no_grad()
-def _residuals(operator: Operator, solution: Solution, vectors: Tensor, dtype: torch.dtype) -> Tensor:
+def residuals_as_returned(operator: Operator, solution: Solution, vectors: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the residuals ``(B, k)`` of vectors as they are returned, rounded to a dtype."""
     if dtype == operator.dtype:
         return solution.residuals

@@ -18,7 +18,7 @@ from torch_lapeig.support.fitted import FittedModule, State, check_like, in_bloc
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
-SEARCH = ("solve", "seed", "n_init", "random_signs")  # arguments on which no saved fit depends
+NOT_PART_OF_A_FIT = ("solve", "seed", "n_init", "random_signs")  # arguments on which no saved fit depends
 
 
 class Embedding(NamedTuple):
@@ -83,7 +83,7 @@ class PointsModule(FittedModule):
 
     def configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments on which a fit depends: all but solvers, seeds and signs."""
-        names = (name for name in inspect.signature(type(self)).parameters if name not in SEARCH)
+        names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
     def extra_repr(self) -> str:

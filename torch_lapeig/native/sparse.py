@@ -1,4 +1,4 @@
-"""Compiled factors L D Lᵀ of sparse symmetric matrices: `sparse.c`."""
+"""Compiled factors L D Lᵀ of sparse symmetric matrices: `order.c`, `structure.c`, `factors.c`, `krylov.c`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The precision of floats that solves need, whatever the user has chosen for a network: no autocast, IEEE float32.
 
+That eigenproblems of float32 weights are solved in float64 is decided in `torch_lapeig.eigen.solve`.
+
 Autocast belongs to a thread. How float32 is multiplied (`torch.set_float32_matmul_precision`, or ``fp32_precision`` of
 `torch.backends`) belongs to the process: it is set where the first call begins that needs it, and put back where the
 last one ends, under one lock.

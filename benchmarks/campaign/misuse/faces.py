@@ -105,7 +105,8 @@ def of_estimators() -> Iterator[Probe]:
         "None": (None, ("2D array",)),
     }
     for (name, make), (kind, (value, words)) in itertools.product(makes.items(), data.items()):
-        takes_sparse = kind == "sparse" and name in ("SpectralEmbedding", "SpectralClustering")
+        dense = ("ClassicalMDS", "LocallyLinearEmbedding")
+        takes_sparse = kind == "sparse" and name not in dense
         expected = Accepted("as scikit-learn's do") if takes_sparse else Clear(words)
         yield f"{name} estimator: {kind}", partial(called_with, make, "fit", value), expected
     for name, make in makes.items():

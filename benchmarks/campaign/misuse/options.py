@@ -141,7 +141,7 @@ NUMBERS: dict[str, tuple[str, Callable[[Any], object], tuple[float, float, bool]
     "SmoothedAggregation": ("max_complexity", _made("SmoothedAggregation", "max_complexity"), OPEN),
     "SpectralClustering estimator": ("gamma", estimated("SpectralClustering", "gamma", n_clusters=2), CLOSED),
     "LocallyLinearEmbedding": ("reg", estimated("LocallyLinearEmbedding", "reg"), OPEN),
-    "Isomap estimator": ("radius", estimated("Isomap", "radius", n_components=1), OPEN),
+    "Isomap estimator": ("radius", estimated("Isomap", "radius", n_components=1, n_neighbors=None), OPEN),
 }
 INFINITE = {"t": "the limit of the heat kernel, simple weights", "memory": "no limit"}
 NONE_OR_NUMBER = (
@@ -194,7 +194,6 @@ CHOICES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "laplacian_smoothness": ("reduction", partial(lapeig.laplacian_smoothness, X, GRAPH)),
     "LaplacianSmoothness": ("reduction", _made("LaplacianSmoothness", "reduction")),
     "SpectralEmbedding": ("affinity", estimated("SpectralEmbedding", "affinity")),
-    "ClassicalMDS": ("metric", estimated("ClassicalMDS", "metric")),
 }
 
 

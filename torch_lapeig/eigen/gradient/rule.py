@@ -1,4 +1,4 @@
-"""The one differentiation rule of eigenpairs: its derivation, and the autograd Functions that compute it.
+"""The one differentiation rule of eigenpairs: its derivation, and the autograd Function that computes it.
 
 A = diag(c) − M is symmetric with A v_i = λ_i v_i, V = [v_1 … v_k], P = I − V Vᵀ. For a change dA:
 
