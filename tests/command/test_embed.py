@@ -410,3 +410,30 @@ def test_arrays_may_be_read_only(folder, monkeypatch):
     monkeypatch.setitem(READERS, ".npy", lambda request: np.load(request.path, mmap_mode="r"))
     embed("--input", "points.npy", "--new", "points.npy")
     assert (folder / "embedding-points" / "embedding_new.npy").exists()
+
+
+def test_new_points_of_few_rows_keep_all_columns(folder):
+    """In one row any whole number counts the rows."""
+    table = np.random.default_rng(0).integers(0, 9, (40, 3))
+    np.savetxt("in.csv", table, fmt="%d", delimiter=",")
+    Path("new.csv").write_text("5,6,7\n6,9,1\n7,1,1\n")
+    embed("--input", "in.csv", "--new", "new.csv")
+    assert np.load("embedding-in/embedding_new.npy").shape[0] == 3
+
+
+def test_a_first_line_of_names_may_begin_with_a_hash(folder):
+    rows = [f"{i},{a},{b}" for i, (a, b, _) in enumerate(points())]
+    Path("h.csv").write_text("\n".join(["# made today", "#,x,y", *rows]))
+    embed("--input", "h.csv", "--leave-out", "y")
+
+
+def test_the_bandwidth_of_given_distances_is_that_of_points(folder, capsys):
+    x = np.concatenate([np.repeat(points(10), 8, 0), points(12, seed=1)])
+    np.save("x.npy", x)
+    np.save("d.npy", np.linalg.norm(x[:, None] - x, axis=-1))
+    found = []
+    for arguments in (["x.npy"], ["d.npy", "--given", "distance"]):
+        embed("--input", *arguments, "--neighbors", "8", "--components", "2")
+        said = capsys.readouterr().out
+        found.append(float(re.search(r"bandwidth +([0-9.e-]+)", said).group(1)))
+    assert found[0] == pytest.approx(found[1], rel=1e-4)

@@ -175,7 +175,8 @@ def new_points(options: argparse.Namespace, like: Points, notes: list[str]) -> A
                 f"{options.new}: columns that are no coordinates of the input are left out: {', '.join(others)}"
             )
         found = found[like.names]
-    new = points.points_of(found, options.new, [], options.drop_rows_with_missing, notes).x
+    is_settled = like.names is not None
+    new = points.points_of(found, options.new, [], options.drop_rows_with_missing, notes, is_settled=is_settled).x
     if new.shape[1] != like.x.shape[1] or len(new) == 0:
         raise InputError(
             f"{options.new} must have points of {like.x.shape[1]} columns as the input has, got shape {new.shape}"

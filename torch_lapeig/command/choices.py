@@ -97,7 +97,8 @@ class Answer:
         ):
             values = values[np.isfinite(values)]  # a small part lacks the others
             nexts = np.append(values[1:], values[-1:] + gap)
-            gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / nexts, 0)
+            has_gap = (nexts > 0) & np.isfinite(nexts)
+            gaps = np.where(has_gap, 1 - values / np.where(has_gap, nexts, 1), 0)
             rows = zip(values.tolist(), gaps.tolist(), residuals.tolist(), strict=False)
             found.append([Column(i + 1, *row) for i, row in enumerate(rows)])
         return found
@@ -153,12 +154,12 @@ def _of_points(x: Array, count: int, wishes: Namespace, device: torch.device) ->
     """Return the graph of points by their nearest neighbours."""
     points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     weights, code, weighting = _weighting(wishes)
+    weights = weights.to(points)
+    _check_neighbors(len(points), wishes)
     nearest = _search(points, min(len(points) - 1, wishes.neighbors or NEIGHBORS[-1]))
     neighbors = _neighbors(nearest.indices.cpu().numpy(), wishes)
     rule = Searched(int(neighbors.value), nearest=nearest)
-    module = LaplacianEigenmaps(
-        count, rule, weights.to(points.dtype), components="separate" if wishes.separate else "joint"
-    )
+    module = LaplacianEigenmaps(count, rule, weights, components="separate" if wishes.separate else "joint")
     graph = weights(points, rule.with_state(points)[0])
     choices = [neighbors, weighting, *_bandwidth(weights, points, graph)]
     code = code.format(
@@ -183,6 +184,7 @@ def _of_pairs(pairs: Any, count: int, wishes: Namespace, device: torch.device) -
 def _affinities(distances: Array, wishes: Namespace) -> tuple[csr_array, list[Choice]]:
     """Return heat kernel weights of the nearest neighbours by a matrix of distances, with the choices."""
     n, weighting = len(distances), _weighting(wishes)[2]
+    _check_neighbors(n, wishes)
     others = distances + np.diag(np.full(n, np.inf))
     nearest = np.argsort(others, axis=1, kind="stable")[:, : min(n - 1, wishes.neighbors or NEIGHBORS[-1])]
     neighbors = _neighbors(nearest, wishes)
@@ -191,10 +193,13 @@ def _affinities(distances: Array, wishes: Namespace) -> tuple[csr_array, list[Ch
     weights = ((directed + directed.T) / 2).tocoo()
     squares = distances[weights.row, weights.col] ** 2
     once = np.sort(squares[weights.row < weights.col])
-    if not once.any():
+    apart = once[once > 0]
+    if not len(apart):
         raise InputError("the distances of all nearest neighbours are 0")
-    median = once[(len(once) - 1) // 2] or once[once > 0][0]  # as `HeatKernel` takes it
-    t, why = float(median), "the median of the squared distances of neighbours"
+    why = "the median of the squared distances of neighbours"
+    if 2 * len(apart) <= len(once):  # as `HeatKernel` takes it
+        once, why = apart, f"{why} that are apart: at least half of the distances are 0"
+    t = float(once[(len(once) - 1) // 2])
     if wishes.bandwidth is not None:
         t, why = wishes.bandwidth, "given by --bandwidth"
     weights.data *= np.exp(-squares / t)
@@ -240,6 +245,12 @@ def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
     if not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} ({limit}), got {value}")
     return Choice(name, str(value), f"given by --{option}")
+
+
+def _check_neighbors(n: int, wishes: Namespace) -> None:
+    """Raise `InputError` for a number of neighbours that n points do not have, before anything is searched."""
+    if wishes.neighbors is not None:
+        _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
 
 
 def _neighbors(nearest: Array, wishes: Namespace) -> Choice:

@@ -40,7 +40,9 @@ class Points(NamedTuple):
     names: list[str] | None
 
 
-def points_of(found: Found, given: str, without: Sequence[str], drop: bool, notes: list[str]) -> Points:
+def points_of(
+    found: Found, given: str, without: Sequence[str], drop: bool, notes: list[str], *, is_settled: bool = False
+) -> Points:
     """Return the points of the result of `read`, float32 or float64, ``without`` some columns.
 
     Args:
@@ -48,13 +50,14 @@ def points_of(found: Found, given: str, without: Sequence[str], drop: bool, note
         without: names of columns that are no coordinates.
         drop: leave out rows with missing values.
         notes: gets a line for each thing that was decided.
+        is_settled: whether all columns of a table are coordinates, as of new points, chosen by the names of others.
 
     Raises:
         InputError: these are no finite real numbers.
     """
     names = None
     if hasattr(found, "columns"):
-        table = coordinates_of(found, given, without, notes)
+        table = coordinates_of(found, given, without, notes, is_settled)
         names, rows, unit = list(table.columns), table.index, table.index.name or "row"
         found = _as_array(table)
     elif without:
@@ -79,13 +82,16 @@ def points_of(found: Found, given: str, without: Sequence[str], drop: bool, note
     return Points(np.ascontiguousarray(x[complete]), complete, names)
 
 
-def coordinates_of(table: DataFrame, given: str, without: Sequence[str], notes: list[str]) -> DataFrame:
+def coordinates_of(
+    table: DataFrame, given: str, without: Sequence[str], notes: list[str], is_settled: bool = False
+) -> DataFrame:
     """Return the columns of a table that are coordinates, as numbers; raise `InputError` for words."""
     for name in without:
         known(name, table.columns, given)
     kept = table[[name for name in table.columns if name not in without]]
-    empty = [name for name in kept if len(kept) and not kept[name].notna().any()]
-    for left_out, why in ((empty, "is empty"), (_index_of(kept.drop(columns=empty)), "numbers or names the rows")):
+    empty = [name for name in kept if len(kept) and not kept[name].notna().any() and not is_settled]
+    index = [] if is_settled else _index_of(kept.drop(columns=empty))
+    for left_out, why in ((empty, "is empty"), (index, "numbers or names the rows")):
         if left_out:
             said = ["without a name" if UNNAMED.fullmatch(name) else repr(name) for name in left_out]
             notes.append(f"{given}: column {', '.join(said)} {why} and is left out")
@@ -109,7 +115,8 @@ def _index_of(table: DataFrame) -> list[str]:
     found |= set(
         whole.columns[(whole.max() > EXACT) | (whole.min() < -EXACT)]
     )  # for identification: no float holds them
-    if len(columns) > 1 and columns == [str(i + 1) for i in range(len(columns))] and "1" in whole:
+    is_unnamed = columns == [str(i + 1) for i in range(len(columns))]
+    if is_unnamed and len(columns) > 1 and len(table) > 2 and "1" in whole:  # two rows may count by chance
         found |= {"1"} if (table["1"].diff().iloc[1:] == 1).all() else set()
     return [name for name in columns if name in found]
 

@@ -72,7 +72,11 @@ def read_text(given: str, content: bytes, wishes: Namespace, notes: list[str], e
     lines = [(i, line) for i, line in enumerate(re.split("\r\n|\r|\n", text), 1) if line.strip()]
     while lines and not lines[-1][1].strip(" \t;,|"):  # rows of empty cells, as Excel leaves at the end
         lines.pop()
-    lines = [line for line in lines if not line[1].startswith(("#", "%"))]
+    plain = [line for line in lines if not line[1].startswith(("#", "%"))]
+    above = [line for line in lines if plain and line[0] < plain[0][0]][-1:]
+    # A comment above the first row, with as many cells as it has, holds the names.
+    are_names = any(line.count(sign) == plain[0][1].count(sign) > 0 for _, line in above for sign in "\t;|,")
+    lines = [*above, *plain] if are_names else plain
     separator = lines.pop(0)[1][4:5] if lines and lines[0][1].startswith("sep=") else ""  # Excel's own line
     if not lines:
         raise InputError(f"{given} is empty")

@@ -158,3 +158,11 @@ def test_an_item_of_which_all_points_are_masked():
     assert not pairs.item.any()
     assert torch.equal(pairs.query, alone.query)
     assert torch.equal(pairs.point, alone.point)
+
+
+def test_queries_of_which_all_are_out_of_reach(by_tiles):
+    by_tiles(True)
+    searched = tiles.Tiles(points(5000, 2))
+    pairs = searched.within(torch.full((5000,), 0.1), points(700, 2, seed=1) + 100, 10**6)
+    assert pairs is not None
+    assert len(pairs.query) == len(pairs.point) == len(pairs.squared_distances) == 0

@@ -162,9 +162,10 @@ class ChebyshevSubspace:
     def _whole(self, search: Search) -> RitzPairs | None:
         """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
         operator = search.operator
-        rows, bound, centre = operator.compiled, operator.bound, operator.centre
+        rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * search.m)):
             return None
+        bound, centre = operator.bound, operator.centre
         random = operator.random(search.m, self.seed)
         centre = None if centre is None else centre.to(bound)
         spectrum = Spectrum(operator.nullity, bound, operator.round_off.to(bound), centre)

@@ -131,7 +131,8 @@ class Tiles:
         pairs = self._pairs_of_blocks(len(blocks.number), near)
         if pairs is None:
             return None
-        found: list[NeighborPairs] = []
+        nobody = self.own.number.new_zeros(0)
+        found = [NeighborPairs(nobody, nobody, nobody, self.x.new_zeros(0))]
 
         def search(some: Tensor, members: Tensor) -> None:
             number, there = blocks.number[some], members < len(self.x)
