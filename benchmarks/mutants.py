@@ -65,7 +65,7 @@ MUTANTS = (
         "before = torch.where(energy > torch.inf, energy, 0)",
         "tests/eigen/gradient/test_rule.py",
     ),
-    Mutant("methods/mds.py", "> ITSELF * distances.amax():", "> 10 * distances.amax():", UNFOUND),
+    Mutant("methods/mds.py", "> 0.01 * distances.amax():", "> 10 * distances.amax():", UNFOUND),
     Mutant(
         "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 1e-2", UNFOUND
     ),

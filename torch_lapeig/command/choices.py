@@ -38,9 +38,8 @@ from torch_lapeig.methods import LaplacianEigenmaps
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
-NEARLY = 0.1  # an eigenvalue so many times the next one is of a part that hardly any weight joins to the others
+NEARLY_SEPARATE = 0.1  # an eigenvalue below this share of the next one tells a part that hardly any weight joins
 LONG = 2e11  # products of a search that takes seconds
-BLOCKS = 20  # of a long search, after each of which progress is shown
 REPORTED = ("the neighbourhood graph has", "nodes are isolated")  # warnings that the report says in other words
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
@@ -212,9 +211,15 @@ def _search(points: Tensor, k: int) -> Neighbors:
     if points.device.type != "cpu" or n * n * d < LONG:
         return nearest_neighbors(points, k)
     found = []
-    for i, rows in enumerate(torch.arange(n).tensor_split(BLOCKS)):
+    blocks = torch.arange(n).tensor_split(20)
+    for i, rows in enumerate(blocks):
         if sys.stderr.isatty():
-            print(f"\r{k} neighbours of {n:,} points: {i / BLOCKS:4.0%} searched", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{k} neighbours of {n:,} points: {i / len(blocks):4.0%} searched",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         block = nearest_neighbors(points, k + 1, points[rows])
         found.append(without_own(Nearest(block.indices, block.squared_distances), rows))
     if sys.stderr.isatty():

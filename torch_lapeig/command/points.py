@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
-DENSE_BYTES = 4 << 30  # maximum of a sparse matrix written out as a dense one
-SHOWN = 5  # numbers of rows in a message
-CLASSES = 20  # maximum different words of a column that is offered as labels
+SHOWN = 5  # numbers of rows in a sentence
+CLASSES = 20  # maximum different labels with a colour each
 ASYMMETRY = 1e-5  # relative difference of two directions that is round-off
 UNNAMED = re.compile(r"Unnamed: ?\d+(\.\d+)?|__index_level_\d+__|")
 COUNTER = re.compile(r"#|id|idx|index|row([ ._-]?(id|names?|no|number|index))?", re.IGNORECASE)
@@ -159,7 +158,8 @@ def _said_of_words(table: DataFrame, words: dict[str, Series]) -> str:
 def _dense(found: Any, given: str, notes: list[str]) -> Array:
     """Return an array; a sparse matrix is written out, and images ``(N, …)`` are rows."""
     if sparse.issparse(found):
-        if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > DENSE_BYTES:
+        # A sparse matrix is written out up to 4 GiB.
+        if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > 4 << 30:
             raise InputError(
                 f"{given} is a sparse matrix of {size >> 30} GiB when written out, and distances need it so: reduce it "
                 "first, for example by scikit-learn's TruncatedSVD"

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torch_lapeig.command.choices import Answer, Column
-from torch_lapeig.command.points import Array
+from torch_lapeig.command.choices import NEARLY_SEPARATE, Answer, Column
+from torch_lapeig.command.points import CLASSES, SHOWN, Array
 from torch_lapeig.command.tables import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CLASSES = 20  # maximum labels with a colour each
-NEARLY = (
-    0.9  # relative gap after columns that tell nearly separate parts apart: the next eigenvalue is ten times theirs
-)
-STANDS_OUT = 0.1  # least relative gap to speak of
 PANELS = 4  # maximum parts with a picture of their own
-SHOWN = 5  # rows in a sentence
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -75,11 +69,12 @@ def advice(answer: Answer) -> list[str]:
         return []
     largest = max(free, key=lambda column: column.gap)
     said = "no gap between the eigenvalues stands out"
-    if largest.gap > STANDS_OUT:
+    # A smaller relative gap is not worth a sentence.
+    if largest.gap > 0.1:
         times = f"{1 / (1 - largest.gap):.2g} times as large" if largest.gap < 1 else "above zero"
         said = f"the largest relative gap is after column {largest.number}: the next eigenvalue is {times}"
     said += ". The larger the gap after some columns, the less noise of the points changes their span"
-    last = max((column.number for column in free if column.gap > NEARLY), default=0)
+    last = max((column.number for column in free if column.gap > 1 - NEARLY_SEPARATE), default=0)
     return [said, *(_nearly_separate(answer, column) for column in free if column.number <= last)]
 
 

@@ -16,7 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SAMPLE_CHARACTERS = 100_000  # of the lines from which the layout is read
 BLANKS, SINGLE = r"\s+", "\x1f"  # separators: any blanks; a sign that no text has
 MISSING = {
     "",
@@ -80,7 +79,8 @@ def read_text(given: str, content: bytes, wishes: Namespace, notes: list[str], e
     separator = lines.pop(0)[1][4:5] if lines and lines[0][1].startswith("sep=") else ""  # Excel's own line
     if not lines:
         raise InputError(f"{given} is empty")
-    sample = [line for _, line in lines[: max(SAMPLE_CHARACTERS // len(lines[0][1]), 10)]]
+    # The layout is read from so many characters, and ten lines at least.
+    sample = [line for _, line in lines[: max(100_000 // len(lines[0][1]), 10)]]
     separator = separator or _separator_of(sample)
     rows = [_cells(line, separator) for line in sample]
     width = Counter(map(len, rows)).most_common(1)[0][0]

@@ -25,9 +25,6 @@ from torch_lapeig.eigen.solvers.multigrid import (
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
-RADIUS = 2.0  # upper bound, for the finest Laplacian scaled to a unit diagonal
-OVER_CORRECTION = 1.5  # factor of a coarse correction: unsmoothed aggregates are too stiff (Braess 1995)
-
 
 @dataclass(frozen=True, eq=False)
 class ShardedMultigrid:
@@ -63,11 +60,12 @@ class ShardedMultigrid:
 
     def prolonged(self, e: Tensor) -> Tensor:
         """Return the rows of own nodes and of the halo, so that the halo need not be fetched."""
-        return self.share * (OVER_CORRECTION * e).to(self.share.dtype).index_select(0, self.aggregate)
+        # Coarse corrections are enlarged: unsmoothed aggregates are too stiff (Braess 1995).
+        return self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
         """Smooth by Chebyshev iteration over the upper spectrum, as `Hierarchy` does, from x of residual r."""
-        centre, half = 0.5 * (1 + SMOOTHED_FROM) * RADIUS, 0.5 * (1 - SMOOTHED_FROM) * RADIUS
+        centre, half = 1 + SMOOTHED_FROM, 1 - SMOOTHED_FROM  # the spectrum ends at 2 with a unit diagonal
         ratio = half / centre
         d = r / centre
         x = x.add_(d)

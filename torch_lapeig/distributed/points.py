@@ -11,8 +11,6 @@ from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.support import checks
 
-LEAF = 32  # points of a part within a rank, neighbours in memory and in space
-DIRECTION_STEPS = 3  # of the power method: any direction in which a part is long is enough
 BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms, for a cut: one point in 10⁸ is off at most
 
 
@@ -68,7 +66,8 @@ class ShardedPoints:
         arrived = ranks.moved(x.index_select(0, first), send, recv)
         numbers = ranks.exchange(numbers[first], send, recv)
         # A power of two: then aligned runs of leaves have a box of their own, and a small ball.
-        halvings = max(0, (len(arrived) // LEAF).bit_length() - 1)
+        # Parts of some 32 points within a rank: neighbours in memory and in space.
+        halvings = max(0, (len(arrived) // 32).bit_length() - 1)
         leaves = bisect(checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
         return cls(
@@ -146,7 +145,8 @@ def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple
     spread = sums(centred.square())
     direction = torch.nn.functional.one_hot(spread.argmax(1), d).to(x.dtype)
     along = centred.gather(1, spread.argmax(1)[group][:, None])
-    for _ in range(DIRECTION_STEPS if d > 1 else 0):
+    # A few steps of the power method: any direction in which a part is long is enough.
+    for _ in range(3 if d > 1 else 0):
         following = sums(along * centred)
         length = following.norm(dim=1, keepdim=True)
         direction = torch.where(length > 0, following / length, direction)

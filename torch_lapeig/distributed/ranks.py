@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from torch_lapeig.support import checks
+from torch_lapeig.support.precision import FULL_VERSION
 
 POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
 GRACE = 1.0  # seconds in which the error of a lost rank may still arrive
@@ -454,7 +455,7 @@ def _is_reachable(store: Any) -> bool:
 @functools.cache
 def _arithmetic(threads: int) -> str:
     """Return bits of this process's dense algebra: they differ with hardware, threads and libraries."""
-    found = [torch.__version__, torch.backends.cpu.get_cpu_capability(), str(threads)]
+    found = [FULL_VERSION, torch.backends.cpu.get_cpu_capability(), str(threads)]
     for n in (5, 14, 29, 43, 120):
         a = torch.arange(n * n, dtype=torch.float64).reshape(n, n).sin()
         parts = (*torch.linalg.eigh(a + a.mT), *torch.linalg.svd(a), *torch.linalg.eigh((a + a.mT).float()))

@@ -24,10 +24,8 @@ from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
-BLOCK = 512  # queries compared with the balls together
 ANSWERS = 2**14  # answers of a search sorted together
 BALL_NUMBERS = 2**22  # maximum numbers for the balls of all ranks
-FEWEST = 4096  # maximum queries that a rank with fewer points gets in one round
 
 
 class ShardedNeighbors(NamedTuple):
@@ -219,7 +217,8 @@ class Search:
             return []
         counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
         target = torch.arange(world, device=counts.device)
-        room = [max(self.points.offsets[r + 1] - self.points.offsets[r], FEWEST) for r in range(world)]
+        # A rank with fewer points gets up to 4096 queries in one round.
+        room = [max(self.points.offsets[r + 1] - self.points.offsets[r], 4096) for r in range(world)]
         shifts: list[list[int]] = [[]]
         load = torch.zeros_like(target)
         for shift in range(world):
@@ -273,7 +272,8 @@ class Search:
         owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
         everything = torch.arange(len(balls), device=balls.device)
         bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
-        step = min(BLOCK, rows_of_block(24 * max(1, len(balls)), queries.device))
+        # Some 512 queries are compared with the balls together.
+        step = min(512, rows_of_block(24 * max(1, len(balls)), queries.device))
         for begin in range(0, len(queries), step):
             rows = slice(begin, begin + step)
             block, near = queries[rows].double(), everything

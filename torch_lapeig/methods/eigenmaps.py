@@ -25,8 +25,6 @@ from torch_lapeig.support.fitted import State
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
-LARGEST_POWER = 2**53  # of a matrix, by squaring: a larger power counts as fractional
-
 
 class LaplacianEigenmaps(GraphEmbedding):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
@@ -323,7 +321,8 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
 
     For a whole time it is a polynomial, smooth at λ = 1 too: signs do not matter to distances.
     """
-    if time == int(time) < LARGEST_POWER:
+    # Matrix powers by squaring; a larger time counts as fractional.
+    if time == int(time) < 2**53:
         values = projected.diagonal(dim1=-2, dim2=-1)
         eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
         sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)

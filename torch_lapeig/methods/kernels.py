@@ -17,7 +17,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
 RESCALE = "rescale the points, whose squares or products overflow"
-POSITIVE = 10.0  # times the round-off of the largest eigenvalue: smaller ones count as zero
 
 
 class CentredKernelEmbedding(EmbeddingModule):
@@ -67,7 +66,8 @@ class CentredKernelEmbedding(EmbeddingModule):
     def _largest(self, operator: SymmetricOperator, k: int) -> tuple[Eigenpairs, Tensor]:
         """Return the k largest eigenpairs of a kernel, and which of their eigenvalues exceed round-off."""
         pairs, largest = eigenpairs(operator, k, self.solve), operator.diagonal[0]
-        smallest = POSITIVE * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
+        # Values below ten times the round-off of the largest count as zero.
+        smallest = 10.0 * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
         return pairs, largest - pairs.values > smallest
 
     def _width(self, state: State) -> int:

@@ -18,9 +18,6 @@ from torch_lapeig.support import checks
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 
-NOISE = 0.6  # power of eps: maximum difference of rows of one point, fitted and as a new point
-ROTATIONS = 20  # of `discretize`, at most, beside the first; as in the authors' code
-
 
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
@@ -70,7 +67,8 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
     directions = columns / torch.linalg.vector_norm(columns, dim=1, keepdim=True)
     rotation = _orthogonal_rows(directions, int(random.randint(n)))
     labels, before = nearest_axis(directions, rotation), None
-    for _ in range(ROTATIONS):
+    # At most 20 rotations beside the first, as in the authors' code.
+    for _ in range(20):
         if before is not None and torch.equal(labels, before):
             break
         sums = sum_of_groups(directions, labels, k)
@@ -115,7 +113,8 @@ def _first_of_largest(parts: Tensor) -> Tensor:
     Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they must get
     their fitted label.
     """
-    noise = torch.finfo(parts.dtype).eps ** NOISE * parts.abs().amax(1, keepdim=True)
+    # Rows of one point, fitted and as a new point, differ by at most this power of eps.
+    noise = torch.finfo(parts.dtype).eps ** 0.6 * parts.abs().amax(1, keepdim=True)
     first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
     return first
 

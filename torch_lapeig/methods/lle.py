@@ -20,8 +20,6 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State, in_blocks
 from torch_lapeig.support.threads import solve_each
 
-ROUNDOFF_UNITS = 10.0  # times eps and the norm of the operator: a smaller eigenvalue is zero
-
 
 class LLE(EmbeddingModule):
     """Locally linear embedding (Roweis & Saul 2000), differentiable.
@@ -150,7 +148,8 @@ def _closed_groups(indices: Tensor) -> int:
 def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
     """Warn of eigenvalues 0 beside the constant vector's: more than one closed group, or zero to round-off."""
     norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
-    round_off = ROUNDOFF_UNITS * torch.finfo(values.dtype).eps * norm
+    # Smaller eigenvalues than ten times eps and the norm of the operator are zero.
+    round_off = 10.0 * torch.finfo(values.dtype).eps * norm
     zeros = max(closed_groups - 1, int((values <= round_off).sum()))
     if zeros:
         checks.warn(

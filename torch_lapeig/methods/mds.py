@@ -12,8 +12,6 @@ from torch_lapeig.graph import Precomputed
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.support import checks
 
-ITSELF = 0.01  # of the largest distance: rounding between a point and itself is smaller
-
 
 class MDS(KernelEmbedding):
     """Classical multidimensional scaling (Torgerson 1952), differentiable.
@@ -65,7 +63,8 @@ class MDS(KernelEmbedding):
         distances = x.detach()
         if not torch.allclose(distances, distances.mT):
             raise ValueError("distances must be symmetric; use (x + x.mT) / 2")
-        if (own := distances.diagonal().amax()) > ITSELF * distances.amax():
+        # Rounding between a point and itself is below a hundredth of the largest distance.
+        if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
             raise ValueError(f"distances must be zero from each point to itself, got {own:.3g}; are these affinities?")
 
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:

@@ -22,8 +22,6 @@ from torch import Tensor
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 from torch_lapeig.support import checks
 
-SMALLEST = 1e-3  # least 1 − λ / D for which a column is extended
-
 
 def nystrom(
     log_affinity: Tensor,
@@ -79,7 +77,8 @@ def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[
     one = eigenvalues.new_ones(1, 1)
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
     degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
-    small = (degree - eigenvalues).abs() < SMALLEST * degree
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing.
+    small = (degree - eigenvalues).abs() < 1e-3 * degree
     if (small & there[:, None]).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "

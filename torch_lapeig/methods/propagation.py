@@ -26,14 +26,6 @@ from torch_lapeig.support.threads import solve_each
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
-INEXACT = 1e-6  # error of a harmonic function that should be 1: beyond, weights differ too much for float64
-ROUNDED = 1e-6  # error of a sum of shares that should be 1
-EXACT = 1e-9  # residual relative to the row
-RESOLVED = 1e6  # times the error of a solve: larger scores have six digits
-NEAREST = 0.1  # of the largest score of a solve: such rows are resolved, whatever the bound of the error
-LEAST = 1e-280  # score in the unit of a solve: smaller ones lose digits
-EXPONENT = 900  # of powers of two that a score is multiplied by, at most
-
 
 class LabelSpreading(SemiSupervised):
     """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
@@ -190,7 +182,8 @@ class HarmonicFunction(SemiSupervised):
         # Once more the mean of the neighbours: a node of tiny degree is only as accurate as its row of D^½ F.
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
-        if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > INEXACT)).any():
+        # A harmonic function that should be 1 is off: weights differ too much for float64.
+        if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > 1e-6)).any():
             checks.warn(
                 f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which "
                 "weights of this range hardly join to any label; use a larger bandwidth or more neighbours",
@@ -284,7 +277,7 @@ class EigenmapsRegression(SemiSupervised):
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
     """Return scores times a power of two, which is exact, or the next one that float64 can multiply by."""
-    return scores * exponent.clamp(-EXPONENT, EXPONENT).exp2()
+    return scores * exponent.clamp(-900, 900).exp2()  # powers that float64 holds, with room for the scores
 
 
 def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
@@ -303,8 +296,11 @@ def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
     """
     largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
     error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
-    error = torch.where(error > EXACT * largest, error, 0).amax(-2, keepdim=True)
-    least = torch.minimum(RESOLVED * error, NEAREST * largest.amax(-2, keepdim=True)).clamp_min(LEAST)
+    # Errors below 1e-9 of their row do not count.
+    error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
+    # Scores a million times the error have six digits; so have those near the largest, whatever the bound of the error.
+    # Below 1e-280 digits are lost.
+    least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
     return largest >= least
 
 
@@ -320,7 +316,8 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
         shares = tuple(float(share) for share in class_prior)
     except (TypeError, ValueError):
         raise TypeError(f"class_prior must be {expected}, got {checks.arrived(class_prior)}") from None
-    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > ROUNDED:
+    # A sum of shares may be off by rounding.
+    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
     return shares
 

@@ -19,14 +19,13 @@ from torch_lapeig import methods
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
+from torch_lapeig.methods.semisupervised import UNLABELLED
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
 from torch_lapeig.sklearn.base import check_below, check_shared
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
 Own = TypeVar("Own", bound="FromLabels")
-
-UNLABELLED = -1
 
 
 @dataclass(eq=False, repr=False)

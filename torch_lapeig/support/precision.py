@@ -21,9 +21,11 @@ from torch import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 OLDEST = (2, 6)  # of torch that was run
+FULL_VERSION = str(torch.__version__)
+VERSION = tuple(map(int, FULL_VERSION.split(".")[:2]))  # of the torch that is here
 
-if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
-    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {torch.__version__}; pip install -U torch")
+if VERSION < OLDEST:
+    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {FULL_VERSION}; pip install -U torch")
 
 # Settings of torch for float32 products, on a GPU and on the processor; torch before 2.9 has the older interface only.
 PRODUCTS: tuple[Any, ...] = (

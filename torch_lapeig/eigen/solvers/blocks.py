@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torch_lapeig import native
 from torch_lapeig.support.checks import matmul
+from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import in_parts, slices, together
 from torch_lapeig.support.tuning import PART_OF_EIGH, TALL, rows_of_block
 
@@ -186,7 +187,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     count = a.shape[-1] if count is None else count
     # Accelerators take matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there and
     # 0.7 on 16 cores with both copies, of 64² 46 and 2.6, of 128² 98 and 19.
-    if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and torch.__version__ < "2.12":
+    if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and VERSION < (2, 12):
         values, vectors = eigh_of_batch(a.cpu(), count)
         return to_device(values, a), to_device(vectors, a)
     if (pairs := native.eigh(a, count)) is not None:
