@@ -146,7 +146,7 @@ class Solve:
     def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None) -> Rule:
         """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one.
 
-        ``factor``: see `Rule`.
+        ``factor``: see ``Rule``.
         """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)

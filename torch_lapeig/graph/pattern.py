@@ -292,7 +292,7 @@ class SparsePattern(Nodes):
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> Tension | None:
-        """Return `Nodes.direct_tension`; None if nothing is compiled."""
+        """Return ``Nodes.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
