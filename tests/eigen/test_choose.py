@@ -282,6 +282,7 @@ class TestBatchesWithFewHardGraphs:
         assert (ours.double() - theirs).norm() < 1e5 * eps * theirs.norm()
 
 
+@counted
 def test_a_small_graph_in_a_batch_of_large_ones(work):
     """A few nodes beside 2000 and their padding are solved with them, in far less than all pairs of such a matrix."""
     x, mask = torch.stack([points(2000, 2), points(2000, 2, seed=1)]), torch.ones(2, 2000, dtype=torch.bool)
