@@ -338,9 +338,9 @@ class KernelPCA(OfPairs):
 
     def _is_computed_here(self, X: Any) -> bool:
         refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
-        if not isinstance(self.kernel, str) or self.kernel == "precomputed":
-            if issparse(X):
-                raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
+        if issparse(X) and (not isinstance(self.kernel, str) or self.kernel == "precomputed"):
+            raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
+        if not isinstance(self.kernel, str):
             return False
         checks.check_choice(self.kernel, "kernel", KERNELS)
         return self.kernel not in OWN_KERNELS or issparse(X)
