@@ -169,7 +169,7 @@ class SmoothnessCallback(Callback):
         return self.weight * mean
 
     def _parts(self, batch: Any, calls: int) -> list[Any]:
-        """Return the numbers of the points of each call of the submodule, or the batch where these are not needed."""
+        """Return the numbers of the points of each call; the batch itself where no graph of all points is given."""
         if not isinstance(self.graph_from, Graph):
             return [batch] * calls
         nodes: Any = self.nodes(batch)

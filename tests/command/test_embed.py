@@ -418,13 +418,18 @@ def test_new_points_of_few_rows_keep_all_columns(folder):
     np.savetxt("in.csv", table, fmt="%d", delimiter=",")
     Path("new.csv").write_text("5,6,7\n6,9,1\n7,1,1\n")
     embed("--input", "in.csv", "--new", "new.csv")
-    assert np.load("embedding-in/embedding_new.npy").shape[0] == 3
+    new = np.array([[5, 6, 7], [6, 9, 1], [7, 1, 1]], dtype=np.float64)
+    expected = LaplacianEigenmaps(10, KNN(10)).fit(torch.from_numpy(table).double()).transform(torch.from_numpy(new))
+    np.testing.assert_allclose(np.load("embedding-in/embedding_new.npy"), expected, atol=1e-8)
 
 
 def test_a_first_line_of_names_may_begin_with_a_hash(folder):
     rows = [f"{i},{a},{b}" for i, (a, b, _) in enumerate(points())]
     Path("h.csv").write_text("\n".join(["# made today", "#,x,y", *rows]))
     embed("--input", "h.csv", "--leave-out", "y")
+    np.save("x.npy", points()[:, :1])
+    embed("--input", "x.npy")
+    assert (np.load("embedding-h/embedding.npy") == np.load("embedding-x/embedding.npy")).all()
 
 
 def test_the_bandwidth_of_given_distances_is_that_of_points(folder, capsys):

@@ -61,7 +61,7 @@ class Auto:
             return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
             return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
-        # A small graph among large ones is no reason to compute all pairs of these, unless it lacks some of the wanted.
+        # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
         if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
             return Choice((Eigh(),), "all pairs of small graphs at once")
         is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
