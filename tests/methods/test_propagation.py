@@ -283,6 +283,15 @@ def test_every_node_that_a_path_reaches_has_the_label_of_the_limit(dtype):
     assert predicted[301:].all()
 
 
+def test_scores_fall_along_a_path_as_the_limit_does():
+    """Down to the smallest that one solve resolves, each score is the one before times the root of αr² − 2r + α = 0."""
+    x, labels, alpha = torch.arange(300.0, dtype=torch.float64)[:, None], torch.full((300,), -1), 0.01
+    labels[0] = 0
+    scores = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=alpha).fit(x, labels).scores_[:, 0]
+    root = (1 - (1 - alpha**2) ** 0.5) / alpha
+    torch.testing.assert_close(scores[3:122] / scores[2:121], torch.full((119,), root, dtype=torch.float64))
+
+
 def test_scores_of_far_nodes_are_right_to_some_digits():
     """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
     x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9

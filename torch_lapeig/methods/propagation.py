@@ -276,8 +276,12 @@ class EigenmapsRegression(SemiSupervised):
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
-    """Return scores times a power of two, which is exact, or the next one that float64 can multiply by."""
-    return scores * exponent.clamp(-900, 900).exp2()  # powers that float64 holds, with room for the scores
+    """Return scores times a power of two, which is exact, or the next one that float64 can multiply by.
+
+    Scores of a solve reach down to 1e-280, 2^-930, of its unit: these keep their size. Powers above 2^900 are those of
+    rows that no sum counts, and leave room for sums.
+    """
+    return scores * exponent.clamp(-1020, 900).exp2()
 
 
 def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
