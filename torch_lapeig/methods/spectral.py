@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state
+from torch_lapeig.graph.rules import check_rule_and_weights, graph_with_state
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
@@ -37,11 +37,15 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
 
     def __init__(
-        self, n_components: int, neighbors: GraphRule, weights: Weighting | None, solve: Solve | Solver | None
+        self, n_components: int, neighbors: Any, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors
-        self.weights = check_rule_and_weights(neighbors, weights)
+        self.weights = self._check_graph_options(neighbors, weights)
+
+    def _check_graph_options(self, neighbors: Any, weights: Any) -> Weighting | None:
+        """Return the weighting of a graph's edges; raise for a rule or a weighting that this method does not take."""
+        return check_rule_and_weights(neighbors, weights)
 
     @property
     @abstractmethod
