@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.laplacian import Normalization
@@ -212,6 +212,10 @@ class SpectralClustering(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(super()._extend(x, state))
 
+    def _frozen(self, state: State) -> nn.Module:
+        rows = super()._frozen(state)
+        return rows if self.variant == "shi_malik" else nn.Sequential(rows, _UnitRows())
+
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
 
@@ -283,3 +287,12 @@ def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
     rows[:, rows.shape[1] - count :] = 0
     rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
     return rows
+
+
+class _UnitRows(nn.Module):
+    """Rows scaled to length 1; zero rows as they are."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Return the rows."""
+        length = y.square().sum(1, keepdim=True).sqrt()
+        return y / torch.where(length > 0, length, 1)

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
 from torch_lapeig.graph.weights import HeatKernel, ImprovedWeights, Weighting, check_weighting
+from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, warn_of_unreached
 from torch_lapeig.methods.spectral import GraphEmbedding
 from torch_lapeig.support import checks
@@ -88,6 +89,11 @@ class OnLandmarks(GraphEmbedding):
         assert self.weights is not None
         edges = self.neighbors.edges(x, state["train_points"])
         return shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
+
+    def _frozen(self, state: State) -> nn.Module:
+        if not isinstance(self.neighbors, Landmarks):
+            return super()._frozen(state)
+        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=True)
 
     def _width(self, state: State) -> int:
         if not isinstance(self.neighbors, Landmarks):

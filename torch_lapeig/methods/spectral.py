@@ -6,14 +6,15 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.rules import check_rule_and_weights, graph_with_state
 from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
@@ -93,6 +94,11 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         """Return eigenvalues, residuals and gap as they are kept."""
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
+
+    def _frozen(self, state: State) -> nn.Module:
+        if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
+            raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
+        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=self._normalization != "unnormalized")
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
