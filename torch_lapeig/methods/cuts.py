@@ -1,0 +1,199 @@
+"""The normalised cut of a graph: its value, with gradients, and a local search for a smaller one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.graph import Graph
+from torch_lapeig.graph.graph import check_graph, check_whole
+from torch_lapeig.support import checks
+
+ROUNDS = 500  # of `refine_cut`; a thousand nodes take some ten
+SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
+
+
+@checks.full_precision
+def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
+    """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
+
+    cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
+    λ_1 + … + λ_K of L y = λ D y. A cluster of no volume (empty, or isolated nodes only) adds nothing.
+
+    Args:
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to the others count
+            as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
+            to one (within 1e-3, in half precision twice its eps; rows of padding are left out): expected cut over
+            expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+        graph: of the same nodes. Gradients flow to its weights, and to soft assignments.
+
+    Returns:
+        ``()``, or ``(B,)`` for a batch.
+
+    Raises:
+        TypeError: labels neither integers nor floating. ValueError: shape that does not go with the graph,
+            labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
+            symmetric.
+
+    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
+    tensor(1.3333)
+    """
+    _check_cuttable(graph)
+    assignment = _assignment(labels, graph)
+    pattern = graph.pattern
+    volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
+    # Not vol − assoc, which cancels where the cut is small. A self loop is never cut.
+    between = pattern.without_loops(graph.weight)
+    cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
+    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
+
+
+def _check_cuttable(graph: Graph) -> None:
+    """Raise unless a graph is symmetric and in one place."""
+    check_graph(graph)
+    if graph.similarity is not None:
+        raise ValueError("graph must be symmetric to be cut, got one of ImprovedWeights")
+    check_whole(graph)
+
+
+def _assignment(labels: Tensor, graph: Graph) -> Tensor:
+    """Return soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
+    checks.check_tensor(labels, "labels")
+    if labels.dtype in (torch.int32, torch.int64):
+        if tuple(labels.shape) != tuple(graph.shape):
+            raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
+        if (labels < -1).any():
+            raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
+        clusters = torch.arange(checks.check_classes(labels), device=labels.device)
+        return (labels[..., None] == clusters).to(graph.weight.dtype)
+    half = labels.dtype in checks.HALVES
+    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
+    labels = checks.single(labels)
+    checks.check_floating(labels, "labels")
+    if tuple(labels.shape[:-1]) != tuple(graph.shape):
+        raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
+    checks.check_finite(labels, "labels")
+    if (labels < 0).any():
+        raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
+    sums = labels.detach().sum(-1)
+    wrong = (sums - 1).abs() > tolerance
+    wrong = wrong if graph.mask is None else wrong & graph.mask
+    if wrong.any():
+        first = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
+            "use labels.softmax(-1), or labels.argmax(-1) for one cluster each"
+        )
+    return labels.to(graph.weight.dtype)
+
+
+@torch.no_grad()
+@checks.full_precision
+def refine_cut(labels: Tensor, graph: Graph) -> Tensor:
+    """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
+
+    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; where that does not
+    make the cut smaller, it makes the better half of them, and so on. It ends where no move of one node gains anything.
+    No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
+
+    Args:
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so.
+        graph: of the same nodes.
+
+    Returns:
+        int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
+
+    Raises:
+        TypeError: labels that are not integers. ValueError: as `normalized_cut`.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)
+    tensor([0, 0, 1, 1])
+    """
+    checks.check_indices(labels, "labels", least=-1)
+    _check_cuttable(graph)
+    if not (labels >= 0).any():
+        return labels.clone()
+    assigned = _assignment(labels, graph).double().reshape(graph.batch_size, graph.num_nodes, -1)
+    weight = graph.weight.double()
+    between, degrees = graph.pattern.without_loops(weight), graph.pattern.sum_rows(weight)
+    own = graph.pattern.sum_rows(between).reshape(assigned.shape[:2])
+    volumes = degrees.reshape(assigned.shape[:2])
+
+    def state_of(assigned: Tensor) -> Moves:
+        links = graph.pattern.matmul(between, assigned.reshape(*graph.shape, -1), is_symmetric=True)
+        return Moves.of(assigned, links.reshape(assigned.shape), own, volumes)
+
+    now = state_of(assigned)
+    allowed = now.movers.sum(1)
+    for _ in range(ROUNDS):
+        if not allowed.any():
+            break
+        tried = state_of(now.after(allowed))
+        better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
+        now = Moves(*(torch.where(_like(better, new), new, old) for new, old in zip(tried, now, strict=True)))
+        allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
+    found = torch.where(now.assigned.any(2), now.assigned.argmax(2), -1)
+    return found.reshape(labels.shape)
+
+
+def _like(chosen: Tensor, value: Tensor) -> Tensor:
+    """Return one truth value for each graph, to broadcast with a tensor of the batch."""
+    return chosen.reshape(-1, *[1] * (value.ndim - 1))
+
+
+class Moves(NamedTuple):
+    """Partitions of B graphs into K clusters, and the gain of the best move of each node.
+
+    ``assigned`` ``(B, N, K)`` of ones and zeros; ``cut`` ``(B,)``, the normalised cut; ``volume`` ``(B, K)``, the
+    degrees of each cluster; ``gain`` ``(B, N)``, by which the cut gets smaller if the node moves to the cluster
+    ``target`` int64 ``(B, N)``.
+    """
+
+    assigned: Tensor
+    cut: Tensor
+    volume: Tensor
+    gain: Tensor
+    target: Tensor
+
+    @classmethod
+    def of(cls, assigned: Tensor, links: Tensor, own: Tensor, degrees: Tensor) -> Moves:
+        """Return the moves, given the weights ``links`` ``(B, N, K)`` between each node and each cluster.
+
+        Args:
+            own: weights ``(B, N)`` between each node and all others. degrees: these, and self loops.
+        """
+        volume = (degrees[..., None] * assigned).sum(1, keepdim=True)
+        cut = (assigned * (own[..., None] - links)).sum(1, keepdim=True)
+        share = _over(cut, volume)
+        # A node that leaves its cluster cuts its links there, and no longer its links to others; one that joins does
+        # the opposite.
+        change = own[..., None] - 2 * links
+        left = ((share - _over(cut - change, volume - degrees[..., None])) * assigned).sum(2)
+        joined = share - _over(cut + change, volume + degrees[..., None])
+        joined = joined.masked_fill((assigned > 0) | (volume == 0), -torch.inf)
+        gain, target = joined.max(2)
+        rest = (assigned * volume).sum(2) - degrees
+        is_last = rest <= 1e-12 * degrees
+        gain = (left + gain).masked_fill(is_last | ~assigned.any(2), -torch.inf)
+        return cls(assigned, share.sum((1, 2)), volume[:, 0], gain, target)
+
+    @property
+    def movers(self) -> Tensor:
+        """Return the nodes, bool ``(B, N)``, whose move gains more than round-off."""
+        return self.gain > 1e-12 * self.cut[:, None].clamp_min(1e-300)
+
+    def after(self, allowed: Tensor) -> Tensor:
+        """Return the partitions after the best moves, ``allowed`` ``(B,)`` of each graph."""
+        rank = self.gain.argsort(1, descending=True).argsort(1)
+        moving = self.movers & (rank < allowed[:, None])
+        moved = torch.nn.functional.one_hot(self.target, self.assigned.shape[2]).to(self.assigned)
+        return torch.where(moving[..., None], moved, self.assigned)
+
+
+def _over(cut: Tensor, volume: Tensor) -> Tensor:
+    """Return cut / volume, 0 without volume."""
+    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0)
