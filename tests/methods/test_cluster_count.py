@@ -31,7 +31,7 @@ def test_the_eigengap_finds_the_groups(assign_labels):
         assert adjusted_rand_score(fixed.labels_, model.labels_) == 1
         torch.testing.assert_close(model.embedding_[:, :count], fixed.embedding_)
         assert not model.embedding_[:, count:].any()
-        torch.testing.assert_close(model.gap_, fixed.gap_)
+        torch.testing.assert_close(model.gap_, fixed.gap_, rtol=1e-2, atol=0)  # of a value beyond the last pair
         assert torch.equal(model.predict(x), model.labels_)
 
 
@@ -81,7 +81,7 @@ def test_the_path_is_that_of_single_fits():
     assert path.n_clusters.tolist() == [2, 3, 4, 5, 6, 7]
     for number, k in enumerate(path.n_clusters.tolist()):
         single = SpectralClustering(k, KNN(20), assign_labels="cluster_qr").fit(x)
-        torch.testing.assert_close(path.gaps[number], single.gap_)
+        torch.testing.assert_close(path.gaps[number], single.gap_, rtol=1e-2, atol=0)
         assert torch.equal(path.labels[number], single.labels_)
         graph = model.weights(x, knn_graph(x, 20)) if graph is None else graph
         torch.testing.assert_close(path.cuts[number], normalized_cut(single.labels_, graph))
