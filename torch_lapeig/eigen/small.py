@@ -28,15 +28,6 @@ from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
-from torch_lapeig.support.tuning import solves_all_pairs
-
-
-def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
-    """Return whether graphs of so many nodes are solved as a dense batch."""
-    # Graphs of 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some ten
-    # matrices are held at a time.
-    pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
-    return pays and graphs * nodes**2 <= 2**24
 
 
 class DenseGraphs(NamedTuple):

@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Problem, Solution, report_failure, residual_norms
-from torch_lapeig.eigen.choose import Auto, first_converged
+from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, residual_norms
+from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Rule
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import Progress, Solver
+from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
@@ -82,6 +82,31 @@ class Eigenpairs:
         shaped = [part.reshape((*lead, *part.shape[1:])) for part in parts]
         changed = dict(zip(names, shaped, strict=True))
         return dataclasses.replace(self, **changed, converged=self.converged.reshape(lead))
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others in case it does not converge.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian
+    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
+    Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
+    """
+
+    def choose(self, operator: Operator, k: int) -> Choice:
+        """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
+        return choose(operator, k)
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
 
 @dataclass(frozen=True)
@@ -227,6 +252,45 @@ def eigenpairs(
         differentiated = _with_factor(exact, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
+
+
+def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
+
+    Raises:
+        ConvergenceError: all of them break down.
+    """
+    operator, answer, failure = problem.operator, None, None
+    for position, solver in enumerate(solvers):
+        try:
+            ritz = solver(operator, problem.k, problem.tolerance, progress=progress)
+            answer, others = check_answer(problem, solver, ritz), solvers[position + 1 :]
+            if answer.is_converged:
+                return answer
+            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
+            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
+            if 0 < 2 * len(failed) < operator.batch_size:
+                return _solved_again(problem, ritz, failed, others)
+        except (torch.linalg.LinAlgError, checks.ConvergenceError) as error:  # type: ignore[attr-defined]
+            failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
+            failure.__cause__ = error
+    if answer is None:
+        assert failure is not None
+        raise failure
+    return answer
+
+
+def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers: tuple[Solver, ...]) -> Solution:
+    """Return the answer for a batch in which other solvers solve the failed graphs again, one after the other."""
+    operator = problem.operator
+    assert isinstance(operator, SymmetricOperator)
+    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+    for b in failed:
+        one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
+        again = first_converged(solvers, one, None)
+        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
+    return check_answer(problem, again.solver, whole)
 
 
 @torch.no_grad()

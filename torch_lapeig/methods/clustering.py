@@ -24,7 +24,7 @@ from torch_lapeig.methods.labels import (
     nearest_centre,
 )
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 

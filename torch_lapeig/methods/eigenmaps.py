@@ -8,20 +8,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.choose import Auto
+from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
+from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
@@ -154,7 +154,9 @@ class LaplacianEigenmaps(GraphEmbedding):
     ) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
-        found = self._embedded(x, mask)
+        points, mask = self._checked(checks.single(x), mask)
+        solved: list[Eigenpairs] = []
+        found = self._embed(points, mask, solved).like_given(x, solved)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
         return found

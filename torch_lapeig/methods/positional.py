@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.choose import Auto
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
+from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern

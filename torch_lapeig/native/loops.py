@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torch_lapeig.support.threads import is_watched
+from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"

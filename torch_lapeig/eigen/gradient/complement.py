@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, Found, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import InverseDifferences, Rule, differences, inverse_differences
-from torch_lapeig.eigen.solvers.solver import Inverse, parts_of_batch, preconditioner_of
+from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
 from torch_lapeig.native import System
@@ -140,7 +140,7 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        return preconditioner_of(self.s.ritz.inverses)
+        return _preconditioner_of(self.s.ritz.inverses)
 
     @cached_property
     def _known(self) -> Tensor:
@@ -189,7 +189,7 @@ class Complement:
             return guards @ (self._differences.values * self.operator.inner(guards, g))
         # The squares of cotangents of tiny degrees would overflow.
         scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
-        g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
+        g, parts = g / scale, self.operator.parts(g.shape[2])
         if len(parts) == 1:
             z, is_solved = self.columns(g)
         else:
@@ -247,3 +247,17 @@ class Complement:
         plain = (None if x is None else x.detach().resolve_neg().contiguous() for x in pieces)
         system = System(ROUNDOFF_SHARE, *plain)  # type: ignore[arg-type]
         return Found(*matrix.complement(system, target, (MOST_ITERATIONS, CHECK_EVERY, STALE_CHECKS)))
+
+
+def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
+    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
+    found = [inverse for inverse in inverses if inverse is not None]
+    if not found or len(found) < len(inverses):
+        return None
+
+    def precondition(r: Tensor) -> Tensor:
+        if r.ndim == 2:
+            return found[0](r)
+        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
+
+    return precondition

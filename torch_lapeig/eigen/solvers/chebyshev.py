@@ -19,7 +19,6 @@ from torch_lapeig.eigen.solvers.solver import (
     check_options,
     in_parts_of_batch,
     joined,
-    parts_of_batch,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
@@ -132,7 +131,7 @@ class ChebyshevSubspace:
         null = operator.null_vectors(min(m, operator.most_null))
         search = Search(operator, k, m, null, self._rule(operator.dtype, tolerance), progress)
         found = self._whole(search) if progress is None else None
-        if found is None and progress is None and len(parts_of_batch(operator, k)) > 1:
+        if found is None and progress is None and len(operator.parts(k)) > 1:
             found = in_parts_of_batch(self, operator, k, tolerance)
         if found is None:
             found = self._step_by_step(search)

@@ -1,4 +1,4 @@
-"""Base of Laplacian eigenmaps and spectral clustering: eigenvectors of a weighted graph, new points by Nyström."""
+"""What methods on a weighted graph share, and what those by its eigenvectors share: new points by Nyström."""
 
 from __future__ import annotations
 
@@ -12,13 +12,45 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state
+from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state, weighted_graph
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import Embedding, EmbeddingModule
-from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
+from torch_lapeig.methods.module import Checked, Embedding, EmbeddingModule, PointsModule
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+
+
+class OnGraph(PointsModule):
+    """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
+
+    neighbors: GraphRule
+    weights: Weighting | None
+
+    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+        if self.pairs_given is not None:
+            graph = weighted_graph(self.neighbors, None, x, mask)
+            return Checked(graph, graph.mask)
+        if isinstance(x, Graph):
+            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+        return super()._checked(x, mask)
+
+    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
+        """Weight the graph of checked points, or return the one given."""
+        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
+
+    @abstractmethod
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        """Return the rows of a block of new points."""
+
+    def _width(self, state: State) -> int:
+        n, k = state[self.FITTED[0]].shape
+        if "train_edges" not in state:
+            return int(n * (k + 4))
+        return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):
