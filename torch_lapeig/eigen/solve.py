@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, residual_norms
 from torch_lapeig.eigen.choose import Choice, choose
-from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Rule
+from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
@@ -168,14 +168,16 @@ class Solve:
             return 1e-8  # of an answer that is rounded to float32
         return 1e-10 if solved == torch.float64 else 1e-4  # of an operator that gives products in float32 only
 
-    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None) -> Rule:
+    def gradient_options(
+        self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None
+    ) -> GradientOptions:
         """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one.
 
-        ``factor``: see ``Rule``.
+        ``factor``: see ``GradientOptions``.
         """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)
-        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
+        return GradientOptions(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -240,8 +242,8 @@ def eigenpairs(
 
     is_laplacian = isinstance(exact, Laplacian)
     factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
-    rule = solve.rule(dtype, loss_dtype, arranged.in_order(factor))
-    differentiated = differentiable(arranged.operator, solution, rule)
+    gradient = solve.gradient_options(dtype, loss_dtype, arranged.in_order(factor))
+    differentiated = differentiable(arranged.operator, solution, gradient)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
@@ -351,10 +353,10 @@ class Arranged(NamedTuple):
         return solution, Differentiated(projected, vectors)
 
 
-def differentiable(operator: Operator, solution: Solution, rule: Rule) -> Differentiated:
+def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the entries of the operator."""
     if isinstance(operator, SymmetricOperator) and _is_differentiated(operator):
-        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule))
+        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, gradient))
     return Differentiated(torch.diag_embed(solution.values), solution.vectors)
 
 

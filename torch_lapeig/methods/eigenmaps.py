@@ -55,7 +55,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             ``forward`` and ``embed``. Otherwise signs are deterministic: the largest entry is positive.
         components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
-            on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
+            on its own (as the paper does), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
@@ -181,7 +181,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         graphs = graphs_of_walk(*made, active.reshape(-1, nodes))
-        found = small_eigenpairs(graphs, made[1], k, options.rule(x.dtype), options)
+        found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)

@@ -158,7 +158,7 @@ def _plain_pairs(
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    return small_eigenpairs(graphs, factor, k, solve.rule(graph.weight.dtype, loss), solve)
+    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype, loss), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
