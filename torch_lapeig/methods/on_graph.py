@@ -1,4 +1,4 @@
-"""What methods on a weighted graph share, and what those by its eigenvectors share: new points by Nyström."""
+"""Bases of methods on a weighted graph, and of those by its eigenvectors, with new points by Nyström."""
 
 from __future__ import annotations
 

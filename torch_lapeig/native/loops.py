@@ -93,13 +93,12 @@ def library() -> ctypes.CDLL | None:
 @functools.cache
 def structures() -> dict[str, type[ctypes.Structure]]:
     """Build the structures that the headers declare, by their names: no list of fields stands anywhere else."""
-    headers = [
-        re.sub(r"/\*.*?\*/", "", (FOLDER / f"{name}.h").read_text("utf-8"), flags=re.S) for name in ("tasks", "kernels")
-    ]
-    typed = [re.sub(r"NAME\((\w+)\)", rf"\1_{real}", headers[0]).replace("REAL", real) for real in TYPES.values()]
+    texts = ((FOLDER / name).read_text(encoding="utf-8") for name in ("tasks.h", "kernels.h"))
+    tasks, others = (re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL) for text in texts)
+    typed = [re.sub(r"NAME\((\w+)\)", rf"\1_{real}", tasks).replace("REAL", real) for real in TYPES.values()]
     kinds: dict[str, Any] = {"int64_t": c_int64, "double": c_double, "float": c_float}
     found: dict[str, type[ctypes.Structure]] = {}
-    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, headers[1]]), re.S):
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, others]), re.DOTALL):
         fields = []
         for declaration in body.replace("const ", "").split(";")[:-1]:
             kind, names = declaration.split(maxsplit=1)
@@ -127,9 +126,16 @@ def call(name: str, *arguments: Any) -> Any:
     return getattr(library(), name)(*arguments)
 
 
-def _run(name: str, team: tuple[int, int], task: Any) -> None:
-    """Run a task on a team, the number of parts and of threads."""
-    getattr(library(), name)(ctypes.byref(task), c_int64(team[0]), c_int64(team[1]))
+class Team(NamedTuple):
+    """Parts of a task, and the threads that share them."""
+
+    parts: int
+    threads: int
+
+
+def _run(name: str, team: Team, task: Any) -> None:
+    """Run a task on a team."""
+    getattr(library(), name)(ctypes.byref(task), c_int64(team.parts), c_int64(team.threads))
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -185,10 +191,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _team(work: int) -> tuple[int, int]:
-    """Return the number of parts for so many multiplications, and the threads to share the parts."""
+def _team(work: int) -> Team:
+    """Return the team for so many multiplications."""
     threads = num_threads()
-    return max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads
+    return Team(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads)
 
 
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
@@ -310,7 +316,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
         squares=squares,
         work=work,
     )
-    _run(f"nearest_{real}", (parts, threads), task)
+    _run(f"nearest_{real}", Team(parts, threads), task)
     return found, squares
 
 
@@ -360,7 +366,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
     task = structure("Eigh", **sizes, matrix=a, values=values, vectors=vectors, work=work, is_sound=is_sound)
-    _run("eigh", (matrices, threads), task)
+    _run("eigh", Team(matrices, threads), task)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -453,7 +459,7 @@ class Rows:
         polynomial = {"degree": degree, "centre": centre, "scale": scale}
         _run(
             "filter",
-            (parts, threads),
+            Team(parts, threads),
             structure("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out, work=work),
         )
         return out
@@ -473,7 +479,7 @@ class Rows:
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         answer = {"solution": z, "residuals": left}
         task = structure("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer, work=work)
-        _run("complement", (graphs, threads), task)
+        _run("complement", Team(graphs, threads), task)
         return z, left
 
 
@@ -524,7 +530,7 @@ def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tens
         return None
     threads = num_threads()
     task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous(), threads)
-    _run("ritz", (len(x), threads), structure("Ritz", **task.fields))
+    _run("ritz", Team(len(x), threads), structure("Ritz", **task.fields))
     return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
 
 
