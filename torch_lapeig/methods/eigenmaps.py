@@ -17,7 +17,7 @@ from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
-from torch_lapeig.methods.module import Embedding, with_random_signs
+from torch_lapeig.methods.module import Embedding, as_returned, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -156,7 +156,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         checks.check_generator(generator)
         points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
-        found = self._embed(points, mask, solved).like_given(x, solved)
+        found = as_returned(self._embed(points, mask, solved), x, solved)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
         return found

@@ -47,11 +47,6 @@ class Embedding(NamedTuple):
     gap: Tensor
     pairs: tuple[Eigenpairs, ...]
 
-    def like_given(self, x: Any, solved: list[Eigenpairs]) -> Embedding:
-        """Return this embedding with its pairs, in half precision if the points ``x`` are."""
-        columns, eigenvalues = like_given(self.columns, x), like_given(self.eigenvalues, x)
-        return self._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
-
 
 class Checked(NamedTuple):
     """Input of a method that was checked.
@@ -249,7 +244,7 @@ class EmbeddingModule(PointsModule):
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
-        return self._embed(points, mask, solved).like_given(x, solved)
+        return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
     @checks.full_precision
@@ -350,6 +345,12 @@ def shape_of(x: Any) -> tuple[int, ...]:
 def like_given(value: Tensor, x: Any) -> Tensor:
     """Return ``value``, in half precision if ``x`` is."""
     return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else value
+
+
+def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding:
+    """Return an embedding with its pairs, in half precision if the points ``x`` are."""
+    columns, eigenvalues = like_given(found.columns, x), like_given(found.eigenvalues, x)
+    return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
 def _new(x: Any, embedding: Tensor) -> Any:
