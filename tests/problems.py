@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import coo_array, csr_array, dia_array
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks import pretended
-from torch_lapeig import Graph
+from torch_lapeig import Graph, GraphWarning
+from torch_lapeig.graph.distances import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
 DTYPES = [torch.float32, torch.float64]
@@ -190,3 +192,33 @@ def edge_parameters(affinity):
 def invariants(pairs, loss):
     """Values and a function of the eigenspace: the same whatever basis the solver returns."""
     return pairs.values, loss(pairs.vectors)
+
+
+def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
+    """Points of a curved sheet, no two eigenvalues of which are equal."""
+    u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
+    u = u * torch.tensor([3.0, 1.5])
+    return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
+
+
+def grams(y):
+    """Invariant to signs and rotations within eigenspaces."""
+    return y @ y.mT
+
+
+def quiet(function, *args, **options):
+    """Return the result of a call, without its warnings of graphs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        return function(*args, **options)
+
+
+class Gaussian(nn.Module):
+    """A kernel of the user's, with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
+
+    def forward(self, x, y):
+        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()

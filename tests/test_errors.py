@@ -246,7 +246,7 @@ CASES = {
     "components": (lambda: LaplacianEigenmaps(10, KNN(3))(X), ValueError, "n_components=10 with 10"),
     "n_components": (lambda: LaplacianEigenmaps(0), ValueError, "n_components must be at least 1"),
     "scale": (lambda: LaplacianEigenmaps(2, scale="big"), ValueError, "'degree', 'unit'"),
-    "components rule": (lambda: LaplacianEigenmaps(2, components="all"), ValueError, "'joint', 'separate', 'error'"),
+    "components option": (lambda: LaplacianEigenmaps(2, components="all"), ValueError, "'joint', 'separate', 'error'"),
     "fit a batch": (
         lambda: LaplacianEigenmaps(2).fit(X[None]),
         ValueError,

@@ -1,21 +1,18 @@
 """The contract of the embedding methods: the same laws for all of them."""
 
 import io
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from problems import DEVICES, DTYPES, covering
+from problems import DEVICES, DTYPES, Gaussian, covering, grams, quiet, sheet
 from torch_lapeig import (
     KNN,
     LLE,
     MDS,
     Eigenpairs,
     Embedding,
-    GraphWarning,
     HeatKernel,
     Isomap,
     KernelPCA,
@@ -28,20 +25,7 @@ from torch_lapeig import (
     laplacian_positional_encoding,
 )
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.pyg import AddLaplacianPE
-
-
-class Gaussian(nn.Module):
-    """A kernel of the user's, with a parameter."""
-
-    def __init__(self):
-        super().__init__()
-        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
-
-    def forward(self, x, y):
-        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
-
 
 METHODS = {
     "LaplacianEigenmaps": lambda **o: LaplacianEigenmaps(o.pop("k", 2), KNN(6), **o),
@@ -66,30 +50,11 @@ every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.key
 SIZES = [20, 13, 3, 1, 0]
 
 
-def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
-    """Points of a curved sheet, no two eigenvalues of which are equal."""
-    u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
-    u = u * torch.tensor([3.0, 1.5])
-    return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
-
-
 def padded(sizes=SIZES, seed=0):
     """Points of items of these sizes, NaN where it is padding, and the mask."""
     x = sheet(max(sizes), batch=len(sizes), seed=seed)
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
     return x.masked_fill(~mask[..., None], torch.nan), mask
-
-
-def grams(y):
-    """Invariant to signs and rotations within eigenspaces."""
-    return y @ y.mT
-
-
-def quiet(function, *args, **options):
-    """Return the result of a call, without its warnings of graphs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
-        return function(*args, **options)
 
 
 ON_A_DEVICE = ("LaplacianEigenmaps, separate", "SpectralClustering", "MDS", "Isomap, landmarks", "LLE", "KernelPCA")

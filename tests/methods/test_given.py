@@ -1,17 +1,15 @@
 """Matrices in the place of points, and rules of the user's own."""
 
 import copy
-import warnings
 
 import pytest
 import torch
 
-from problems import covering
+from problems import covering, grams, quiet, sheet
 from torch_lapeig import (
     KNN,
     LLE,
     MDS,
-    GraphWarning,
     HeatKernel,
     Isomap,
     KernelPCA,
@@ -20,13 +18,6 @@ from torch_lapeig import (
     Radius,
     SpectralClustering,
 )
-
-
-def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
-    """Points of a curved sheet, no two eigenvalues of which are equal."""
-    u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
-    u = u * torch.tensor([3.0, 1.5])
-    return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
 
 
 def distances(x, y):
@@ -51,18 +42,6 @@ GIVEN = {
     "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
 }
 every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
-
-
-def grams(y):
-    """Invariant to signs and rotations within eigenspaces."""
-    return y @ y.mT
-
-
-def quiet(function, *args, **options):
-    """Return the result of a call, without its warnings of graphs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
-        return function(*args, **options)
 
 
 @every_given

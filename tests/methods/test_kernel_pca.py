@@ -4,23 +4,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.decomposition import KernelPCA as PeerKernelPCA
-from torch import nn
 
-from problems import distances, points, subspace_angle, surface, swiss_roll
+from problems import Gaussian, distances, points, subspace_angle, surface, swiss_roll
 from torch_lapeig import MDS, KernelPCA
-from torch_lapeig.graph.distances import differentiable_squared_distances
-
-
-class Gaussian(nn.Module):
-    """A kernel whose bandwidth is learned."""
-
-    def __init__(self):
-        super().__init__()
-        self.log_gamma = nn.Parameter(torch.tensor(-1.0, dtype=torch.float64))
-
-    def forward(self, x, y):
-        return (-self.log_gamma.exp() * differentiable_squared_distances(x, y)).exp()
-
 
 KERNELS = {
     "rbf": lambda x, y: (-0.1 * torch.cdist(x, y).square()).exp(),

@@ -16,6 +16,7 @@ from problems import (
     complete_bipartite,
     covering,
     cycle,
+    grams,
     in_every_dtype,
     on_every_device,
     path,
@@ -47,11 +48,6 @@ def padded(sizes, length=None, d=3, seed=0, dtype=torch.float64):
     mask = torch.arange(n) < torch.tensor(sizes)[:, None]
     x = torch.stack([points(n, d, seed=seed + b, dtype=dtype) for b in range(len(sizes))])
     return x.masked_fill(~mask[..., None], torch.nan), mask
-
-
-def grams(y):
-    """Invariant to signs and rotations within eigenspaces."""
-    return y @ y.mT
 
 
 def quiet(module, *args):

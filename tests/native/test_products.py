@@ -349,6 +349,15 @@ def test_an_environment_without_the_loops_gives_the_same_values():
     torch.testing.assert_close(values, others, rtol=0, atol=1e-10)
 
 
+def test_a_task_has_a_value_for_each_field_and_no_others():
+    names = [name for name, _ in native.structures()["Limits"]._fields_]
+    assert names == ["work", "entries"]
+    with pytest.raises(TypeError, match="Limits needs a value for each of its fields, got none for entries"):
+        native.structure("Limits", work=1.0)
+    with pytest.raises(AttributeError, match="entry"):
+        native.structure("Limits", work=1.0, entry=1.0)
+
+
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):
     native.library.cache_clear()
     try:
@@ -364,6 +373,11 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         (tmp_path / "other" / "kernels.so").write_text("no library")
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
         with pytest.warns(UserWarning, match="compiled loops cannot be loaded"):
+            assert native.library() is None
+        monkeypatch.undo()
+        native.library.cache_clear()
+        monkeypatch.setattr(native, "structures", lambda: {"Ritz": native.ctypes.c_byte})  # as if laid out otherwise
+        with pytest.warns(UserWarning, match=r"hold the structure Ritz in \d+ bytes, and Python in 1"):
             assert native.library() is None
     finally:
         monkeypatch.undo()

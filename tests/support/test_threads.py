@@ -8,9 +8,8 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigen, eigenpairs, laplacian_positional_encoding
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
-from torch_lapeig.eigen.solvers import solver
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.support import checks, threads
 from torch_lapeig.support.threads import in_parts, slices, solve_each, together
@@ -288,7 +287,7 @@ def sparse_batch(b, n, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtype, monkeypatch):
     """Odd numbers of graphs of unequal parts, by an iterative solver, with the linear solve of the gradient."""
-    monkeypatch.setattr(solver, "PART_OF_BLOCK", 900)
+    monkeypatch.setattr(eigen.symmetric, "PART_OF_BLOCK", 900)
     graph = sparse_batch(7, 60, dtype)
     if dense:
         graph = Graph.from_dense(graph.to_dense())
@@ -299,7 +298,7 @@ def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtyp
         laplacian = Laplacian(graph.with_weight((weight + graph.pattern.transpose(weight)) / 2), "symmetric")
         pairs = eigenpairs(laplacian, 3, ChebyshevSubspace())
         assert pairs.converged.all()
-        assert len(solver.parts_of_batch(laplacian.symmetric, 3)) == (1 if number == 1 else 1 + (7 * 60 * 3 > 1800))
+        assert len(laplacian.symmetric.parts(3)) == (1 if number == 1 else 1 + (7 * 60 * 3 > 1800))
         loss = (pairs.vectors.square() * torch.arange(60, dtype=dtype)[:, None]).sum() + pairs.values.sum()
         found.append((pairs.values.detach(), *torch.autograd.grad(loss, weight)))
     accuracy = 1e-7 if dtype == torch.float64 else 2e-3

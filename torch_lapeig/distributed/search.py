@@ -1,6 +1,6 @@
 """Exact neighbours among points that lie on several ranks. Chooses edges: no gradients.
 
-Each query is searched among the points of one rank first. The distance found rules out the ranks whose points, by the
+Each query is searched among the points of one rank first. The distance found excludes the ranks whose points, by the
 balls around parts of them, all lie farther; the others are asked, in as many rounds as keep the queries that arrive at
 a rank as few as its points. So memory is O(N / W) whatever the data, and where points are spread by locality little
 more than the queries along the borders travels. Distances are direct differences, ties go to the smaller number: the

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import NoReturn
 
-from torch_lapeig.eigen.choose import Auto, Choice
+from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solve import ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
+from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseLU

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, parts_of_batch
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -87,7 +87,7 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     On the processor a batch is checked part by part on torch's threads.
     """
     operator = problem.operator
-    parts = parts_of_batch(operator, problem.k)
+    parts = operator.parts(problem.k)
     if len(parts) == 1:
         return _checked(problem, solver, ritz)
     assert isinstance(operator, SymmetricOperator)

@@ -1,23 +1,21 @@
-"""The choice of a solver, itself a solver."""
+"""The choice of a solver, by size, storage, batch and the shape of the graph."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
+import numpy as np
 
-from torch_lapeig.eigen.check import Problem, Solution, check_answer
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.factors import Shifted, SparseLU, shifted, structure_within
+from torch_lapeig.eigen.solvers.factors import SparseLU, shifted, structure_within
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
-from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, Solver, joined
+from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native.sparse import Limits
-from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import (
     BATCHED_NODES,
     DENSE_EIGH_NODES,
@@ -44,54 +42,34 @@ class Choice(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Auto:
-    """Solver that suits a problem by its size, storage, batch and factors, with others in case it does not converge.
-
-    >>> import torch
-    >>> from torch_lapeig import KNN, Laplacian
-    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
-    Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
-    """
-
-    def choose(self, operator: Operator, k: int) -> Choice:
-        """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
-        n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
-        if operator.is_sharded:
-            return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
-        if not knows_entries(operator):
-            return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
-        # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
-        if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
-            return Choice((Eigh(),), "all pairs of small graphs at once")
-        is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
-        if batch == 1 and not getattr(operator, "of_affinities", False):
-            lobpcg = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
-            return Choice((lobpcg, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
-        if is_sparse and (batch == 1 or n > BATCHED_NODES):
-            return choose_for_graph(next(operator.items()), k)
-        if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
-            return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
-        if n > FALLBACK_NODES:
-            return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
-        # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
-        # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
-        most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
-        filters = ChebyshevSubspace(max_products=most)
-        # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
-        between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
-        reason = "graphs together, in products that take less time than all their pairs"
-        return Choice((filters, *between, Eigh()), reason)
-
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
-        """Return the pairs of the first solver that converges, or of the last one that gives any."""
-        return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
+def choose(operator: Operator, k: int) -> Choice:
+    """Choose the solvers for the ``k`` smallest pairs of any operator; docs/theory.md has the reasons."""
+    n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
+    if operator.is_sharded:
+        return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
+    if not knows_entries(operator):
+        return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
+    # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
+    if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
+        return Choice((Eigh(),), "all pairs of small graphs at once")
+    is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
+    if batch == 1 and not getattr(operator, "of_affinities", False):
+        lobpcg = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
+        return Choice((lobpcg, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
+    if is_sparse and (batch == 1 or n > BATCHED_NODES):
+        return choose_for_graph(next(operator.items()), k)
+    if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
+        return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
+    if n > FALLBACK_NODES:
+        return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
+    # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
+    # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
+    most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
+    filters = ChebyshevSubspace(max_products=most)
+    # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
+    between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
+    reason = "graphs together, in products that take less time than all their pairs"
+    return Choice((filters, *between, Eigh()), reason)
 
 
 def last_resort(n: int) -> Solver:
@@ -110,15 +88,19 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         return Choice((MULTIGRID, last), "more components than pairs: null vectors, known in closed form")
     if operator.device.type != "cpu":
         return Choice((FILTERS, MULTIGRID, last), "a sparse graph on an accelerator: filters")
-    matrix = shifted(operator, 0.0, Auto())
-    if not matrix.is_readable:
-        return _choose_without_loops(matrix, last)
+    assert isinstance(operator, SymmetricOperator)
+    graph = operator.pattern
+    assert isinstance(graph, SparsePattern)
+    if operator.compiled is None:
+        return _choose_without_loops(graph, last)
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
-    is_mesh = matrix.share_of_ball() >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
+    is_mesh = share_of_ball(graph) >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
-    within = Limits(work=0.2 * n * len(matrix.col))
-    structure = structure_within(matrix, budget_of(operator.device).factors, within) if is_mesh else None
+    within = Limits(work=0.2 * n * len(graph))
+    structure = None
+    if is_mesh:
+        structure = structure_within(shifted(operator, 0.0, "Auto()"), budget_of(operator.device).factors, within)
     if structure is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
         return Choice((FACTORS, MULTIGRID, last), reason)
@@ -126,50 +108,40 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     return Choice((FILTERS, MULTIGRID, FACTORS, last), reason)
 
 
-def _choose_without_loops(matrix: Shifted, last: Solver) -> Choice:
+def _choose_without_loops(graph: SparsePattern, last: Solver) -> Choice:
     """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
-    if matrix.is_thin:
+    if is_thin(graph):
         return Choice((FACTORS, MULTIGRID, last), "nearly a tree: its factors do not fill in")
     # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
-    is_small_mesh = len(matrix.diagonal) <= 20_000 and matrix.share_of_ball() >= MESH_SHARE
+    is_small_mesh = graph.total <= 20_000 and share_of_ball(graph) >= MESH_SHARE
     factors = (FACTORS,) if is_small_mesh else ()
     return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
 
 
-def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
-    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
+def is_thin(graph: SparsePattern) -> bool:
+    """Return whether a graph is nearly a tree, whose factors do not fill in: 2.5 neighbours a node at most."""
+    return len(graph) <= 2.5 * graph.total
 
-    Raises:
-        ConvergenceError: all of them break down.
+
+def share_of_ball(graph: SparsePattern) -> float:
+    """Return the share of the nodes of a ball at one end of a graph that have all neighbours in it.
+
+    It is near 1 on curves and surfaces, near 0 on expanders. It counts as 1 for graphs that are nearly trees, and for
+    small graphs.
     """
-    operator, answer, failure = problem.operator, None, None
-    for position, solver in enumerate(solvers):
-        try:
-            ritz = solver(operator, problem.k, problem.tolerance, progress=progress)
-            answer, others = check_answer(problem, solver, ritz), solvers[position + 1 :]
-            if answer.is_converged:
-                return answer
-            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
-            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
-            if 0 < 2 * len(failed) < operator.batch_size:
-                return _solved_again(problem, ritz, failed, others)
-        except (torch.linalg.LinAlgError, checks.ConvergenceError) as error:  # type: ignore[attr-defined]
-            failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
-            failure.__cause__ = error
-    if answer is None:
-        assert failure is not None
-        raise failure
-    return answer
+    n = graph.total
+    size = max(n // 32, 125)
+    if n <= 2 * size or is_thin(graph):
+        return 1.0
+    # At the first use: it comes with SciPy's linear algebra, not with this library.
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
 
-
-def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers: tuple[Solver, ...]) -> Solution:
-    """Return the answer for a batch in which other solvers solve the failed graphs again, one after the other."""
-    operator = problem.operator
-    assert isinstance(operator, SymmetricOperator)
-    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
-    for b in failed:
-        one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
-        again = first_converged(solvers, one, None)
-        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
-    whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
-    return check_answer(problem, again.solver, whole)
+    rows = csr_array((np.ones(len(graph)), graph.col.numpy(), graph.crow.numpy()), shape=(n, n))
+    last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
+    ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
+    if len(ball) < size:  # all of a component
+        return 1.0
+    outside = np.ones(n)
+    outside[ball] = 0
+    return float(np.mean((rows @ outside)[ball] == 0))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Problem, Solution
-from torch_lapeig.eigen.gradient.clusters import Rule
+from torch_lapeig.eigen.gradient.clusters import GradientOptions
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable, residuals_as_returned
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
@@ -28,15 +28,6 @@ from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
-from torch_lapeig.support.tuning import solves_all_pairs
-
-
-def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
-    """Return whether graphs of so many nodes are solved as a dense batch."""
-    # Graphs of 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some ten
-    # matrices are held at a time.
-    pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
-    return pays and graphs * nodes**2 <= 2**24
 
 
 class DenseGraphs(NamedTuple):
@@ -72,17 +63,19 @@ def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normaliza
     return graphs, graphs.diagonal if normalization == "symmetric" else scale
 
 
-def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, solve: Solve) -> Eigenpairs | None:
+def small_eigenpairs(
+    graphs: DenseGraphs, factor: Tensor, k: int, gradient: GradientOptions, solve: Solve
+) -> Eigenpairs | None:
     """Return the ``k`` smallest pairs of each graph, with gradients; None where a graph is not plain.
 
     Args:
         graphs: at least ``k`` + 1 nodes wide. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
         k: pairs with the trivial one.
-        rule: options of the gradient. solve: of the solve.
+        gradient: options of the gradient. solve: of the solve.
     """
     values, diagonal = graphs.values, graphs.diagonal
     bound = 2 * primal(diagonal).amax(1)
-    if not _have_plain_degrees(graphs, bound, rule):
+    if not _have_plain_degrees(graphs, bound, gradient):
         return None
     operator = SymmetricOperator(
         DensePattern._trusted(tuple(diagonal.shape)),
@@ -100,8 +93,8 @@ def small_eigenpairs(graphs: DenseGraphs, factor: Tensor, k: int, rule: Rule, so
         solution = _solution(problem, count, null, primal(factor))
     if solution is None:
         return None
-    found = differentiable(operator, solution, dataclasses.replace(rule, factor=primal(factor)))
-    residuals = residuals_as_returned(operator, solution, found.vectors, rule.dtype)
+    found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
+    residuals = residuals_as_returned(operator, solution, found.vectors, gradient.dtype)
     return Eigenpairs.of(solution, Differentiated(found.projected, factor[..., None] * found.vectors), residuals)
 
 
@@ -144,9 +137,9 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     )
 
 
-def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, rule: Rule) -> bool:
+def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:
     """Return whether degrees are finite, derivatives do not overflow, and D^-½ does not magnify round-off."""
-    ground, info = graphs.ground, torch.finfo(rule.dtype)
+    ground, info = graphs.ground, torch.finfo(gradient.dtype)
     extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
     low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
     is_in_range: bool = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf

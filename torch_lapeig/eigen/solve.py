@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Problem, Solution, report_failure, residual_norms
-from torch_lapeig.eigen.choose import Auto, first_converged
-from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Rule
+from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, residual_norms
+from torch_lapeig.eigen.choose import Choice, choose
+from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import Progress, Solver
+from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
@@ -85,6 +85,31 @@ class Eigenpairs:
 
 
 @dataclass(frozen=True)
+class Auto:
+    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others in case it does not converge.
+
+    >>> import torch
+    >>> from torch_lapeig import KNN, Laplacian
+    >>> Auto().choose(Laplacian(KNN(5)(torch.rand(200, 3))).symmetric, 4)
+    Choice(solvers=(Eigh(),), reason='all pairs of small graphs at once')
+    """
+
+    def choose(self, operator: Operator, k: int) -> Choice:
+        """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
+        return choose(operator, k)
+
+    def __call__(
+        self,
+        operator: Operator,
+        k: int,
+        tolerance: float,
+        progress: Progress | None = None,
+    ) -> RitzPairs:
+        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
+
+
+@dataclass(frozen=True)
 class Solve:
     """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
 
@@ -143,14 +168,16 @@ class Solve:
             return 1e-8  # of an answer that is rounded to float32
         return 1e-10 if solved == torch.float64 else 1e-4  # of an operator that gives products in float32 only
 
-    def rule(self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None) -> Rule:
+    def gradient_options(
+        self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None
+    ) -> GradientOptions:
         """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one.
 
-        ``factor``: see ``Rule``.
+        ``factor``: see ``GradientOptions``.
         """
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)
-        return Rule(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
+        return GradientOptions(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
@@ -215,8 +242,8 @@ def eigenpairs(
 
     is_laplacian = isinstance(exact, Laplacian)
     factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
-    rule = solve.rule(dtype, loss_dtype, arranged.in_order(factor))
-    differentiated = differentiable(arranged.operator, solution, rule)
+    gradient = solve.gradient_options(dtype, loss_dtype, arranged.in_order(factor))
+    differentiated = differentiable(arranged.operator, solution, gradient)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
@@ -227,6 +254,45 @@ def eigenpairs(
         differentiated = _with_factor(exact, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
+
+
+def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
+
+    Raises:
+        ConvergenceError: all of them break down.
+    """
+    operator, answer, failure = problem.operator, None, None
+    for position, solver in enumerate(solvers):
+        try:
+            ritz = solver(operator, problem.k, problem.tolerance, progress=progress)
+            answer, others = check_answer(problem, solver, ritz), solvers[position + 1 :]
+            if answer.is_converged:
+                return answer
+            is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
+            failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
+            if 0 < 2 * len(failed) < operator.batch_size:
+                return _solved_again(problem, ritz, failed, others)
+        except (torch.linalg.LinAlgError, checks.ConvergenceError) as error:  # type: ignore[attr-defined]
+            failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
+            failure.__cause__ = error
+    if answer is None:
+        assert failure is not None
+        raise failure
+    return answer
+
+
+def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers: tuple[Solver, ...]) -> Solution:
+    """Return the answer for a batch in which other solvers solve the failed graphs again, one after the other."""
+    operator = problem.operator
+    assert isinstance(operator, SymmetricOperator)
+    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+    for b in failed:
+        one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
+        again = first_converged(solvers, one, None)
+        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+    whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
+    return check_answer(problem, again.solver, whole)
 
 
 @torch.no_grad()
@@ -287,10 +353,10 @@ class Arranged(NamedTuple):
         return solution, Differentiated(projected, vectors)
 
 
-def differentiable(operator: Operator, solution: Solution, rule: Rule) -> Differentiated:
+def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the entries of the operator."""
     if isinstance(operator, SymmetricOperator) and _is_differentiated(operator):
-        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, rule))
+        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, gradient))
     return Differentiated(torch.diag_embed(solution.values), solution.vectors)
 
 

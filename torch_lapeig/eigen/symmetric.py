@@ -18,6 +18,8 @@ from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePatte
 from torch_lapeig.native import Rows, is_for_one_thread
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.threads import slices
+from torch_lapeig.support.tuning import PART_OF_BLOCK
 
 UNSET: Any = None  # marks a field to compute from the others
 
@@ -372,6 +374,15 @@ class SymmetricOperator(WithEntries):
         """Return the operator of some graphs of a batch, one after the other, without gradients."""
         pattern, edges = self.pattern.part_of(graphs)
         return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
+
+    def parts(self, columns: int) -> list[slice]:
+        """Return parts of the batch; see `Operator.parts`.
+
+        A single slice on other devices, and where parts would be so small that Python dominates the time.
+        """
+        if self.batch_size == 1 or self.device.type != "cpu":
+            return [slice(0, self.batch_size)]
+        return slices(self.batch_size, PART_OF_BLOCK / max(self.num_nodes * columns, 1))
 
     def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
         return self._with(

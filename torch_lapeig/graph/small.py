@@ -41,7 +41,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     return values, scale
 
 
-def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
+def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
     """Return each neighbour's share of a weight in either direction, and whether its edge occurs for the first time.
 
     An edge that both of its ends chose is listed twice.
@@ -50,9 +50,9 @@ def _shares(index: Tensor, rule: str) -> tuple[Tensor, Tensor]:
     chosen = torch.zeros(graphs, n, n, dtype=torch.bool, device=index.device).scatter_(2, index, True)
     mutual = chosen.mT.gather(2, index)
     is_first = ~mutual | (index > torch.arange(n, device=index.device)[:, None])
-    if rule == "mean":
+    if symmetrize == "mean":
         return torch.full_like(index, 0.5, dtype=torch.float64), is_first
-    if rule == "mutual":
+    if symmetrize == "mutual":
         return mutual / 2.0, is_first & mutual
     return torch.where(mutual, 0.5, 1.0), is_first
 

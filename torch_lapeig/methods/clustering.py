@@ -25,7 +25,7 @@ from torch_lapeig.methods.labels import (
     nearest_centre,
 )
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.methods.spectral import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -235,7 +235,7 @@ class SpectralClustering(GraphEmbedding):
         >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
         ([2, 3, 4, 5], 3)
         """
-        x = self._prepare_one(checks.single(x))
+        x = self._checked_one(checks.single(x))
         graph = self._graph(x, None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, self.max_clusters, "max_clusters")

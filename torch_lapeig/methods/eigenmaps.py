@@ -8,21 +8,21 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.choose import Auto
+from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.small import graphs_of_walk, is_small, small_eigenpairs
+from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
-from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.spectral import check_size, warn_of_isolated
+from torch_lapeig.methods.module import Embedding, as_returned, with_random_signs
+from torch_lapeig.methods.on_graph import check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
 
@@ -56,7 +56,7 @@ class LaplacianEigenmaps(OnLandmarks):
             ``forward`` and ``embed``. Otherwise signs are deterministic: the largest entry is positive.
         components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
             c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
-            on its own (the paper's rule), a component of m nodes giving at most m − 1 columns, the rest zero;
+            on its own (as the paper does), a component of m nodes giving at most m − 1 columns, the rest zero;
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
@@ -159,7 +159,9 @@ class LaplacianEigenmaps(OnLandmarks):
     ) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
-        found = self._embedded(x, mask)
+        points, mask = self._checked(checks.single(x), mask)
+        solved: list[Eigenpairs] = []
+        found = as_returned(self._embed(points, mask, solved), x, solved)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
         return found
@@ -186,7 +188,7 @@ class LaplacianEigenmaps(OnLandmarks):
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         graphs = graphs_of_walk(*made, active.reshape(-1, nodes))
-        found = small_eigenpairs(graphs, made[1], k, options.rule(x.dtype), options)
+        found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)

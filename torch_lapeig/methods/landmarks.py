@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
-from torch_lapeig.graph.weights import HeatKernel, ImprovedWeights, Weighting, check_weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import Embedding, EmbeddingModule, warn_of_unreached
-from torch_lapeig.methods.spectral import GraphEmbedding
+from torch_lapeig.methods.module import warn_of_unreached
+from torch_lapeig.methods.on_graph import GraphEmbedding
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.tuning import rows_of_block
@@ -35,19 +34,7 @@ class OnLandmarks(GraphEmbedding):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
-
-    def _check_graph_options(self, neighbors: Any, weights: Any) -> Weighting | None:
-        if not isinstance(neighbors, Landmarks):
-            return super()._check_graph_options(neighbors, weights)
-        check_weighting(weights)
-        if isinstance(weights, ImprovedWeights):
-            raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
-        return HeatKernel() if weights is None else weights
-
-    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
-        if isinstance(self.neighbors, Landmarks):
-            return EmbeddingModule._embed(self, x, mask, solved)
-        return super()._embed(x, mask, solved)
+    takes_landmarks = True
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         if not isinstance(rule := self.neighbors, Landmarks):

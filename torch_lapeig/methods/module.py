@@ -48,6 +48,18 @@ class Embedding(NamedTuple):
     pairs: tuple[Eigenpairs, ...]
 
 
+class Checked(NamedTuple):
+    """Input of a method that was checked.
+
+    Attributes:
+        points: as they were given, padding included, which may hold anything; or the graph of given affinities.
+        mask: bool ``(N,)`` or ``(B, N)``, False for padding; None where all rows count.
+    """
+
+    points: Any
+    mask: Tensor | None
+
+
 def check_solve(solve: Any) -> None:
     """Raise TypeError unless ``solve`` is None, a `Solve`, or an object that is called as solvers are."""
     if solve is not None and not isinstance(solve, Solve):
@@ -95,10 +107,10 @@ class PointsModule(FittedModule):
                 parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
         return ", ".join(parts)
 
-    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Check that points or pairs are finite where ``mask`` is True; return them, or their graph, with the mask."""
+    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+        """Return what was given once it is checked: finite where ``mask`` is True, of a right shape and dtype."""
         checks.check_floating(x, "x")
-        pairs, valid = self.pairs_given, x
+        pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
             raise ValueError(
                 f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)}, with Precomputed({pairs!r})"
@@ -106,13 +118,13 @@ class PointsModule(FittedModule):
         if mask is not None:
             checks.check_mask(mask, x)
             of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
-            valid = torch.where(of_pair, x, 0)
-        checks.check_points(valid, min_points=1 if x.ndim == 3 else 2)
-        return x, mask
+            not_padding = torch.where(of_pair, x, 0)
+        checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
+        return Checked(x, mask)
 
-    def _prepare_one(self, x: Any) -> Any:
-        """Check one set of points; raise ValueError for a batch."""
-        points, _ = self._prepare(x, None)
+    def _checked_one(self, x: Any) -> Any:
+        """Return one set of points, or its graph, once it is checked; raise ValueError for a batch."""
+        points = self._checked(x, None).points
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
@@ -191,7 +203,7 @@ class EmbeddingModule(PointsModule):
     basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: columns for which an item has
     too few points are zero (a single set raises an error).
 
-    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_prepare`` where something else than points or their pairs
+    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_checked`` where something else than points or their pairs
     (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
 
     >>> from torch_lapeig import MDS
@@ -230,14 +242,9 @@ class EmbeddingModule(PointsModule):
     @checks.full_precision
     def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
-        return self._embedded(x, mask)
-
-    def _embedded(self, x: Tensor | Graph, mask: Tensor | None) -> Embedding:
-        points, mask = self._prepare(checks.single(x), mask)
+        points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
-        found = self._embed(points, mask, solved)
-        columns, eigenvalues = (like_given(part, x) for part in (found.columns, found.eigenvalues))
-        return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
+        return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
     @checks.full_precision
@@ -250,7 +257,7 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = checks.single(x)
-        points = self._prepare_one(x)
+        points = self._checked_one(x)
         self._keep(self._fit_points(points, [], fill=False), x)
         return self
 
@@ -272,7 +279,7 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
-        points, mask = self._prepare(checks.single(x), mask)
+        points, mask = self._checked(checks.single(x), mask)
         return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
     @torch.no_grad()
@@ -371,6 +378,12 @@ def shape_of(x: Any) -> tuple[int, ...]:
 def like_given(value: Tensor, x: Any) -> Tensor:
     """Return ``value``, in half precision if ``x`` is."""
     return value.to(x.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else value
+
+
+def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding:
+    """Return an embedding with its pairs, in half precision if the points ``x`` are."""
+    columns, eigenvalues = like_given(found.columns, x), like_given(found.eigenvalues, x)
+    return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
 def _new(x: Any, embedding: Tensor) -> Any:

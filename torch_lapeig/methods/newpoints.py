@@ -1,9 +1,8 @@
-"""Methods on a weighted graph: the state that they keep of a fit, and the affinities of new points with fitted ones."""
+"""New points on a fitted graph: the state that a fit keeps, and the affinities of new points with fitted ones."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +19,9 @@ from torch_lapeig.graph.rules import (
     Radius,
     check_extends,
     graph_with_state,
-    weighted_graph,
 )
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.module import PointsModule, warn_of_unreached
+from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -42,38 +40,6 @@ class NewAffinities(NamedTuple):
     query: Tensor
     point: Tensor
     same: Tensor
-
-
-class OnGraph(PointsModule):
-    """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
-
-    neighbors: GraphRule
-    weights: Weighting | None
-
-    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given is not None:
-            graph = weighted_graph(self.neighbors, None, x, mask)
-            return graph, graph.mask
-        if isinstance(x, Graph):
-            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
-        return super()._prepare(x, mask)
-
-    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
-        """Weight the graph of checked points, or return the one given."""
-        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
-
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
-
-    @abstractmethod
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        """Return the rows of a block of new points."""
-
-    def _width(self, state: State) -> int:
-        n, k = state[self.FITTED[0]].shape
-        if "train_edges" not in state:
-            return int(n * (k + 4))
-        return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
 
 
 def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.choose import Auto
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
+from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern
@@ -159,7 +158,7 @@ def _plain_pairs(
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    return small_eigenpairs(graphs, factor, k, solve.rule(graph.weight.dtype, loss), solve)
+    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype, loss), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

@@ -18,8 +18,8 @@ from torch_lapeig.graph.weights import Weighting, inverse_power
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.methods.on_graph import check_size
 from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
-from torch_lapeig.methods.spectral import check_size
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.threads import solve_each

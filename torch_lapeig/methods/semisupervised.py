@@ -14,8 +14,9 @@ from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import like_given, shape_of
-from torch_lapeig.methods.newpoints import GRAPH_STATE, OnGraph, fitted_graph
+from torch_lapeig.methods.module import Checked, like_given, shape_of
+from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
+from torch_lapeig.methods.on_graph import OnGraph
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -71,7 +72,7 @@ class SemiSupervised(OnGraph):
                 labels below −1 or not below ``n_classes``, of another shape, soft ones that are not finite and ≥ 0;
                 points that no method takes.
         """
-        points, mask = self._prepare(checks.single(x), mask)
+        points, mask = self._checked(checks.single(x), mask)
         targets = self._targets(labels, points, mask)
         found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
         return like_given(found["scores_"], x)
@@ -85,7 +86,7 @@ class SemiSupervised(OnGraph):
             TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
         """
         x = checks.single(x)
-        points = self._prepare_one(x)
+        points = self._checked_one(x)
         own_mask = points.mask if isinstance(points, Graph) else None
         self._keep(self._fit_points(points, *self._targets(labels, points, own_mask), fill=False), x)
         return self
@@ -120,14 +121,14 @@ class SemiSupervised(OnGraph):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
         """
-        points, mask = self._prepare(checks.single(x), mask)
+        points, mask = self._checked(checks.single(x), mask)
         fits = self._fits(points, mask, *self._targets(labels, points, mask))
         return self._with_new(x, points, x_new, fits)
 
-    def _prepare(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
         if isinstance(x, Graph):
             check_whole(x, "x")
-        return super()._prepare(x, mask)
+        return super()._checked(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return labels as rows ``(..., N, C)``, zeros without a label, and which nodes have one, ``(..., N)``."""

@@ -1,77 +1,79 @@
 /* Loops over rows for as many columns as a vector V has. Included by `products.c` for each V. */
 
 /* Compute the columns of `count` vectors, which begin at `at` and may overlap. */
-INLINE void JOIN(pass, V)(const NAME(Product) * t, const int64_t *at, const int count)
+INLINE void JOIN(pass, V)(const NAME(Product) * task, const int64_t *at, const int count)
 {
-    for (int64_t i = t->start; i < t->stop; i++) {
-        const REAL *const mine = t->y + (i - t->base) * t->y_step;
+    for (int64_t i = task->start; i < task->stop; i++) {
+        const REAL *const mine = task->y + (i - task->base) * task->y_step;
         V sums[4] = {{0}}, more[4] = {{0}};
-        int32_t e = t->rows.crow[i];
-        const int32_t end = t->rows.crow[i + 1];
-        for (; e + 2 <= end; e += 2) {
-            const REAL *y = t->y + (t->rows.col[e] - t->base) * t->y_step;
-            const REAL *z = t->y + (t->rows.col[e + 1] - t->base) * t->y_step;
-            for (int v = 0; v < count; v++) {
-                sums[v] += t->rows.values[e] * *(const V *)(y + at[v]);
-                more[v] += t->rows.values[e + 1] * *(const V *)(z + at[v]);
+        int32_t edge = task->rows.crow[i];
+        const int32_t end = task->rows.crow[i + 1];
+        for (; edge + 2 <= end; edge += 2) {
+            const REAL *neighbor = task->y + (task->rows.col[edge] - task->base) * task->y_step;
+            const REAL *following = task->y + (task->rows.col[edge + 1] - task->base) * task->y_step;
+            for (int k = 0; k < count; k++) {
+                sums[k] += task->rows.values[edge] * *(const V *)(neighbor + at[k]);
+                more[k] += task->rows.values[edge + 1] * *(const V *)(following + at[k]);
             }
         }
-        if (e < end) {
-            const REAL *y = t->y + (t->rows.col[e] - t->base) * t->y_step;
-            for (int v = 0; v < count; v++) sums[v] += t->rows.values[e] * *(const V *)(y + at[v]);
+        if (edge < end) {
+            const REAL *neighbor = task->y + (task->rows.col[edge] - task->base) * task->y_step;
+            for (int k = 0; k < count; k++) sums[k] += task->rows.values[edge] * *(const V *)(neighbor + at[k]);
         }
-        const REAL diagonal = t->is_system ? (t->rows.diagonal ? t->rows.diagonal[i] : 1) - t->centre : 0;
-        for (int v = 0; v < count; v++) {
-            sums[v] += more[v];
-            if (t->is_system) sums[v] = diagonal * *(const V *)(mine + at[v]) - sums[v];
-            sums[v] *= t->times;
-            if (t->other) sums[v] += t->plus * *(const V *)(t->other + (i - t->base) * t->other_step + at[v]);
+        const REAL diagonal = task->is_system ? (task->rows.diagonal ? task->rows.diagonal[i] : 1) - task->centre : 0;
+        for (int k = 0; k < count; k++) {
+            sums[k] += more[k];
+            if (task->is_system) sums[k] = diagonal * *(const V *)(mine + at[k]) - sums[k];
+            sums[k] *= task->times;
+            if (task->other)
+                sums[k] += task->plus * *(const V *)(task->other + (i - task->base) * task->other_step + at[k]);
         }
-        for (int v = 0; v < count; v++) *(V *)(t->out + (i - t->base) * t->out_step + at[v]) = sums[v];
+        for (int k = 0; k < count; k++) *(V *)(task->out + (i - task->base) * task->out_step + at[k]) = sums[k];
     }
 }
 
-/* Compute the columns from c on in passes of up to four vectors; vectors of the last pass overlap. Return the first
+/* Compute the columns from `column` on in passes of up to four vectors; vectors of the last pass overlap. Return the first
    column that is left, where fewer are left than a vector has. */
-INLINE int64_t JOIN(passes, V)(const NAME(Product) * t, int64_t c)
+INLINE int64_t JOIN(passes, V)(const NAME(Product) * task, int64_t column)
 {
     const int64_t wide = sizeof(V) / sizeof(REAL);
-    while (t->columns - c >= wide) {
-        const int64_t left = t->columns - c, next = left < 4 * wide ? t->columns : c + 4 * wide;
+    while (task->columns - column >= wide) {
+        const int64_t left = task->columns - column, next = left < 4 * wide ? task->columns : column + 4 * wide;
         int64_t at[4];
-        for (int v = 0; v < 4; v++) at[v] = c + v * wide < next - wide ? c + v * wide : next - wide;
+        for (int k = 0; k < 4; k++) at[k] = column + k * wide < next - wide ? column + k * wide : next - wide;
         if (left > 3 * wide)
-            JOIN(pass, V)(t, at, 4);
+            JOIN(pass, V)(task, at, 4);
         else if (left > 2 * wide)
-            JOIN(pass, V)(t, at, 3);
+            JOIN(pass, V)(task, at, 3);
         else if (left > wide)
-            JOIN(pass, V)(t, at, 2);
+            JOIN(pass, V)(task, at, 2);
         else
-            JOIN(pass, V)(t, at, 1);
-        c = next;
+            JOIN(pass, V)(task, at, 1);
+        column = next;
     }
-    return c;
+    return column;
 }
 
 /* Compute row i of the tension and return its energy. The last vector overlaps the one before; each column counts
    once. */
-INLINE double JOIN(tension, V)(const NAME(Tension) * t, int64_t i)
+INLINE double JOIN(tension, V)(const NAME(Tension) * task, int64_t i)
 {
     const int64_t wide = sizeof(V) / sizeof(REAL);
     double sum = 0;
-    for (int64_t next = 0; next < t->columns; next += wide) {
-        const int64_t c = next + wide <= t->columns ? next : t->columns - wide;
-        const V own = *(const V *)(t->y + i * t->y_step + c);
+    for (int64_t next = 0; next < task->columns; next += wide) {
+        const int64_t column = next + wide <= task->columns ? next : task->columns - wide;
+        const V own = *(const V *)(task->y + i * task->y_step + column);
         V pull = {0};
-        for (int32_t e = t->crow[i], end = t->crow[i + 1]; e < end;) {
+        for (int32_t edge = task->crow[i], end = task->crow[i + 1]; edge < end;) {
             V energy = {0};
-            for (const int32_t stop = end - e < EDGES_IN_FLOAT ? end : e + EDGES_IN_FLOAT; e < stop; e++) {
-                const V apart = *(const V *)(t->y + t->col[e] * t->y_step + c) - own, part = t->values[e] * apart;
+            for (const int32_t stop = end - edge < EDGES_IN_FLOAT ? end : edge + EDGES_IN_FLOAT; edge < stop; edge++) {
+                const V apart = *(const V *)(task->y + task->col[edge] * task->y_step + column) - own,
+                        part = task->values[edge] * apart;
                 pull += part, energy += part * apart;
             }
-            for (int64_t l = next - c; l < wide; l++) sum += energy[l];
+            for (int64_t k = next - column; k < wide; k++) sum += energy[k];
         }
-        *(V *)(t->out + i * t->columns + c) = pull;
+        *(V *)(task->out + i * task->columns + column) = pull;
     }
     return sum;
 }

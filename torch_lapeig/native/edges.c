@@ -10,84 +10,87 @@ INLINE REAL NAME(between)(const REAL *u, const REAL *v, int64_t m, const int is_
     NAME(Wide) sums = {0};
     NAME(Short) rest = {0};
     REAL sum = 0;
-    int64_t c = 0;
-    for (; c + wide <= m; c += wide) {
-        const NAME(Wide) a = *(const NAME(Wide) *)(u + c), b = *(const NAME(Wide) *)(v + c);
-        sums += is_length ? (a - b) * (a - b) : a * b;
+    int64_t i = 0;
+    for (; i + wide <= m; i += wide) {
+        const NAME(Wide) left = *(const NAME(Wide) *)(u + i), right = *(const NAME(Wide) *)(v + i);
+        sums += is_length ? (left - right) * (left - right) : left * right;
     }
-    if (c + wide / 2 <= m) {
-        const NAME(Short) a = *(const NAME(Short) *)(u + c), b = *(const NAME(Short) *)(v + c);
-        rest = is_length ? (a - b) * (a - b) : a * b, c += wide / 2;
+    if (i + wide / 2 <= m) {
+        const NAME(Short) left = *(const NAME(Short) *)(u + i), right = *(const NAME(Short) *)(v + i);
+        rest = is_length ? (left - right) * (left - right) : left * right, i += wide / 2;
     }
-    for (; c < m; c++) sum += is_length ? (u[c] - v[c]) * (u[c] - v[c]) : u[c] * v[c];
-    for (int64_t l = 0; l < wide; l++) sum += sums[l];
-    for (int64_t l = 0; l < wide / 2; l++) sum += rest[l];
+    for (; i < m; i++) sum += is_length ? (u[i] - v[i]) * (u[i] - v[i]) : u[i] * v[i];
+    for (int64_t j = 0; j < wide; j++) sum += sums[j];
+    for (int64_t j = 0; j < wide / 2; j++) sum += rest[j];
     return sum;
 }
 
-INLINE void NAME(of_edges)(const NAME(Edges) * t, int64_t part, int64_t parts, const int is_length)
+INLINE void NAME(of_edges)(const NAME(Edges) * task, int64_t part, int64_t parts, const int is_length)
 {
-    for (int64_t i = t->rows * part / parts; i < t->rows * (part + 1) / parts; i++)
-        for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
-            const REAL *v = is_length ? t->x + t->col[e] * t->x_step : t->y + t->col[e] * t->y_step;
-            t->out[e] = NAME(between)(t->x + i * t->x_step, v, t->columns, is_length);
+    for (int64_t i = task->rows * part / parts; i < task->rows * (part + 1) / parts; i++)
+        for (int32_t edge = task->crow[i]; edge < task->crow[i + 1]; edge++) {
+            const REAL *other =
+                is_length ? task->x + task->col[edge] * task->x_step : task->y + task->col[edge] * task->y_step;
+            task->out[edge] = NAME(between)(task->x + i * task->x_step, other, task->columns, is_length);
         }
 }
 
-FAST static void NAME(edges_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(edges_of)(void *data, int64_t part, int64_t parts, int64_t thread)
 {
     (void)thread;
-    const NAME(Edges) *t = task;
-    if (t->y)
-        NAME(of_edges)(t, part, parts, 0);
+    const NAME(Edges) *task = data;
+    if (task->y)
+        NAME(of_edges)(task, part, parts, 0);
     else
-        NAME(of_edges)(t, part, parts, 1);
+        NAME(of_edges)(task, part, parts, 1);
 }
 
-void NAME(edges)(NAME(Edges) * t, int64_t parts, int64_t threads)
+void NAME(edges)(NAME(Edges) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(edges_of), t, parts, threads);
+    share(NAME(edges_of), task, parts, threads);
 }
 
-FAST static void NAME(pairs_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(pairs_of)(void *data, int64_t part, int64_t parts, int64_t thread)
 {
     (void)thread;
-    const NAME(Pairs) *t = task;
-    for (int64_t e = t->count * part / parts; e < t->count * (part + 1) / parts; e++) {
-        const REAL *u = t->x + (t->i ? t->i[e] : e) * t->x_step, *v = t->y + (t->i ? t->j[e] : 0) * t->y_step;
-        t->out[e] = NAME(between)(u, v, t->columns, 1);
+    const NAME(Pairs) *task = data;
+    for (int64_t pair = task->count * part / parts; pair < task->count * (part + 1) / parts; pair++) {
+        const REAL *left = task->x + (task->i ? task->i[pair] : pair) * task->x_step,
+                   *right = task->y + (task->i ? task->j[pair] : 0) * task->y_step;
+        task->out[pair] = NAME(between)(left, right, task->columns, 1);
     }
 }
 
-void NAME(pairs)(NAME(Pairs) * t, int64_t parts, int64_t threads)
+void NAME(pairs)(NAME(Pairs) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(pairs_of), t, parts, threads);
+    share(NAME(pairs_of), task, parts, threads);
 }
 
-FAST static void NAME(tension_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(tension_of)(void *data, int64_t part, int64_t parts, int64_t thread)
 {
     (void)thread;
-    const NAME(Tension) *t = task;
-    for (int64_t i = t->rows * part / parts; i < t->rows * (part + 1) / parts; i++) {
+    const NAME(Tension) *task = data;
+    for (int64_t i = task->rows * part / parts; i < task->rows * (part + 1) / parts; i++) {
         double energy = 0;
-        if (t->columns >= (int64_t)(WIDTH / sizeof(REAL)))
-            energy = JOIN(tension, NAME(Wide))(t, i);
-        else if (t->columns >= (int64_t)(16 / sizeof(REAL)))
-            energy = JOIN(tension, NAME(Short))(t, i);
+        if (task->columns >= (int64_t)(WIDTH / sizeof(REAL)))
+            energy = JOIN(tension, NAME(Wide))(task, i);
+        else if (task->columns >= (int64_t)(16 / sizeof(REAL)))
+            energy = JOIN(tension, NAME(Short))(task, i);
         else
-            for (int64_t c = 0; c < t->columns; c++) {
+            for (int64_t column = 0; column < task->columns; column++) {
                 REAL pull = 0;
-                for (int32_t e = t->crow[i]; e < t->crow[i + 1]; e++) {
-                    const REAL apart = t->y[t->col[e] * t->y_step + c] - t->y[i * t->y_step + c];
-                    pull += t->values[e] * apart, energy += t->values[e] * apart * apart;
+                for (int32_t edge = task->crow[i]; edge < task->crow[i + 1]; edge++) {
+                    const REAL apart =
+                        task->y[task->col[edge] * task->y_step + column] - task->y[i * task->y_step + column];
+                    pull += task->values[edge] * apart, energy += task->values[edge] * apart * apart;
                 }
-                t->out[i * t->columns + c] = pull;
+                task->out[i * task->columns + column] = pull;
             }
-        t->energy[i] = energy;
+        task->energy[i] = energy;
     }
 }
 
-void NAME(tension)(NAME(Tension) * t, int64_t parts, int64_t threads)
+void NAME(tension)(NAME(Tension) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(tension_of), t, parts, threads);
+    share(NAME(tension_of), task, parts, threads);
 }

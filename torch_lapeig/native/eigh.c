@@ -3,12 +3,12 @@
 #include "kernels.h"
 
 /* Make T = Qᵀ A Q tridiagonal by Householder's reflections, from the last row on. The lower triangle of A is read, and
-   overwritten. d and e become the diagonal of T and the numbers below it; z, rows of `fours` vectors, becomes Qᵀ. u is
-   room for a row. */
+   overwritten. d and e become the diagonal of T and the numbers below it; z, rows of `fours` vectors, becomes Qᵀ. x is
+   the vector of a reflection, u room for a row. */
 INLINE void tridiagonal(int64_t m, int64_t fours, double *a, double *d, double *e, Four *z, double *u)
 {
     memset(z, 0, m * fours * sizeof *z);
-    for (int64_t q = 0; q < m; q++) ((double *)(z + q * fours))[q] = 1;
+    for (int64_t k = 0; k < m; k++) ((double *)(z + k * fours))[k] = 1;
     for (int64_t i = m - 1; i > 0; i--) {
         double *x = a + i * m, rest = 0, dot = 0;
         for (int64_t j = 0; j + 1 < i; j++) rest += x[j] * x[j];
@@ -17,33 +17,34 @@ INLINE void tridiagonal(int64_t m, int64_t fours, double *a, double *d, double *
         const double size = copysign(sqrt(x[i - 1] * x[i - 1] + rest), x[i - 1]);
         e[i - 1] = -size, x[i - 1] += size;
         const double tau = 1 / (size * x[i - 1]);
-        for (int64_t r = 0; r < i; r++) u[r] = 0;
-        for (int64_t r = 0; r < i; r++) { /* u = A x, each entry of the triangle once for both of its places */
-            const double *row = a + r * m, own = x[r];
-            double sum = row[r] * own;
-            for (int64_t c = 0; c < r; c++) sum += row[c] * x[c], u[c] += row[c] * own;
-            u[r] += sum;
+        for (int64_t k = 0; k < i; k++) u[k] = 0;
+        for (int64_t k = 0; k < i; k++) { /* u = A x, each entry of the triangle once for both of its places */
+            const double *row = a + k * m, own = x[k];
+            double sum = row[k] * own;
+            for (int64_t j = 0; j < k; j++) sum += row[j] * x[j], u[j] += row[j] * own;
+            u[k] += sum;
         }
-        for (int64_t r = 0; r < i; r++) dot += u[r] * x[r];
+        for (int64_t k = 0; k < i; k++) dot += u[k] * x[k];
         dot *= tau / 2;
-        for (int64_t r = 0; r < i; r++) u[r] = tau * (u[r] - dot * x[r]);
-        for (int64_t r = 0; r < i; r++) {
-            double *row = a + r * m;
-            const double own = x[r], other = u[r];
-            for (int64_t c = 0; c <= r; c++) row[c] -= own * u[c] + other * x[c];
+        for (int64_t k = 0; k < i; k++) u[k] = tau * (u[k] - dot * x[k]);
+        for (int64_t k = 0; k < i; k++) {
+            double *row = a + k * m;
+            const double own = x[k], other = u[k];
+            for (int64_t j = 0; j <= k; j++) row[j] -= own * u[j] + other * x[j];
         }
-        for (int64_t b = 0; b < fours; b++) {
-            Four s = {0};
-            for (int64_t j = 0; j < i; j++) s += z[j * fours + b] * x[j];
-            s *= tau;
-            for (int64_t j = 0; j < i; j++) z[j * fours + b] -= s * x[j];
+        for (int64_t k = 0; k < fours; k++) {
+            Four sum = {0};
+            for (int64_t j = 0; j < i; j++) sum += z[j * fours + k] * x[j];
+            sum *= tau;
+            for (int64_t j = 0; j < i; j++) z[j * fours + k] -= sum * x[j];
         }
     }
     d[0] = a[0], e[m - 1] = 0;
 }
 
 /* Compute eigenvalues of T in d and eigenvectors in the rows of z, by QL with implicit shifts. Return whether it
-   converged. */
+   converged. c and s are the cosine and sine of a rotation, g the number that it chases, p what it takes from the
+   diagonal; f and b are its parts of a number beside the diagonal, and r is the length of f and g. */
 INLINE int implicit_ql(int64_t m, int64_t fours, double *d, double *e, Four *z)
 {
     double least = 0; /* below which a number next to the diagonal counts as zero */
@@ -66,9 +67,10 @@ INLINE int implicit_ql(int64_t m, int64_t fours, double *d, double *e, Four *z)
                 s = f / r, c = g / r;
                 const double upper = d[i + 1] - p, last = (d[i] - upper) * s + 2 * c * b;
                 p = s * last, d[i + 1] = upper + p, g = c * last - b;
-                for (Four *w = z + i * fours, *x = w + fours, *end = x; w < end; w++, x++) {
-                    const Four own = *x, other = *w;
-                    *x = s * other + c * own, *w = c * other - s * own;
+                for (Four *lower = z + i * fours, *higher = lower + fours, *end = higher; lower < end;
+                     lower++, higher++) {
+                    const Four own = *higher, other = *lower;
+                    *higher = s * other + c * own, *lower = c * other - s * own;
                 }
             }
             if (i >= low) continue;
@@ -99,7 +101,7 @@ INLINE double in_unit(int64_t m, const double *from, double *a)
 #define ROOM_OF_EIGH(m)       ((m) + ROOM_OF_EIGENPAIRS(m))
 
 /* Compute the eigenvalues, ascending, of a matrix of m rows whose lower triangle is read, and point to the vector of
-   each in `work`. Return 0 where that cannot be done; see `in_unit`. */
+   each in `work`. Return 0 where that cannot be done; see `in_unit`. a, d, e and z: see `tridiagonal`. */
 FAST static int eigenpairs(int64_t m, const double *from, double *values, const double **vectors, double *work)
 {
     const int64_t step = EIGENVECTOR_STEP(m);
@@ -118,15 +120,16 @@ FAST static int eigenpairs(int64_t m, const double *from, double *values, const 
     return 1;
 }
 
-static void eigh_of(void *task, int64_t part, int64_t parts, int64_t thread)
+static void eigh_of(void *data, int64_t part, int64_t parts, int64_t thread)
 {
-    const Eigh *t = task;
-    const int64_t n = t->size, wanted = t->wanted;
-    const double **const at = (const double **)(t->work + thread * ROOM_OF_EIGH(n));
-    for (int64_t g = t->matrices * part / parts; g < t->matrices * (part + 1) / parts; g++) {
-        double *const vectors = t->vectors + g * n * wanted;
-        t->is_sound[g] = eigenpairs(n, t->matrix + g * n * n, t->values + g * n, at, (double *)(at + n));
-        if (!t->is_sound[g]) continue;
+    const Eigh *task = data;
+    const int64_t n = task->size, wanted = task->wanted;
+    const double **const at = (const double **)(task->work + thread * ROOM_OF_EIGH(n));
+    for (int64_t graph = task->matrices * part / parts; graph < task->matrices * (part + 1) / parts; graph++) {
+        double *const vectors = task->vectors + graph * n * wanted;
+        task->is_sound[graph] =
+            eigenpairs(n, task->matrix + graph * n * n, task->values + graph * n, at, (double *)(at + n));
+        if (!task->is_sound[graph]) continue;
         for (int64_t i = 0; i < n; i++)
             for (int64_t k = 0; k < wanted; k++) vectors[i * wanted + k] = at[k][i];
     }

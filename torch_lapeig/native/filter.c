@@ -11,45 +11,52 @@ INLINE void copy_rows(int64_t n, int64_t width, const double *x, int64_t of_x, d
 }
 
 /* Filter some columns of one graph in a block of their own: as many as two lines of the cache hold. */
-INLINE void filter_columns(const Filter *f, int64_t g, int64_t first, int64_t width, double *room)
+INLINE void filter_columns(const Filter *task, int64_t graph, int64_t first, int64_t width, double *room)
 {
-    const int64_t n = f->nodes, begin = g * n * f->columns + first;
+    const int64_t n = task->nodes, begin = graph * n * task->columns + first;
     double *old = room, *new = room + n * width;
-    Product_double t = {
-        .rows = f->rows, .is_system = 1, .start = g * n, .stop = g * n + n, .base = g * n, .columns = width};
-    t.y_step = t.other_step = t.out_step = width;
-    copy_rows(n, width, f->x + begin, f->columns, old, width);
-    t.y = old, t.out = new, t.times = f->scale[g] / 2, t.centre = f->centre[g], t.other = 0;
-    product_of_double(&t, 0, 1, 0);
-    t.times = f->scale[g], t.plus = -1;
-    for (int64_t step = 1; step < f->degree[g]; step++) {
-        t.y = new, t.other = t.out = old;
-        product_of_double(&t, 0, 1, 0);
+    Product_double product = {.rows = task->rows,
+                              .is_system = 1,
+                              .start = graph * n,
+                              .stop = graph * n + n,
+                              .base = graph * n,
+                              .columns = width};
+    product.y_step = product.other_step = product.out_step = width;
+    copy_rows(n, width, task->x + begin, task->columns, old, width);
+    product.y = old, product.out = new, product.times = task->scale[graph] / 2, product.centre = task->centre[graph],
+    product.other = 0;
+    product_of_double(&product, 0, 1, 0);
+    product.times = task->scale[graph], product.plus = -1;
+    for (int64_t step = 1; step < task->degree[graph]; step++) {
+        product.y = new, product.other = product.out = old;
+        product_of_double(&product, 0, 1, 0);
         double *next = old;
         old = new, new = next;
     }
-    copy_rows(n, width, new, width, f->out + begin, f->columns);
+    copy_rows(n, width, new, width, task->out + begin, task->columns);
 }
 
-FAST static void filter_of(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void filter_of(void *data, int64_t part, int64_t parts, int64_t thread)
 {
-    const Filter *f = task;
-    const int64_t n = f->nodes, m = f->columns - f->first, all = f->graphs * f->groups;
-    double *room = f->work + thread * ROOM_OF_FILTER(n);
-    for (int64_t u = all * part / parts; u < all * (part + 1) / parts; u++) {
-        const int64_t g = u / f->groups, group = u % f->groups, whole = (m + LINE - 2) / LINE; /* no column alone */
-        const int64_t next = whole * (group + 1) / f->groups * LINE, end = group + 1 < f->groups ? next : m;
-        int64_t at = whole * group / f->groups * LINE;
+    const Filter *task = data;
+    const int64_t n = task->nodes, m = task->columns - task->first, all = task->graphs * task->groups;
+    double *room = task->work + thread * ROOM_OF_FILTER(n);
+    for (int64_t unit = all * part / parts; unit < all * (part + 1) / parts; unit++) {
+        const int64_t graph = unit / task->groups, group = unit % task->groups,
+                      whole = (m + LINE - 2) / LINE; /* no column alone */
+        const int64_t next = whole * (group + 1) / task->groups * LINE, end = group + 1 < task->groups ? next : m;
+        int64_t at = whole * group / task->groups * LINE;
         if (at == 0)
-            copy_rows(n, f->first, f->x + g * n * f->columns, f->columns, f->out + g * n * f->columns, f->columns);
+            copy_rows(n, task->first, task->x + graph * n * task->columns, task->columns,
+                      task->out + graph * n * task->columns, task->columns);
         for (int64_t width; at < end; at += width) {
             width = end - at <= 2 * LINE + 1 ? end - at : 2 * LINE;
-            filter_columns(f, g, f->first + at, width, room);
+            filter_columns(task, graph, task->first + at, width, room);
         }
     }
 }
 
-void filter(Filter *f, int64_t parts, int64_t threads)
+void filter(Filter *task, int64_t parts, int64_t threads)
 {
-    share(filter_of, f, parts, threads);
+    share(filter_of, task, parts, threads);
 }

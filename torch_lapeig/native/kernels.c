@@ -16,6 +16,33 @@ const char *source(void)
     return SOURCE;
 }
 
+/* Return the bytes of a structure that Python fills, by its name; 0 for any other. */
+int64_t size_of(const char *name)
+{
+#define SIZE(type)                                                                                                     \
+    if (!strcmp(name, #type)) return sizeof(type)
+#define SIZES(type)                                                                                                    \
+    SIZE(type##_float);                                                                                                \
+    SIZE(type##_double)
+    SIZES(Rows);
+    SIZES(Product);
+    SIZES(Edges);
+    SIZES(Pairs);
+    SIZES(Tension);
+    SIZES(Nearest);
+    SIZE(Subgraph);
+    SIZE(Eigh);
+    SIZE(Filter);
+    SIZE(Ritz);
+    SIZE(FilterSettings);
+    SIZE(Subspace);
+    SIZE(Complement);
+    SIZE(Limits);
+    SIZE(Shape);
+    SIZE(Space);
+    return 0;
+}
+
 /* --- Threads --- */
 
 /* The OpenMP that torch has loaded. Threads of another OpenMP would compete with torch's, which spin for some
@@ -35,20 +62,20 @@ typedef struct {
 
 static void join_team(void *data)
 {
-    Team *t = data;
-    const int64_t thread = __atomic_fetch_add(&t->joined, 1, __ATOMIC_RELAXED);
-    for (int64_t part; (part = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->parts;)
-        t->run(t->task, part, t->parts, thread);
+    Team *team = data;
+    const int64_t thread = __atomic_fetch_add(&team->joined, 1, __ATOMIC_RELAXED);
+    for (int64_t part; (part = __atomic_fetch_add(&team->next, 1, __ATOMIC_RELAXED)) < team->parts;)
+        team->run(team->task, part, team->parts, thread);
 }
 
 /* Run the parts of a task on at most so many threads; each takes the next part when it is done with one. */
 static void share(Run *run, void *task, int64_t parts, int64_t threads)
 {
-    Team t = {run, task, parts, 0, 0};
+    Team team = {run, task, parts, 0, 0};
     if (GOMP_parallel && parts > 1 && threads > 1)
-        GOMP_parallel(join_team, &t, threads < parts ? threads : parts, 0);
+        GOMP_parallel(join_team, &team, threads < parts ? threads : parts, 0);
     else
-        join_team(&t);
+        join_team(&team);
 }
 
 #define EDGES_IN_FLOAT 32 /* edges whose numbers are added in float before they are added in double */

@@ -1,4 +1,7 @@
-/* What all compiled loops share: the compiler's attributes, vectors, threads, and the tasks that Python fills. */
+/* What all compiled loops share: the compiler's attributes, vectors, threads, and the tasks that Python fills.
+
+   Local names: i, j and k are indices, n counts rows or nodes, m columns. Another single letter is a symbol of the
+   comment above its function. */
 
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -61,7 +64,7 @@ typedef void Run(void *task, int64_t part, int64_t parts, int64_t thread);
 
 static void share(Run *run, void *task, int64_t parts, int64_t threads);
 
-/* --- Tasks, with the fields of `TASKS` in `loops.py`, in the same order --- */
+/* --- Tasks. `loops.py` reads the structures here and in `tasks.h`, and compares sizes with `size_of` --- */
 
 #define REAL float
 #include "tasks.h"
@@ -114,11 +117,11 @@ typedef struct {
     double least_pivot;
 } Ritz;
 
-/* The numbers of the rule of `torch_lapeig.eigen.solvers.chebyshev`, by their names there, and its options. */
+/* The settings of filters, by their names in `torch_lapeig.eigen.solvers.chebyshev`. */
 typedef struct {
     double beyond, highest, overflow, damping, clean, spare, close, settled, tolerance;
     int64_t shown, least_degree, iterations, degree, products;
-} Rule;
+} FilterSettings;
 
 /* Subspace iteration. `ritz->x` is the block, which is overwritten; `ritz->vectors`, `values` and `residuals` are the
    answer. The loop writes the filter of each graph to `degree`, `centres` and `scales`. `nullity` counts null vectors.
@@ -127,7 +130,7 @@ typedef struct {
 typedef struct {
     Ritz *ritz;
     Filter *filter;
-    const Rule *rule;
+    const FilterSettings *settings;
     int64_t wanted, threads, part_work, most_work, work_done;
     const int64_t *nullity;
     const double *bound, *round_off, *centre;
@@ -156,6 +159,11 @@ typedef struct {
     const double *target;
     double *solution, *residuals, *work;
 } Complement;
+
+/* Maximum cost of factors: multiplications and entries. */
+typedef struct {
+    double work, entries;
+} Limits;
 
 /* The structure of factors L D Lᵀ. Columns of L that have the same rows below them are a supernode. Its front is the
    dense matrix of its columns and these rows. Positions are places in the order of elimination. */

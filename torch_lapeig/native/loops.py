@@ -15,8 +15,9 @@ import functools
 import hashlib
 import math
 import os
+import re
 import warnings
-from ctypes import c_double, c_float, c_int64, c_void_p
+from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +27,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torch_lapeig.support.threads import is_watched
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
-TYPES = {torch.float32: ("float", c_float), torch.float64: ("double", c_double)}
+TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
 LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
 LANES = 4  # columns that conjugate gradients solve side by side, at most
 # Least multiplications of a part of the work: some 20 µs, where waking a waiting thread takes 5.
@@ -38,53 +40,29 @@ COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
 FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
 
-# Other functions of the library, with their results and arguments: n is an int64, d a double, p a pointer.
+# Other functions of the library, with their results and arguments: n is an int64, d a double, p a pointer, s a string.
 FUNCTIONS = {
     "count_edges": "n:p",
     "fill_edges": ":p",
     "subspace": "n:p",
     "shape_of": "p:nppp",
-    "sizes_of": ":ppp",
     "release": ":p",
     "numbers_of": "n:ppppdpp",
     "solve_factors": "n:ppppn",
+    "size_of": "n:s",
     "next_block": "n:ppnn",
     "extend_space": "n:pnnn",
-}
-# Structures of `kernels.h` and `tasks.h` with their fields in order; r is a number of the task's own type.
-ROWS = "p:crow,col,entries,diagonal"
-TASKS = {
-    "product": f"{ROWS} n:is_system,start,stop,base,columns,y_step,other_step,out_step "
-    "p:y,other,out r:times,plus,centre",
-    "edges": "p:crow,col n:rows,columns,x_step,y_step p:x,y,out",
-    "pairs": "p:i,j n:count,columns,x_step,y_step p:x,y,out",
-    "tension": "p:crow,col n:rows,columns,y_step p:values,y,out,energy",
-    "nearest": "n:sets,points,queries,dimensions,neighbors,is_self_search,padded "
-    "p:point,query,valid,found,squares,work",
-    "subgraph": "p:crow,col,nodes n:total,count p:place,new_crow,row,new_col,edge",
-    "eigh": "n:matrices,size,wanted p:matrix,values,vectors,work,is_sound",
-    "filter": f"{ROWS} n:graphs,nodes,columns,first,groups p:degree,centre,scale,x,out,work",
-    "ritz": f"{ROWS} n:graphs,nodes,columns,padded,nulls,null_step "
-    "p:x,null,bound,values,vectors,residuals,work,room,is_sound d:least_pivot",
-    "complement": "n:nodes,wanted,guards p:vectors,known,values,scales,rest,split,enough,size,round_off d:noise "
-    f"n:limit,replaced,patience {ROWS} n:graphs p:target,solution,residuals,work",
-    "rule": "d:beyond,highest,overflow,damping,clean,spare,close,settled,tolerance "
-    "n:shown,least_degree,iterations,degree,products",
-    "subspace": "p:ritz,filter,rule n:wanted,threads,part_work,most_work,work_done "
-    "p:nullity,bound,round_off,centre,state,iterations,products,degree,block,centres,scales",
-    "space": "p:shape,factors n:nodes,known,size,width,filled,blocks p:basis,projected,rest,gram "
-    "d:dependent,least,enough p:work n:rows,begin p:block,room",
 }
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled library; None where there is none, and for one of other sources, with a warning."""
+    """Return the compiled library; None where there is none, and for one that does not fit, with a warning."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
         found = ctypes.CDLL(str(FOLDER / LIBRARY))
-        found.source.restype = ctypes.c_char_p
+        found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
     except (OSError, AttributeError) as error:
@@ -96,29 +74,51 @@ def library() -> ctypes.CDLL | None:
             stacklevel=2,
         )
         return None
-    kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
+    kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "s": c_char_p, "": None}
     for name, signature in FUNCTIONS.items():
         result, arguments = signature.split(":")
         function = getattr(found, name)
         function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
+    for name, kind in structures().items():
+        if (size := found.size_of(name.encode())) != ctypes.sizeof(kind):
+            warnings.warn(
+                f"the compiled loops hold the structure {name} in {size} bytes, and Python in {ctypes.sizeof(kind)}; "
+                "torch is used instead: install torch_lapeig again, with another C compiler",
+                stacklevel=2,
+            )
+            return None
     return found
 
 
 @functools.cache
-def _structure(name: str, dtype: torch.dtype) -> type[ctypes.Structure]:
-    """Build a structure of `TASKS`."""
-    kinds = {"p": c_void_p, "n": c_int64, "d": c_double, "r": TYPES[dtype][1]}
-    parts = (part.split(":") for part in TASKS[name].split())
-    fields = [(field, kinds[kind]) for kind, names in parts for field in names.split(",")]
-    return type(name, (ctypes.Structure,), {"_fields_": fields})
+def structures() -> dict[str, type[ctypes.Structure]]:
+    """Build the structures that the headers declare, by their names: no list of fields stands anywhere else."""
+    texts = ((FOLDER / name).read_text(encoding="utf-8") for name in ("tasks.h", "kernels.h"))
+    tasks, others = (re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL) for text in texts)
+    typed = [re.sub(r"NAME\((\w+)\)", rf"\1_{real}", tasks).replace("REAL", real) for real in TYPES.values()]
+    kinds: dict[str, Any] = {"int64_t": c_int64, "double": c_double, "float": c_float}
+    found: dict[str, type[ctypes.Structure]] = {}
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, others]), re.DOTALL):
+        fields = []
+        for declaration in body.replace("const ", "").split(";")[:-1]:
+            kind, names = declaration.split(maxsplit=1)
+            for field in map(str.strip, names.split(",")):
+                fields.append((field.lstrip("*"), c_void_p if field.startswith("*") else kinds[kind]))
+        found[name] = kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})
+    return found
 
 
-def structure(name: str, *values: Any, dtype: torch.dtype = torch.float64) -> Any:
-    """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
-    fields = []
-    for value in values:
-        fields.append(value.data_ptr() if type(value) is Tensor else value)
-    return _structure(name, dtype)(*fields)
+def structure(name: str, /, **fields: Any) -> Any:
+    """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live.
+
+    Raises:
+        TypeError, AttributeError: a field is missing, or there is none of a name.
+    """
+    kind = structures()[name]
+    if len(fields) < len(kind._fields_):
+        missing = [field[0] for field in kind._fields_ if field[0] not in fields]
+        raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
+    return kind(**{field: x.data_ptr() if type(x) is Tensor else x for field, x in fields.items()})
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -126,11 +126,16 @@ def call(name: str, *arguments: Any) -> Any:
     return getattr(library(), name)(*arguments)
 
 
-def _run(name: str, team: tuple[int, int], *values: Any, dtype: torch.dtype | None = None) -> None:
-    """Run a task on a team; ``dtype``: of a loop with one variant for float and one for double."""
-    task = structure(name, *values, dtype=dtype or torch.float64)
-    function = getattr(library(), name if dtype is None else f"{name}_{TYPES[dtype][0]}")
-    function(ctypes.byref(task), c_int64(team[0]), c_int64(team[1]))
+class Team(NamedTuple):
+    """Parts of a task, and the threads that share them."""
+
+    parts: int
+    threads: int
+
+
+def _run(name: str, team: Team, task: Any) -> None:
+    """Run a task on a team."""
+    getattr(library(), name)(ctypes.byref(task), c_int64(team.parts), c_int64(team.threads))
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -186,10 +191,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _team(work: int) -> tuple[int, int]:
-    """Return the number of parts for so many multiplications, and the threads to share the parts."""
+def _team(work: int) -> Team:
+    """Return the team for so many multiplications."""
     threads = num_threads()
-    return max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads
+    return Team(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads)
 
 
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
@@ -207,10 +212,26 @@ def product(
     plus: float = 1,
 ) -> None:
     """Write times · M Y + plus · other to ``out``, which may be ``other``; `reads` must accept the arguments."""
-    steps = (y.stride(0), 0 if other is None else other.stride(0), out.stride(0))
-    sizes = (False, 0, len(crow) - 1, 0, y.shape[1])
-    task = (crow, col, values, None, *sizes, *steps, y, other, out, times, plus, 0)
-    _run("product", _team(len(col) * y.shape[1]), *task, dtype=y.dtype)
+    real = TYPES[y.dtype]
+    task = structure(
+        f"Product_{real}",
+        rows=structure(f"Rows_{real}", crow=crow, col=col, values=values, diagonal=None),
+        is_system=False,
+        start=0,
+        stop=len(crow) - 1,
+        base=0,
+        columns=y.shape[1],
+        y_step=y.stride(0),
+        other_step=0 if other is None else other.stride(0),
+        out_step=out.stride(0),
+        y=y,
+        other=other,
+        out=out,
+        times=times,
+        plus=plus,
+        centre=0,
+    )
+    _run(f"product_{real}", _team(len(col) * y.shape[1]), task)
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
@@ -231,22 +252,29 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
             return None
     count = len(x) if i is None else len(i)
     out = x.new_empty(count)
-    task = (i, j, count, x.shape[1], x.stride(0), y.stride(0), x, y, out)
-    _run("pairs", _team(count * x.shape[1]), *task, dtype=x.dtype)
+    columns, real = x.shape[1], TYPES[x.dtype]
+    sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
+    _run(f"pairs_{real}", _team(count * columns), structure(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
     return out
 
 
 def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
     """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
-    sizes = (len(crow) - 1, x.shape[1], x.stride(0), 0 if y is None else y.stride(0))
-    _run("edges", _team(len(col) * x.shape[1]), crow, col, *sizes, x, y, out, dtype=x.dtype)
+    columns, real = x.shape[1], TYPES[x.dtype]
+    steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
+    task = structure(
+        f"Edges_{real}", crow=crow, col=col, rows=len(crow) - 1, columns=columns, **steps, x=x, y=y, out=out
+    )
+    _run(f"edges_{real}", _team(len(col) * columns), task)
 
 
 def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; `reads` must accept the arguments."""
     out, energy = y.new_empty(y.shape), y.new_empty(len(y))
-    task = (crow, col, *y.shape, y.stride(0), values, y, out, energy)
-    _run("tension", _team(2 * len(col) * y.shape[1]), *task, dtype=y.dtype)
+    (rows, columns), real = y.shape, TYPES[y.dtype]
+    sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
+    task = structure(f"Tension_{real}", crow=crow, col=col, **sizes, values=values, y=y, out=out, energy=energy)
+    _run(f"tension_{real}", _team(2 * len(col) * columns), task)
     return out, energy
 
 
@@ -271,8 +299,24 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
     work = points.new_empty(min(parts, threads) * (dims + 4 + 1) * padded)  # 4 queries side by side: QUERIES in C
-    task = (sets, n, q, dims, k, itself, padded, points, queries, valid, found, squares, work)
-    _run("nearest", (parts, threads), *task, dtype=points.dtype)
+    real = TYPES[points.dtype]
+    task = structure(
+        f"Nearest_{real}",
+        sets=sets,
+        points=n,
+        queries=q,
+        dimensions=dims,
+        neighbors=k,
+        is_self_search=itself,
+        padded=padded,
+        point=points,
+        query=queries,
+        valid=valid,
+        found=found,
+        squares=squares,
+        work=work,
+    )
+    _run(f"nearest_{real}", Team(parts, threads), task)
     return found, squares
 
 
@@ -292,7 +336,9 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     total, count = len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # the system clears its memory where it is touched
     new_crow = crow.new_empty(count + 1)
-    task = structure("subgraph", crow, col, nodes, total, count, place.ctypes.data, new_crow)
+    answer = {"new_crow": new_crow, "row": None, "new_col": None, "edge": None}
+    rows = {"crow": crow, "col": col, "nodes": nodes, "total": total, "count": count}
+    task = structure("Subgraph", **rows, place=place.ctypes.data, **answer)
     if (edges := call("count_edges", ctypes.byref(task))) < 0:
         return None
     row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
@@ -318,7 +364,9 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     work = a.new_empty(min(matrices, threads) * n * (2 * n + 10))  # ROOM_OF_EIGH
     is_sound = a.new_empty(matrices, dtype=torch.int64)
-    _run("eigh", (matrices, threads), matrices, n, count, a, values, vectors, work, is_sound)
+    sizes = {"matrices": matrices, "size": n, "wanted": count}
+    task = structure("Eigh", **sizes, matrix=a, values=values, vectors=vectors, work=work, is_sound=is_sound)
+    _run("eigh", Team(matrices, threads), task)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -330,6 +378,7 @@ class System(NamedTuple):
 
     Attributes:
         noise: part of the right-hand sides up to which residuals may be round-off.
+        limit, replaced, patience: maximum iterations; iterations between true residuals; true residuals without gain.
         vectors: V ``(B, N, k)``. known: V and the u guards, ``(B, N, k + u)``. values: ``(B, k)``.
         scales, rest: the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``.
         split: guards to leave out, ``(B, u, k)``, or None. enough, size: residuals that are allowed, and norms of the
@@ -337,6 +386,9 @@ class System(NamedTuple):
     """
 
     noise: float
+    limit: int
+    replaced: int
+    patience: int
     vectors: Tensor
     known: Tensor
     values: Tensor
@@ -372,6 +424,11 @@ class Rows:
         numbers = (values,) if diagonal is None else (values, diagonal)
         return cls(crow, col, values, diagonal) if reads(crow, col, *numbers) else None
 
+    @cached_property
+    def task(self) -> Any:
+        """Return the rows as part of a task."""
+        return structure("Rows_double", crow=self.crow, col=self.col, values=self.values, diagonal=self.diagonal)
+
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
         for x in blocks:
@@ -398,16 +455,20 @@ class Rows:
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = centre.to(x.dtype).contiguous(), scale.to(x.dtype).contiguous()
         work = x.new_empty(min(parts, threads) * _room_of_filter(n))
-        sizes = (graphs, n, m, 0, groups)
-        task = (self.crow, self.col, self.values, self.diagonal, *sizes, degree, centre, scale, x, out, work)
-        _run("filter", (parts, threads), *task)
+        sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": groups}
+        polynomial = {"degree": degree, "centre": centre, "scale": scale}
+        _run(
+            "filter",
+            Team(parts, threads),
+            structure("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out, work=work),
+        )
         return out
 
-    def complement(self, system: System, target: Tensor, limits: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+    def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.
 
         Args:
-            target: right-hand sides, float64 ``(B, N, k)``. limits: iterations, the period of true residuals, patience.
+            target: right-hand sides, float64 ``(B, N, k)``.
 
         Returns:
             The iterates, and the norms of their residuals ``(B, k)``.
@@ -415,10 +476,10 @@ class Rows:
         (graphs, n, k), width, threads = target.shape, system.known.shape[2], num_threads()
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         work = target.new_empty(min(graphs, threads) * (7 * n + 3 * width) * LANES)
-        noise, *arrays = system
-        rows = (self.crow, self.col, self.values, self.diagonal)
-        task = (n, k, width - k, *arrays, noise, *limits, *rows, graphs, target, z, left, work)
-        _run("complement", (graphs, threads), *task)
+        sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
+        answer = {"solution": z, "residuals": left}
+        task = structure("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer, work=work)
+        _run("complement", Team(graphs, threads), task)
         return z, left
 
 
@@ -433,13 +494,13 @@ def least_pivot(dtype: torch.dtype) -> float:
 
 
 class _RitzTask(NamedTuple):
-    """Task "ritz" of a block, its answer, and the memory that it needs while it runs."""
+    """Fields of `Ritz` for a block, which keep alive the memory that the task needs, and its answer."""
 
     values: Tensor
     vectors: Tensor
     residuals: Tensor
     is_sound: Tensor
-    fields: tuple[Any, ...]
+    fields: dict[str, Any]
 
 
 def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor, threads: int) -> _RitzTask:
@@ -448,10 +509,10 @@ def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor, threads: int)
     values, residuals, vectors = x.new_empty(graphs, m), x.new_empty(graphs, m), x.new_empty(graphs, n, m)
     is_sound = torch.empty(graphs, dtype=torch.int64)
     work, room = x.new_empty(teams * 3 * (n + m) * padded), x.new_empty(teams * m * (4 * m + 10))  # ROOM_OF_RITZ
-    matrix = (rows.crow, rows.col, rows.values, rows.diagonal)
-    sizes = (graphs, n, m, padded, min(nulls, m), nulls)
-    answer = (values, vectors, residuals, work, room, is_sound)
-    fields = (*matrix, *sizes, x, null, bound, *answer, least_pivot(x.dtype))
+    sizes = {"graphs": graphs, "nodes": n, "columns": m, "padded": padded, "nulls": min(nulls, m), "null_step": nulls}
+    given = {"rows": rows.task, "x": x, "null": null, "bound": bound, "least_pivot": least_pivot(x.dtype)}
+    answer = {"values": values, "vectors": vectors, "residuals": residuals, "is_sound": is_sound}
+    fields = {**sizes, **given, **answer, "work": work, "room": room}
     return _RitzTask(values, vectors, residuals, is_sound, fields)
 
 
@@ -469,7 +530,7 @@ def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tens
         return None
     threads = num_threads()
     task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous(), threads)
-    _run("ritz", (len(x), threads), *task.fields)
+    _run("ritz", Team(len(x), threads), structure("Ritz", **task.fields))
     return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
 
 
@@ -494,9 +555,9 @@ class SubspacePairs(NamedTuple):
 
 
 def subspace(
-    rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, rule: tuple[float, ...]
+    rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, settings: dict[str, float]
 ) -> SubspacePairs | None:
-    """Return the pairs that `ChebyshevSubspace` finds; the numbers of the rule follow `TASKS` in order.
+    """Return the pairs that `ChebyshevSubspace` finds.
 
     None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
 
@@ -504,6 +565,7 @@ def subspace(
         rows: of B graphs.
         block: random columns ``(B, N, m)``, which are overwritten.
         null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
+        settings: numbers of `FilterSettings`, by name.
     """
     if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
         return None
@@ -517,17 +579,32 @@ def subspace(
     centres, scales = block.new_empty(2, graphs).unbind()
     # Threads may share the columns of one graph.
     of_filter = block.new_empty((threads if graphs == 1 else min(graphs, threads)) * _room_of_filter(n))
-    matrix, sizes = (rows.crow, rows.col, rows.values, rows.diagonal), (graphs, n, m, 0, 1)
-    structures = (
-        structure("ritz", *ritz.fields),
-        structure("filter", *matrix, *sizes, degree, centres, scales, None, block, of_filter),
-        structure("rule", *rule),
-    )
+    sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": 1}
+    polynomial = {"degree": degree, "centre": centres, "scale": scales}
+    parts = {
+        "ritz": structure("Ritz", **ritz.fields),
+        "filter": structure("Filter", rows=rows.task, **sizes, **polynomial, x=None, out=block, work=of_filter),
+        "settings": structure("FilterSettings", **settings),
+    }
     task = structure(
-        "subspace",
-        *map(ctypes.addressof, structures),
-        *(k, threads, COMPILED_PART, UNINTERRUPTED, 0),
-        *(nullity, bound, round_off, centre, state, iterations, products, degree, block, centres, scales),
+        "Subspace",
+        **{name: ctypes.addressof(part) for name, part in parts.items()},
+        wanted=k,
+        threads=threads,
+        part_work=COMPILED_PART,
+        most_work=UNINTERRUPTED,
+        work_done=0,
+        nullity=nullity,
+        bound=bound,
+        round_off=round_off,
+        centre=centre,
+        state=state,
+        iterations=iterations,
+        products=products,
+        degree=degree,
+        block=block,
+        centres=centres,
+        scales=scales,
     )
     loop = library().subspace  # type: ignore[union-attr]
     while loop(ctypes.byref(task)):  # an interrupt can act between calls

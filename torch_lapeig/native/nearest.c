@@ -4,20 +4,21 @@
 
 /* Write the squared distances of `count` queries to all points of a set to `far`. Squares are added coordinate by
    coordinate and are not fused with the sum, as in torch: so distances are equal to the last bit. */
-INLINE void NAME(distances)(const NAME(Nearest) * t, const REAL *across, const REAL *q, const int count, REAL *far)
+INLINE void NAME(distances)(const NAME(Nearest) * task, const REAL *across, const REAL *query, const int count,
+                            REAL *far)
 {
-    for (int64_t j = 0; j < t->padded; j += WIDTH / sizeof(REAL)) {
+    for (int64_t j = 0; j < task->padded; j += WIDTH / sizeof(REAL)) {
         NAME(Wide) sums[QUERIES];
         for (int i = 0; i < count; i++) sums[i] = (NAME(Wide)){0};
-        for (int64_t c = 0; c < t->dimensions; c++) {
-            const NAME(Wide) x = *(const NAME(Wide) *)(across + c * t->padded + j);
+        for (int64_t k = 0; k < task->dimensions; k++) {
+            const NAME(Wide) coordinates = *(const NAME(Wide) *)(across + k * task->padded + j);
             for (int i = 0; i < count; i++) {
-                const NAME(Wide) apart = x - q[i * t->dimensions + c];
+                const NAME(Wide) apart = coordinates - query[i * task->dimensions + k];
                 const NAME(Wide) square = apart * apart;
                 sums[i] += square;
             }
         }
-        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * t->padded + j) = sums[i];
+        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * task->padded + j) = sums[i];
     }
 }
 
@@ -62,13 +63,13 @@ INLINE REAL NAME(reach_of)(int64_t n, const REAL *far, int64_t k, REAL guess)
 INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int64_t *numbers, REAL *squares,
                          int32_t *few)
 {
-    int64_t m = 0, count = 0;
+    int64_t near = 0, count = 0;
     for (int64_t j = 0; j < n; j += 64) { /* most pieces of a long row hold no near point */
         const int64_t end = j + 64 < n ? j + 64 : n;
         if (NAME(within)(end - j, far + j, reach))
-            for (int64_t l = j; l < end; l++) few[m] = l, m += far[l] <= reach;
+            for (int64_t i = j; i < end; i++) few[near] = i, near += far[i] <= reach;
     }
-    for (int64_t i = 0; i < m; i++) {
+    for (int64_t i = 0; i < near; i++) {
         const REAL own = far[few[i]];
         if (count == k && !(own < squares[k - 1])) continue;
         int64_t place = count < k ? count++ : k - 1;
@@ -78,43 +79,44 @@ INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int6
     }
 }
 
-FAST UNFUSED static void NAME(nearest_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST UNFUSED static void NAME(nearest_of)(void *data, int64_t part, int64_t parts, int64_t thread)
 {
-    const NAME(Nearest) *t = task;
-    const int64_t n = t->points, dims = t->dimensions, k = t->neighbors, wide = t->padded;
-    const int64_t all = t->sets * t->queries, from = all * part / parts, to = all * (part + 1) / parts;
-    REAL *across = t->work + thread * (dims + QUERIES + 1) * wide, *far = across + dims * wide;
+    const NAME(Nearest) *task = data;
+    const int64_t n = task->points, dims = task->dimensions, k = task->neighbors, wide = task->padded;
+    const int64_t all = task->sets * task->queries, from = all * part / parts, to = all * (part + 1) / parts;
+    REAL *across = task->work + thread * (dims + QUERIES + 1) * wide, *far = across + dims * wide;
     int32_t *few = (int32_t *)(far + QUERIES * wide);
     int64_t held = -1;
     REAL reach = 0;
-    for (int64_t r = from, count; r < to; r += count) {
-        const int64_t set = r / t->queries, first = r % t->queries;
-        count = to - r < QUERIES ? to - r : QUERIES;
-        if (count > t->queries - first) count = t->queries - first;
+    for (int64_t row = from, count; row < to; row += count) {
+        const int64_t set = row / task->queries, first = row % task->queries;
+        count = to - row < QUERIES ? to - row : QUERIES;
+        if (count > task->queries - first) count = task->queries - first;
         if (set != held) {
-            const REAL *x = t->point + set * n * dims;
+            const REAL *points = task->point + set * n * dims;
             for (int64_t j = 0; j < wide; j++)
-                for (int64_t c = 0; c < dims; c++) across[c * wide + j] = j < n ? x[j * dims + c] : 0;
+                for (int64_t axis = 0; axis < dims; axis++)
+                    across[axis * wide + j] = j < n ? points[j * dims + axis] : 0;
             held = set;
         }
         if (count == QUERIES)
-            NAME(distances)(t, across, t->query + r * dims, QUERIES, far);
+            NAME(distances)(task, across, task->query + row * dims, QUERIES, far);
         else
             for (int64_t i = 0; i < count; i++)
-                NAME(distances)(t, across, t->query + (r + i) * dims, 1, far + i * wide);
+                NAME(distances)(task, across, task->query + (row + i) * dims, 1, far + i * wide);
         for (int64_t i = 0; i < count; i++) {
             REAL *own = far + i * wide;
             for (int64_t j = 0; j < n; j++)
-                if (!t->valid[set * n + j]) own[j] = INFINITY;
+                if (!task->valid[set * n + j]) own[j] = INFINITY;
             for (int64_t j = n; j < wide; j++) own[j] = INFINITY;
-            if (t->is_self_search) own[first + i] = INFINITY;
+            if (task->is_self_search) own[first + i] = INFINITY;
             reach = NAME(reach_of)(wide, own, k, reach);
-            NAME(sorted)(wide, own, k, reach, t->found + (r + i) * k, t->squares + (r + i) * k, few);
+            NAME(sorted)(wide, own, k, reach, task->found + (row + i) * k, task->squares + (row + i) * k, few);
         }
     }
 }
 
-void NAME(nearest)(NAME(Nearest) * t, int64_t parts, int64_t threads)
+void NAME(nearest)(NAME(Nearest) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(nearest_of), t, parts, threads);
+    share(NAME(nearest_of), task, parts, threads);
 }

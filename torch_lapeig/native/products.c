@@ -9,28 +9,31 @@
 #include "columns.c"
 #undef V
 
-/* Compute the columns from c on, which are fewer than a vector of 16 bytes has: at most three of float, or one of
+/* Compute the columns from `column` on, which are fewer than a vector of 16 bytes has: at most three of float, or one of
    double. */
-INLINE void NAME(pass_rest)(const NAME(Product) * t, int64_t c)
+INLINE void NAME(pass_rest)(const NAME(Product) * task, int64_t column)
 {
-    const int64_t first = c, second = c + 1 < t->columns ? c + 1 : c, third = t->columns - 1; /* may be one column */
-    for (int64_t i = t->start; i < t->stop; i++) {
-        const REAL *const own = t->y + (i - t->base) * t->y_step;
+    const int64_t first = column, second = column + 1 < task->columns ? column + 1 : column,
+                  third = task->columns - 1; /* may be one column */
+    for (int64_t i = task->start; i < task->stop; i++) {
+        const REAL *const own = task->y + (i - task->base) * task->y_step;
         REAL sums[3] = {0}, mine[3] = {0};
-        if (t->is_system) mine[0] = own[first], mine[1] = own[second], mine[2] = own[third];
-        for (int32_t e = t->rows.crow[i]; e < t->rows.crow[i + 1]; e++) {
-            const REAL value = t->rows.values[e], *const y = t->y + (t->rows.col[e] - t->base) * t->y_step;
-            sums[0] += value * y[first];
+        if (task->is_system) mine[0] = own[first], mine[1] = own[second], mine[2] = own[third];
+        for (int32_t edge = task->rows.crow[i]; edge < task->rows.crow[i + 1]; edge++) {
+            const REAL value = task->rows.values[edge], *const neighbor =
+                                                            task->y +
+                                                            (task->rows.col[edge] - task->base) * task->y_step;
+            sums[0] += value * neighbor[first];
             if (sizeof(REAL) == 8) continue;
-            sums[1] += value * y[second], sums[2] += value * y[third];
+            sums[1] += value * neighbor[second], sums[2] += value * neighbor[third];
         }
-        REAL *const out = t->out + (i - t->base) * t->out_step;
-        const REAL diagonal = t->is_system ? (t->rows.diagonal ? t->rows.diagonal[i] : 1) - t->centre : 0;
-        for (int64_t k = c; k < t->columns; k++) {
+        REAL *const out = task->out + (i - task->base) * task->out_step;
+        const REAL diagonal = task->is_system ? (task->rows.diagonal ? task->rows.diagonal[i] : 1) - task->centre : 0;
+        for (int64_t k = column; k < task->columns; k++) {
             const int at = k == first ? 0 : k == third ? 2 : 1;
-            REAL sum = t->is_system ? diagonal * mine[at] - sums[at] : sums[at];
-            sum *= t->times;
-            if (t->other) sum += t->plus * t->other[(i - t->base) * t->other_step + k];
+            REAL sum = task->is_system ? diagonal * mine[at] - sums[at] : sums[at];
+            sum *= task->times;
+            if (task->other) sum += task->plus * task->other[(i - task->base) * task->other_step + k];
             out[k] = sum;
         }
     }
@@ -40,21 +43,21 @@ INLINE void NAME(pass_rest)(const NAME(Product) * t, int64_t c)
    are still in the cache at the next pass. */
 FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64_t thread)
 {
-    NAME(Product) t = *(const NAME(Product) *)task;
-    const int64_t all = t.stop - t.start, first = t.start + all * part / parts,
-                  end = t.start + all * (part + 1) / parts;
-    const int64_t rows = t.columns <= 128 / (int64_t)sizeof(REAL) ? all : 16;
+    NAME(Product) own = *(const NAME(Product) *)task;
+    const int64_t all = own.stop - own.start, first = own.start + all * part / parts,
+                  end = own.start + all * (part + 1) / parts;
+    const int64_t rows = own.columns <= 128 / (int64_t)sizeof(REAL) ? all : 16;
     (void)thread;
-    for (t.start = first; t.start < end; t.start = t.stop) {
-        t.stop = t.start + rows < end ? t.start + rows : end;
-        int64_t c = 0;
-        c = JOIN(passes, NAME(Wide))(&t, c);
-        c = JOIN(passes, NAME(Short))(&t, c);
-        if (c < t.columns) NAME(pass_rest)(&t, c);
+    for (own.start = first; own.start < end; own.start = own.stop) {
+        own.stop = own.start + rows < end ? own.start + rows : end;
+        int64_t column = 0;
+        column = JOIN(passes, NAME(Wide))(&own, column);
+        column = JOIN(passes, NAME(Short))(&own, column);
+        if (column < own.columns) NAME(pass_rest)(&own, column);
     }
 }
 
-void NAME(product)(NAME(Product) * t, int64_t parts, int64_t threads)
+void NAME(product)(NAME(Product) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(product_of), t, parts, threads);
+    share(NAME(product_of), task, parts, threads);
 }

@@ -16,19 +16,23 @@ INLINE void gram_of_rows(int64_t n, int64_t m, int64_t of_x, const double *x, in
                          const int two)
 {
     const int64_t lanes = WIDTH / sizeof(double), other = two ? lanes : 0;
-    for (int64_t a = 0; a < m; a += 4) {
-        const int64_t b = a + 1 < m, c = a + 2 < m ? 2 : b, d = a + 3 < m ? 3 : c; /* the last column again */
-        Wide_double s[4] = {{0}}, t[4] = {{0}};
+    for (int64_t j = 0; j < m; j += 4) {
+        const int64_t second = j + 1 < m, third = j + 2 < m ? 2 : second,
+                      fourth = j + 3 < m ? 3 : third; /* the last column again */
+        Wide_double sums[4] = {{0}}, others[4] = {{0}};
         for (int64_t i = 0; i < n; i++) {
             const Wide_double row = *(const Wide_double *)(y + i * wide),
                               more = *(const Wide_double *)(y + i * wide + other);
-            const double *left = x + i * of_x + a;
-            s[0] += left[0] * row, s[1] += left[b] * row, s[2] += left[c] * row, s[3] += left[d] * row;
-            if (two) t[0] += left[0] * more, t[1] += left[b] * more, t[2] += left[c] * more, t[3] += left[d] * more;
+            const double *left = x + i * of_x + j;
+            sums[0] += left[0] * row, sums[1] += left[second] * row, sums[2] += left[third] * row,
+                sums[3] += left[fourth] * row;
+            if (two)
+                others[0] += left[0] * more, others[1] += left[second] * more, others[2] += left[third] * more,
+                    others[3] += left[fourth] * more;
         }
-        for (int64_t k = 0; k < 4 && a + k < m; k++) {
-            *(Wide_double *)(h + (a + k) * wide) += s[k];
-            if (two) *(Wide_double *)(h + (a + k) * wide + lanes) += t[k];
+        for (int64_t k = 0; k < 4 && j + k < m; k++) {
+            *(Wide_double *)(h + (j + k) * wide) += sums[k];
+            if (two) *(Wide_double *)(h + (j + k) * wide + lanes) += others[k];
         }
     }
 }
@@ -41,10 +45,10 @@ FAST static void gram_of_blocks(int64_t n, int64_t m, int64_t of_x, const double
     memset(h, 0, m * wide * sizeof(double));
     for (int64_t i = 0; i < n; i += ROWS_IN_CACHE) {
         const int64_t rows = n - i < ROWS_IN_CACHE ? n - i : ROWS_IN_CACHE;
-        int64_t l = 0;
-        for (; l + 2 * lanes <= wide; l += 2 * lanes)
-            gram_of_rows(rows, m, of_x, x + i * of_x, wide, y + i * wide + l, h + l, 1);
-        if (l < wide) gram_of_rows(rows, m, of_x, x + i * of_x, wide, y + i * wide + l, h + l, 0);
+        int64_t lane = 0;
+        for (; lane + 2 * lanes <= wide; lane += 2 * lanes)
+            gram_of_rows(rows, m, of_x, x + i * of_x, wide, y + i * wide + lane, h + lane, 1);
+        if (lane < wide) gram_of_rows(rows, m, of_x, x + i * of_x, wide, y + i * wide + lane, h + lane, 0);
     }
 }
 
@@ -53,16 +57,17 @@ INLINE void four_rows(const double *const x[4], int64_t m, int64_t wide, const d
                       Wide_double *right, const int two)
 {
     const int64_t lanes = WIDTH / sizeof(double);
-    Wide_double s[4] = {{0}}, t[4] = {{0}};
-    for (int64_t a = 0; a < m; a++) {
-        const Wide_double own = *(const Wide_double *)(c + a * wide);
-        s[0] += x[0][a] * own, s[1] += x[1][a] * own, s[2] += x[2][a] * own, s[3] += x[3][a] * own;
+    Wide_double sums[4] = {{0}}, others[4] = {{0}};
+    for (int64_t j = 0; j < m; j++) {
+        const Wide_double own = *(const Wide_double *)(c + j * wide);
+        sums[0] += x[0][j] * own, sums[1] += x[1][j] * own, sums[2] += x[2][j] * own, sums[3] += x[3][j] * own;
         if (two) {
-            const Wide_double more = *(const Wide_double *)(c + a * wide + lanes);
-            t[0] += x[0][a] * more, t[1] += x[1][a] * more, t[2] += x[2][a] * more, t[3] += x[3][a] * more;
+            const Wide_double more = *(const Wide_double *)(c + j * wide + lanes);
+            others[0] += x[0][j] * more, others[1] += x[1][j] * more, others[2] += x[2][j] * more,
+                others[3] += x[3][j] * more;
         }
     }
-    for (int64_t k = 0; k < 4; k++) left[k] = s[k], right[k] = t[k];
+    for (int64_t k = 0; k < 4; k++) left[k] = sums[k], right[k] = others[k];
 }
 
 /* out = X C for C of m rows; all of `wide` numbers a row. */
@@ -72,16 +77,16 @@ FAST static void turn(int64_t n, int64_t m, int64_t wide, const double *x, const
     for (int64_t i = 0; i < n; i += 4) {
         const double *rows[4];
         for (int64_t k = 0; k < 4; k++) rows[k] = x + (i + k < n ? i + k : n - 1) * wide;
-        for (int64_t l = 0; l < wide; l += 2 * lanes) {
+        for (int64_t lane = 0; lane < wide; lane += 2 * lanes) {
             Wide_double left[4], right[4];
-            const int two = l + lanes < wide;
+            const int two = lane + lanes < wide;
             if (two)
-                four_rows(rows, m, wide, c + l, left, right, 1);
+                four_rows(rows, m, wide, c + lane, left, right, 1);
             else
-                four_rows(rows, m, wide, c + l, left, right, 0);
+                four_rows(rows, m, wide, c + lane, left, right, 0);
             for (int64_t k = 0; k < 4 && i + k < n; k++) {
-                *(Wide_double *)(out + (i + k) * wide + l) = left[k];
-                if (two) *(Wide_double *)(out + (i + k) * wide + l + lanes) = right[k];
+                *(Wide_double *)(out + (i + k) * wide + lane) = left[k];
+                if (two) *(Wide_double *)(out + (i + k) * wide + lane + lanes) = right[k];
             }
         }
     }
@@ -137,10 +142,10 @@ FAST static void projected(int64_t m, int64_t wide, const double *h, const doubl
             for (int64_t k = 0; k <= i; k++) sum += c[k * wide + i] * room[k * m + j];
             small[i * m + j] = sum;
         }
-    for (int64_t a = 0; a < nulls; a++) {
+    for (int64_t null = 0; null < nulls; null++) {
         for (int64_t j = 0; j < m; j++) {
             room[j] = 0;
-            for (int64_t k = 0; k <= j; k++) room[j] += overlaps[a * wide + k] * c[k * wide + j];
+            for (int64_t k = 0; k <= j; k++) room[j] += overlaps[null * wide + k] * c[k * wide + j];
         }
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j <= i; j++) small[i * m + j] -= bound * room[i] * room[j];
@@ -156,43 +161,45 @@ static int is_plain(int64_t m, int64_t wide, const double *h, const double *c, d
     return least > LEAST_PIVOT && spread <= LARGEST_INVERSE;
 }
 
-FAST static int ritz_of_graph(const Ritz *r, int64_t g, double *work, double *room)
+/* Compute the Ritz pairs of one graph. Return 0 where columns are dependent. h is Xᵀ X, then Xᵀ A X; l and c: see
+   `whitening`. */
+FAST static int ritz_of_graph(const Ritz *task, int64_t graph, double *work, double *room)
 {
-    const int64_t n = r->nodes, m = r->columns, wide = r->padded, first = g * n;
-    const double bound = r->nulls ? r->bound[g] : 0;
-    double *q = work, *image = q + n * wide, *const other = image + n * wide;
+    const int64_t n = task->nodes, m = task->columns, wide = task->padded, first = graph * n;
+    const double bound = task->nulls ? task->bound[graph] : 0;
+    double *block = work, *image = block + n * wide, *const other = image + n * wide;
     double *const h = other + n * wide, *const l = h + m * wide, *const c = l + m * wide;
     double *const small = room, *const half = small + m * m, *const values = half + m * m;
     const double **const at = (const double **)(values + m);
     for (int64_t i = 0; i < n; i++) {
-        memcpy(q + i * wide, r->x + (first + i) * m, m * sizeof(double));
-        for (int64_t k = m; k < wide; k++) q[i * wide + k] = 0;
+        memcpy(block + i * wide, task->x + (first + i) * m, m * sizeof(double));
+        for (int64_t k = m; k < wide; k++) block[i * wide + k] = 0;
     }
-    gram_of_blocks(n, m, wide, q, wide, q, h);
+    gram_of_blocks(n, m, wide, block, wide, block, h);
     const double least = whitening(m, wide, h, l, c);
-    if (!(least >= r->least_pivot)) return 0;
+    if (!(least >= task->least_pivot)) return 0;
     for (int64_t k = 0; k < m; k++)
         if (!(h[k * wide + k] > 1e-280)) return 0; /* squares have lost digits to underflow */
     if (!is_plain(m, wide, h, c, least)) {
-        double *const given = q;
-        turn(n, m, wide, q, c, image);
-        q = image, image = given;
-        gram_of_blocks(n, m, wide, q, wide, q, h);
+        double *const given = block;
+        turn(n, m, wide, block, c, image);
+        block = image, image = given;
+        gram_of_blocks(n, m, wide, block, wide, block, h);
         if (!(whitening(m, wide, h, l, c) > LEAST_PIVOT)) return 0;
     }
-    Product_double t = {.rows = r->rows,
-                        .is_system = 1,
-                        .start = first,
-                        .stop = first + n,
-                        .base = first,
-                        .columns = wide,
-                        .y = q,
-                        .out = image};
-    t.y_step = t.out_step = wide, t.times = 1;
-    product_of_double(&t, 0, 1, 0);
-    gram_of_blocks(n, m, wide, q, wide, image, h);
-    gram_of_blocks(n, r->nulls, r->null_step, r->null + first * r->null_step, wide, q, l);
-    projected(m, wide, h, c, r->nulls, l, bound, small, half);
+    Product_double product = {.rows = task->rows,
+                              .is_system = 1,
+                              .start = first,
+                              .stop = first + n,
+                              .base = first,
+                              .columns = wide,
+                              .y = block,
+                              .out = image};
+    product.y_step = product.out_step = wide, product.times = 1;
+    product_of_double(&product, 0, 1, 0);
+    gram_of_blocks(n, m, wide, block, wide, image, h);
+    gram_of_blocks(n, task->nulls, task->null_step, task->null + first * task->null_step, wide, block, l);
+    projected(m, wide, h, c, task->nulls, l, bound, small, half);
     if (!eigenpairs(m, small, values, at, (double *)(at + m))) return 0;
     memset(l, 0, m * wide * sizeof(double));
     for (int64_t i = 0; i < m; i++)
@@ -201,11 +208,11 @@ FAST static int ritz_of_graph(const Ritz *r, int64_t g, double *work, double *ro
             for (int64_t j = i; j < m; j++) sum += c[i * wide + j] * at[k][j];
             l[i * wide + k] = sum;
         }
-    turn(n, m, wide, q, l, other);
-    turn(n, m, wide, image, l, q);
+    turn(n, m, wide, block, l, other);
+    turn(n, m, wide, image, l, block);
     double *const value = h, *const squares = h + wide; /* h and l are no longer needed */
     for (int64_t k = 0; k < wide; k++) {
-        if (k < m) values[k] = r->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
+        if (k < m) values[k] = task->nulls && values[k] < 0 ? 0 : values[k], half[k] = 0;
         value[k] = k < m ? values[k] : 0;
     }
     for (int64_t i = 0; i < n; i += ROWS_IN_CACHE) {
@@ -213,26 +220,27 @@ FAST static int ritz_of_graph(const Ritz *r, int64_t g, double *work, double *ro
         for (int64_t k = 0; k < wide; k++) squares[k] = 0;
         for (int64_t j = i; j < end; j++)
             for (int64_t k = 0; k < wide; k++) {
-                const double rest = q[j * wide + k] - value[k] * other[j * wide + k];
+                const double rest = block[j * wide + k] - value[k] * other[j * wide + k];
                 squares[k] += rest * rest;
             }
         for (int64_t k = 0; k < m; k++) half[k] += squares[k];
     }
-    for (int64_t i = 0; i < n; i++) memcpy(r->vectors + (first + i) * m, other + i * wide, m * sizeof(double));
-    for (int64_t k = 0; k < m; k++) r->values[g * m + k] = values[k], r->residuals[g * m + k] = sqrt(half[k]);
+    for (int64_t i = 0; i < n; i++) memcpy(task->vectors + (first + i) * m, other + i * wide, m * sizeof(double));
+    for (int64_t k = 0; k < m; k++)
+        task->values[graph * m + k] = values[k], task->residuals[graph * m + k] = sqrt(half[k]);
     return 1;
 }
 
-static void ritz_of(void *task, int64_t part, int64_t parts, int64_t thread)
+static void ritz_of(void *data, int64_t part, int64_t parts, int64_t thread)
 {
-    const Ritz *r = task;
-    double *const work = r->work + thread * 3 * (r->nodes + r->columns) * r->padded;
-    double *const room = r->room + thread * ROOM_OF_RITZ(r->columns);
-    for (int64_t g = r->graphs * part / parts; g < r->graphs * (part + 1) / parts; g++)
-        r->is_sound[g] = ritz_of_graph(r, g, work, room);
+    const Ritz *task = data;
+    double *const work = task->work + thread * 3 * (task->nodes + task->columns) * task->padded;
+    double *const room = task->room + thread * ROOM_OF_RITZ(task->columns);
+    for (int64_t graph = task->graphs * part / parts; graph < task->graphs * (part + 1) / parts; graph++)
+        task->is_sound[graph] = ritz_of_graph(task, graph, work, room);
 }
 
-void ritz(Ritz *r, int64_t parts, int64_t threads)
+void ritz(Ritz *task, int64_t parts, int64_t threads)
 {
-    share(ritz_of, r, parts, threads);
+    share(ritz_of, task, parts, threads);
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from ctypes import c_double
+from ctypes import c_int64
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.loops import call, library, num_threads, structure
+from torch_lapeig.native.loops import call, library, num_threads, structure, structures
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
@@ -48,11 +48,10 @@ class Structure:
     """
 
     def __init__(self, shape: int) -> None:
-        sizes, work = np.zeros(4, dtype=np.int64), np.zeros(1)
-        call("sizes_of", shape, _at(sizes), _at(work))
-        entries, _, widest, waiting = sizes.tolist()
-        self.pointer, self.entries, self.work, self.widest = shape, entries, float(work[0]), widest
-        self.bytes = 8 * (entries + waiting + (widest + 32) * (widest + 4))
+        found: Any = structures()["Shape"].from_address(shape)
+        self.pointer, self.work, self.widest = shape, float(found.work), int(found.widest)
+        self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
+        self.bytes = 8 * (self.entries + found.waiting + (self.widest + 32) * (self.widest + 4))
         weakref.finalize(self, library().release, shape)  # type: ignore[union-attr]
 
     @classmethod
@@ -61,10 +60,11 @@ class Structure:
 
         None where factors take more than the limits, or more memory than there is.
         """
-        limits = (c_double * 2)(*(Limits() if most is None else most))
-        shape = call("shape_of", len(crow) - 1, _at(crow), _at(col), limits)
+        limits = Limits() if most is None else most
+        task = structure("Limits", **limits._asdict())
+        shape = call("shape_of", len(crow) - 1, _at(crow), _at(col), ctypes.byref(task))
         found = None if shape is None else cls(shape)
-        return found if found is not None and found.size.are_within(Limits(*limits)) else None
+        return found if found is not None and found.size.are_within(limits) else None
 
     @property
     def size(self) -> Limits:
@@ -125,6 +125,14 @@ class SymmetricFactors:
         return x
 
 
+class PivotLimits(NamedTuple):
+    """Least pivots of a block: of its own vectors, after the space is removed, and where once is enough."""
+
+    dependent: float
+    least: float
+    enough: float
+
+
 class Space:
     """Block Krylov space of A⁻¹ that compiled loops extend in the memory of its owner; see `BlockKrylov`.
 
@@ -137,7 +145,7 @@ class Space:
     """
 
     def __init__(
-        self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: tuple[float, float, float]
+        self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: PivotLimits
     ) -> None:
         (total, n), size, threads = rows.shape, len(projected), num_threads()
         parts = max(1, min(threads, n // SPACE_PART))
@@ -145,8 +153,27 @@ class Space:
         work = rows.new_empty((parts + 1) * total * BLOCK)
         room = rows.new_empty((n + factors.structure.widest + 1) * BLOCK)
         gram = rows.new_empty(width, width)
-        head = (factors.structure.pointer, _at(factors.numbers), n, total - size - width, size, width, 0, 0)
-        self._space = structure("space", *head, rows, projected, self.rest, gram, *pivots, work, 0, 0, None, room)
+        self._space = structure(
+            "Space",
+            shape=factors.structure.pointer,
+            factors=_at(factors.numbers),
+            nodes=n,
+            known=total - size - width,
+            size=size,
+            width=width,
+            filled=0,
+            blocks=0,
+            basis=rows,
+            projected=projected,
+            rest=self.rest,
+            gram=gram,
+            **pivots._asdict(),
+            work=work,
+            rows=0,
+            begin=0,
+            block=None,
+            room=room,
+        )
         self._kept = (factors, rows, projected, gram, work, room)  # keeps their memory alive
 
     def follow(self, filled: int, source: Tensor) -> bool:

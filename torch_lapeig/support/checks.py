@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support.precision import full_precision as full_precision
 from torch_lapeig.support.precision import later as later
@@ -171,6 +172,11 @@ def check_outside_func(value: Tensor, name: str) -> None:
             f"{name} must be a plain tensor, got one inside a transform of torch.func, which goes through no sparse "
             "graph and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
         )
+
+
+def is_watched() -> bool:
+    """Return whether a mode of torch, or a transform of torch.func, watches the operations of this thread."""
+    return is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def check_floating(value: Any, name: str) -> None:

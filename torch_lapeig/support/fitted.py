@@ -43,10 +43,10 @@ class FittedModule(Configured, nn.Module):
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def __init__(self) -> None:
-        super().__init__()
-        for name in self.FITTED:
-            setattr(self, name, None)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in getattr(cls, "FITTED", ()):
+            setattr(cls, name, None)
 
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""

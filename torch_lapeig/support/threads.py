@@ -19,14 +19,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support import checks
-from torch_lapeig.support.tuning import PARTS_OF_THREAD
+from torch_lapeig.support.tuning import PARTS_OF_THREAD, rows_of_block
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -114,18 +114,33 @@ def slices(count: int, least: float) -> list[slice]:
     return [slice(*part) for part in itertools.pairwise(ends)]
 
 
+def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
+    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
+
+    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
+    clears their memory.
+    """
+    length = rows_of_block(row_bytes, device, "cache")
+    # Torch's threads share an operation on all rows: an update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms, in
+    # slices 1.1; of 100,000 rows 22 and 8.
+    if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= 2**24):
+        return work(slice(0, n))
+
+    def some(part: slice) -> None:
+        for start in range(part.start, part.stop, length):
+            work(slice(start, min(start + length, part.stop)))
+
+    together([partial(some, part) for part in slices(n, length)], device)
+    return None
+
+
 _here = threading.local()  # inside: whether this thread is one of a team at work
-
-
-def is_watched() -> bool:
-    """Return whether a mode of torch, or a transform of torch.func, watches the operations of this thread."""
-    return is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _threads_here() -> int:
     """Return the number of threads for tasks: 1 too where this thread alone is watched."""
     threads = torch.get_num_threads()
-    if threads == 1 or getattr(_here, "inside", False) or is_watched():
+    if threads == 1 or getattr(_here, "inside", False) or checks.is_watched():
         return 1
     return min(threads, os.cpu_count() or 1)
 

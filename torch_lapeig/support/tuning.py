@@ -87,6 +87,14 @@ def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
     return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= 4800)
 
 
+def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
+    """Return whether graphs of so many nodes are solved as a dense batch."""
+    # Graphs of 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some ten
+    # matrices are held at a time.
+    pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
+    return pays and graphs * nodes**2 <= 2**24
+
+
 # Graphs of a batch are solved together up to here, and one by one beyond.
 BATCHED_NODES = 2000
 # Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and

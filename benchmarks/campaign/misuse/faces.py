@@ -142,9 +142,9 @@ def of_estimators() -> Iterator[Probe]:
     yield "kernel of an estimator", partial(estimated("KernelPCA", "kernel"), 3), Clear(("kernel must be", "3"))
 
 
-def fitted() -> Iterator[Probe]:
-    """New points before a fit, or unlike those of the fit."""
-    makes = {
+def embeddings() -> dict[str, Any]:
+    """Return a module of each method, by its name."""
+    return {
         "LaplacianEigenmaps": lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)),
         "SpectralClustering": lapeig.SpectralClustering(2, lapeig.KNN(4)),
         "MDS": lapeig.MDS(2),
@@ -152,6 +152,11 @@ def fitted() -> Iterator[Probe]:
         "LLE": lapeig.LLE(2, lapeig.KNN(4)),
         "KernelPCA": lapeig.KernelPCA(2),
     }
+
+
+def fitted() -> Iterator[Probe]:
+    """New points before a fit, or unlike those of the fit."""
+    makes = embeddings()
     for name, module in makes.items():
         yield f"{name}: not fitted", partial(module.transform, X), Clear(("must be fitted", name), (RuntimeError,))
     for name, module in makes.items():
@@ -203,14 +208,7 @@ class _Network(nn.Module):
 
 def recorded() -> Iterator[Probe]:
     """`torch.export`, `torch.jit.trace` and `torch.vmap` of what depends on the data at every step."""
-    layers: dict[str, nn.Module] = {
-        "LaplacianEigenmaps": lapeig.LaplacianEigenmaps(2, lapeig.KNN(4)),
-        "SpectralClustering": lapeig.SpectralClustering(2, lapeig.KNN(4)),
-        "MDS": lapeig.MDS(2),
-        "Isomap": lapeig.Isomap(2, lapeig.KNN(6)),
-        "LLE": lapeig.LLE(2, lapeig.KNN(4)),
-        "KernelPCA": lapeig.KernelPCA(2),
-    }
+    layers = embeddings()
     for name, layer in layers.items():
         network, words = _Network(layer), (name, "torch.export or torch.jit.trace", "use torch.compile")
         words = (words[0] if name in ("LaplacianEigenmaps", "SpectralClustering") else "", *words[1:])

@@ -20,6 +20,7 @@ generator = torch.Generator().manual_seed(0)
 
 
 def block(n):
+    """Return points of the sheet and their places along the roll."""
     u, v = torch.rand(2, n, generator=generator)
     t = 4.7 + 9.4 * u
     return torch.stack([t * t.cos(), 60 * v, t * t.sin()], 1), t

@@ -156,19 +156,19 @@ class TestDegeneracyRules:
     def test_far_apart_all_agree(self):
         loss = lambda v: (v[:, 1] * points(14, 1)[:, 0]).sum()  # noqa: E731
         mask, lorentz, exact = (
-            self.gradient(random_affinity(14), loss, degeneracy=rule) for rule in ("mask", "lorentz", "exact")
+            self.gradient(random_affinity(14), loss, degeneracy=way) for way in ("mask", "lorentz", "exact")
         )
         torch.testing.assert_close(exact, mask)
         torch.testing.assert_close(lorentz, mask)
 
-    @pytest.mark.parametrize("rule", ["mask", "lorentz"])
-    def test_finite_with_equal_eigenvalues(self, rule):
+    @pytest.mark.parametrize("degeneracy", ["mask", "lorentz"])
+    def test_finite_with_equal_eigenvalues(self, degeneracy):
         loss = lambda v: (v[:, 1] * points(12, 1)[:, 0]).sum()  # noqa: E731
-        assert self.gradient(cycle(12), loss, degeneracy=rule).isfinite().all()
+        assert self.gradient(cycle(12), loss, degeneracy=degeneracy).isfinite().all()
 
     def test_invariant_losses_do_not_care(self):
         loss = projector_loss(12)
-        mask, lorentz = (self.gradient(cycle(12), loss, degeneracy=rule) for rule in ("mask", "lorentz"))
+        mask, lorentz = (self.gradient(cycle(12), loss, degeneracy=way) for way in ("mask", "lorentz"))
         torch.testing.assert_close(mask, lorentz)
 
     def test_lorentz_is_biased_by_its_width_and_mask_cuts_at_it(self):
@@ -205,11 +205,11 @@ class TestDegeneracyRules:
             slope = (loss(weight.detach() + step * direction) - loss(weight.detach() - step * direction)) / (2 * step)
         assert (gradient @ direction).item() == pytest.approx(slope.item(), rel=1e-3)
 
-    @pytest.mark.parametrize("rule", ["mask", "lorentz", "exact"])
-    def test_each_rule_warns_in_its_words(self, rule):
+    @pytest.mark.parametrize("degeneracy", ["mask", "lorentz", "exact"])
+    def test_each_degeneracy_warns_in_its_words(self, degeneracy):
         weight, graph_of = edge_parameters(cycle(12))
-        words = {"mask": "left out", "lorentz": "damped", "exact": "noise"}[rule]
-        vectors = eigenpairs(Laplacian(graph_of(weight)), 3, degeneracy=rule).vectors
+        words = {"mask": "left out", "lorentz": "damped", "exact": "noise"}[degeneracy]
+        vectors = eigenpairs(Laplacian(graph_of(weight)), 3, degeneracy=degeneracy).vectors
         with pytest.warns(DegeneracyWarning, match=words):
             torch.autograd.grad((vectors[:, 1] * points(12, 1)[:, 0]).sum(), weight)
 
@@ -256,8 +256,8 @@ def test_lorentz_does_not_enlarge_round_off():
         n = len(affinity)
         weight, graph_of = edge_parameters(affinity)
         grads = []
-        for rule in ("mask", "lorentz"):
-            pairs = eigenpairs(Laplacian(graph_of(weight)), n, degeneracy=rule)
+        for degeneracy in ("mask", "lorentz"):
+            pairs = eigenpairs(Laplacian(graph_of(weight)), n, degeneracy=degeneracy)
             filtered = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
             grads.append(torch.autograd.grad((filtered * points(n, n)).sum(), weight)[0])
         assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()

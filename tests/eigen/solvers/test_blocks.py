@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from problems import covering, points
-from torch_lapeig.eigen.solvers import blocks
-from torch_lapeig.eigen.solvers.blocks import basis, inner
+from torch_lapeig.eigen import operator
+from torch_lapeig.eigen.operator import dots, inner
+from torch_lapeig.eigen.solvers.blocks import basis
 
 
 @covering(1, columns=[(1, 1), (8, 8), (12, 9), (20, 2)], lead=[(3,), (), (1,)], rows=[9001, 50])
 def test_slices_of_rows_add_up(lead, columns, rows, monkeypatch):
-    monkeypatch.setattr(blocks, "TALL", 100)
+    monkeypatch.setattr(operator, "TALL", 100)
     x, y = (torch.stack([points(rows, m, seed=s) for s in range(max(1, *lead, 1))]) for m in columns)
     x, y = (t.reshape(*lead, rows, t.shape[-1]) for t in (x, y))
     expected = torch.einsum("...nm,...nl->...ml", x, y)
@@ -27,7 +28,7 @@ class Nodes:
     """A space whose inner products are those of the nodes."""
 
     inner = staticmethod(inner)
-    dots = staticmethod(blocks.dots)
+    dots = staticmethod(dots)
 
 
 @pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])

@@ -29,6 +29,7 @@ from torch_lapeig.eigen import (
     SparseLU,
     SymmetricOperator,
 )
+from torch_lapeig.eigen.choose import share_of_ball
 from torch_lapeig.eigen.gradient import complement
 from torch_lapeig.eigen.solvers import factors, shift_invert
 from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
@@ -383,11 +384,9 @@ GRAPHS = {
 
 
 class TestFill:
-    @covering(1, name=GRAPHS.keys(), compiled=[True, False])
-    def test_a_ball_tells_meshes(self, name, compiled, monkeypatch):
-        if not compiled:
-            monkeypatch.setattr(native, "library", lambda: None)
-        share = factors.shifted(Laplacian(scipy_graph(GRAPHS[name]())).symmetric, 0.0, self).share_of_ball()
+    @pytest.mark.parametrize("name", GRAPHS)
+    def test_a_ball_tells_meshes(self, name):
+        share = share_of_ball(scipy_graph(GRAPHS[name]()).pattern)
         assert (share >= 0.5) == (name not in ("expander", "hubs"))
 
     def test_limits_do_not_depend_on_earlier_ones(self):

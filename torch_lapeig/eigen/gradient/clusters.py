@@ -1,4 +1,4 @@
-"""Clusters of equal eigenvalues, 1/(λ_i − λ_j) within them, and functions of Λ: the options of the rule."""
+"""Clusters of equal eigenvalues, 1/(λ_i − λ_j) within them, and functions of Λ: the options of the gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 
 
 @dataclass(frozen=True)
-class Rule:
+class GradientOptions:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
     ``dtype``: of the problem as it was given. ``loss_eps``: machine epsilon of the loss, whose round-off cotangents
@@ -39,12 +39,12 @@ class Rule:
         return torch.finfo(self.dtype).eps
 
     @property
-    def masked(self) -> Rule:
-        """Return the rule without the rotation within a cluster."""
+    def masked(self) -> GradientOptions:
+        """Return the options without the rotation within a cluster."""
         return dataclasses.replace(self, degeneracy="mask")
 
-    def for_cotangents(self, x: Tensor) -> Rule:
-        """Return the rule with float32's round-off of the loss, where cotangents show that it was computed in float32.
+    def for_cotangents(self, x: Tensor) -> GradientOptions:
+        """Return the options with float32's round-off of the loss, where cotangents show a loss computed in float32.
 
         Such cotangents are float32 numbers, some of which need all digits of float32. Numbers like 1 and 0 may come
         from any loss.
@@ -66,13 +66,13 @@ def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
-def noise_width(s: Solution, rule: Rule) -> Tensor:
+def noise_width(s: Solution, options: GradientOptions) -> Tensor:
     """Return the difference ``(B, 1, 1)`` of eigenvalues that entries as given, the solve, or residuals do not resolve.
 
     At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
     """
     solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
-    known = torch.add(solve, s.symmetric.sensitivity(s.values), alpha=50 * rule.eps)
+    known = torch.add(solve, s.symmetric.sensitivity(s.values), alpha=50 * options.eps)
     return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
 
@@ -93,10 +93,12 @@ class Differences(NamedTuple):
         return self.sizes <= self.width
 
 
-def differences(rows: Tensor, columns: Tensor, noise: Tensor, rule: Rule) -> Differences:
+def differences(rows: Tensor, columns: Tensor, noise: Tensor, options: GradientOptions) -> Differences:
     """Return the differences of ``columns``_i and ``rows``_j, by the width of noise, ``(B, 1, 1)``."""
     values = columns[:, None, :] - rows[:, :, None]
-    return Differences(values, values.abs(), noise, noise if rule.width is None else torch.full_like(noise, rule.width))
+    return Differences(
+        values, values.abs(), noise, noise if options.width is None else torch.full_like(noise, options.width)
+    )
 
 
 class InverseDifferences(NamedTuple):
@@ -106,19 +108,19 @@ class InverseDifferences(NamedTuple):
     are_equal: Tensor
 
 
-def inverse_differences(found: Differences, s: Solution, rule: Rule) -> InverseDifferences:
-    """Return 1 / Δ, by the rule where Δ is small.
+def inverse_differences(found: Differences, s: Solution, options: GradientOptions) -> InverseDifferences:
+    """Return 1 / Δ, as ``degeneracy`` says where Δ is small.
 
     Differences within the noise count as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
     width √eps · bound enlarges round-off by no more than 1/√eps.
     """
     difference, equal = found.values, found.are_equal
-    if rule.degeneracy == "lorentz":
-        width = math.sqrt(rule.eps) * s.operator.bound if rule.width is None else rule.width
+    if options.degeneracy == "lorentz":
+        width = math.sqrt(options.eps) * s.operator.bound if options.width is None else options.width
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
         return InverseDifferences(broadened, equal.to(difference.dtype))
-    if rule.degeneracy == "exact":  # except each value with itself
+    if options.degeneracy == "exact":  # except each value with itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype))
 

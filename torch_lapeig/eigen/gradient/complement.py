@@ -14,8 +14,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, Found, conjugate_gradients
-from torch_lapeig.eigen.gradient.clusters import InverseDifferences, Rule, differences, inverse_differences
-from torch_lapeig.eigen.solvers.solver import Inverse, parts_of_batch, preconditioner_of
+from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
+from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern
 from torch_lapeig.native import System
@@ -120,7 +120,7 @@ class Complement:
     """Operator P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
 
     s: Solution
-    rule: Rule
+    options: GradientOptions
     noise: Tensor  # the width of noise, (B, 1, 1)
 
     @property
@@ -130,9 +130,9 @@ class Complement:
 
     @cached_property
     def _differences(self) -> InverseDifferences:
-        # Guards of a cluster that the cut splits are not resolved from V: left out, whatever the rule within V.
-        found = differences(self.s.guard_values, self.s.values, self.noise, self.rule)
-        return inverse_differences(found, self.s, self.rule.masked)
+        # Guards of a cluster that the cut splits are not resolved from V: left out, whatever ``degeneracy`` is.
+        found = differences(self.s.guard_values, self.s.values, self.noise, self.options)
+        return inverse_differences(found, self.s, self.options.masked)
 
     @cached_property
     def _splits(self) -> bool:
@@ -140,7 +140,7 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        return preconditioner_of(self.s.ritz.inverses)
+        return _preconditioner_of(self.s.ritz.inverses)
 
     @cached_property
     def _known(self) -> Tensor:
@@ -189,11 +189,11 @@ class Complement:
             return guards @ (self._differences.values * self.operator.inner(guards, g))
         # The squares of cotangents of tiny degrees would overflow.
         scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
-        g, parts = g / scale, parts_of_batch(self.operator, g.shape[2])
+        g, parts = g / scale, self.operator.parts(g.shape[2])
         if len(parts) == 1:
             z, is_solved = self.columns(g)
         else:
-            systems = [Complement(self.s.part(graphs), self.rule, self.noise[graphs]) for graphs in parts]
+            systems = [Complement(self.s.part(graphs), self.options, self.noise[graphs]) for graphs in parts]
             tasks = [partial(system.columns, g[graphs]) for system, graphs in zip(systems, parts, strict=True)]
             z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
         if not is_solved.all():
@@ -214,7 +214,7 @@ class Complement:
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
         # The projection leaves the round-off of g, in the precision in which g arrived.
-        enough = torch.maximum(self.rule.tolerance * size, 8 * max(eps, self.rule.eps) * norms(operator, g))
+        enough = torch.maximum(self.options.tolerance * size, 8 * max(eps, self.options.eps) * norms(operator, g))
 
         def allowed(z: Tensor) -> Tensor:
             # Products leave the round-off of A z. An iterate whose round-off is as large as the target is no solution.
@@ -227,7 +227,7 @@ class Complement:
         # A NaN of the loss is passed on, and is no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
-        width = self.noise[:, 0] if self.rule.width is None else self.rule.width
+        width = self.noise[:, 0] if self.options.width is None else self.options.width
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 
@@ -236,14 +236,40 @@ class Complement:
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
-        if (
-            target[0].numel() > SINGLE_THREADED_NUMBERS
-        ):  # large systems use more threads, and Python, where an interrupt can act
+        # Large systems use more threads, and Python, where an interrupt can act.
+        if target[0].numel() > SINGLE_THREADED_NUMBERS:
             return None
-        split = self._differences.are_equal if self._splits else None
-        scales, rest = self._scales, self._rest[:, 0, 0]
-        round_off = 8 * torch.finfo(target.dtype).eps * self.s.operator.bound
-        pieces = (self.s.vectors, self._known, self.s.values, scales, rest, split, enough, size, round_off)
-        plain = (None if x is None else x.detach().resolve_neg().contiguous() for x in pieces)
-        system = System(ROUNDOFF_SHARE, *plain)  # type: ignore[arg-type]
-        return Found(*matrix.complement(system, target, (MOST_ITERATIONS, CHECK_EVERY, STALE_CHECKS)))
+
+        def plain(x: Tensor) -> Tensor:
+            return x.detach().resolve_neg().contiguous()
+
+        system = System(
+            noise=ROUNDOFF_SHARE,
+            limit=MOST_ITERATIONS,
+            replaced=CHECK_EVERY,
+            patience=STALE_CHECKS,
+            vectors=plain(self.s.vectors),
+            known=plain(self._known),
+            values=plain(self.s.values),
+            scales=plain(self._scales),
+            rest=plain(self._rest[:, 0, 0]),
+            split=plain(self._differences.are_equal) if self._splits else None,
+            enough=plain(enough),
+            size=plain(size),
+            round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),
+        )
+        return Found(*matrix.complement(system, target))
+
+
+def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
+    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
+    found = [inverse for inverse in inverses if inverse is not None]
+    if not found or len(found) < len(inverses):
+        return None
+
+    def precondition(r: Tensor) -> Tensor:
+        if r.ndim == 2:
+            return found[0](r)
+        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
+
+    return precondition

@@ -43,7 +43,13 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.gradient.clusters import Differences, Rule, differences, inverse_differences, noise_width
+from torch_lapeig.eigen.gradient.clusters import (
+    Differences,
+    GradientOptions,
+    differences,
+    inverse_differences,
+    noise_width,
+)
 from torch_lapeig.eigen.gradient.complement import Complement, change_of, edge_gradient, implicit_solve
 from torch_lapeig.support import checks
 
@@ -53,14 +59,14 @@ class ImplicitEigenpairs(torch.autograd.Function):
 
     @staticmethod
     @checks.without_autocast
-    def forward(edges: Tensor, diagonal: Tensor, solution: Solution, rule: Rule) -> tuple[Tensor, Tensor]:
+    def forward(edges: Tensor, diagonal: Tensor, solution: Solution, options: GradientOptions) -> tuple[Tensor, Tensor]:
         """Return the pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Save the tensors that either mode needs."""
-        edges, diagonal, ctx.solution, ctx.rule = inputs
+        edges, diagonal, ctx.solution, ctx.options = inputs
         ctx.is_differentiated = False
         ctx.save_for_backward(edges, diagonal, *output)
         ctx.save_for_forward(edges, diagonal, *output)
@@ -72,24 +78,24 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
-        rule = ctx.rule if s.operator.is_sharded else ctx.rule.for_cotangents(to_vectors.detach())
+        options = ctx.options if s.operator.is_sharded else ctx.options.for_cotangents(to_vectors.detach())
         to_projected = s.operator.sum(to_projected)  # each rank has Λ, and a part of the loss
         values = projected.diagonal(dim1=-2, dim2=-1)
-        noise = noise_width(s, rule)
-        found = differences(values, values, noise, rule)
-        inverse, cluster = inverse_differences(found, s, rule)
+        noise = noise_width(s, options)
+        found = differences(values, values, noise, options)
+        inverse, cluster = inverse_differences(found, s, options)
         skew = s.operator.inner(vectors, to_vectors)
         skew, whole = (skew - skew.mT) / 2, (to_projected + to_projected.mT) / 2
         is_differentiated = torch.is_grad_enabled() or ctx.is_differentiated
-        if _has_close(s, rule, found):
+        if _has_close(s, options, found):
             sizes = s.operator.dots(to_vectors.detach(), to_vectors.detach()).sqrt()
             # Cotangents from a derivative of this rule have the errors of its linear solve.
-            error = rule.tolerance if ctx.is_differentiated else 0.0
-            _warn_if_undefined(s, rule, found, to_projected.detach(), sizes, skew.detach(), error)
-            equal = _unknown(s, rule, found, sizes, skew.detach())
+            error = options.tolerance if ctx.is_differentiated else 0.0
+            _warn_if_undefined(s, options, found, to_projected.detach(), sizes, skew.detach(), error)
+            equal = _unknown(s, options, found, sizes, skew.detach())
             if is_differentiated:
                 error, rotation = max(100 * torch.finfo(s.values.dtype).eps, error), (inverse * skew).detach()
-                equal = equal | _close(s, rule, found, rotation.masked_fill(equal, 0), whole.detach(), sizes, error)
+                equal = equal | _close(s, options, found, rotation.masked_fill(equal, 0), whole.detach(), sizes, error)
             inverse, cluster = inverse.masked_fill(equal, 0), cluster.masked_fill(equal, 1)
         ctx.is_differentiated = is_differentiated
         rotation = inverse * skew
@@ -98,7 +104,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (checks.matmul(rotation, off) - checks.matmul(off, rotation))
         y = checks.matmul(vectors, cluster * whole + rotation)
-        y = y + implicit_solve(edges, diagonal, projected, vectors, to_vectors, Complement(s, rule, noise))
+        y = y + implicit_solve(edges, diagonal, projected, vectors, to_vectors, Complement(s, options, noise))
         return *edge_gradient(s.symmetric.pattern, y, vectors), None, None
 
     @staticmethod
@@ -108,36 +114,44 @@ class ImplicitEigenpairs(torch.autograd.Function):
         edges, diagonal, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
-        noise = noise_width(s, ctx.rule)
-        inverse, cluster = inverse_differences(differences(values, values, noise, ctx.rule), s, ctx.rule)
+        noise = noise_width(s, ctx.options)
+        inverse, cluster = inverse_differences(differences(values, values, noise, ctx.options), s, ctx.options)
         change = change_of(s.symmetric.pattern, tangents[0], tangents[1], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
-        z = implicit_solve(edges, diagonal, projected, vectors, change, Complement(s, ctx.rule, noise))
+        z = implicit_solve(edges, diagonal, projected, vectors, change, Complement(s, ctx.options, noise))
         return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned) + z
 
 
-def _has_close(s: Solution, rule: Rule, found: Differences) -> bool:
+def _has_close(s: Solution, options: GradientOptions, found: Differences) -> bool:
     """Return whether values may be so close to each other, or to the next one, that a case below holds."""
-    close = max(rule.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
+    close = max(options.loss_eps**0.5, torch.finfo(s.values.dtype).eps ** (1 / 3)) * s.operator.bound[:, None, None]
     apart = torch.cat([found.sizes.diagonal(1, dim1=1, dim2=2), s.gap[:, None]], 1)
     return not bool((apart > torch.maximum(found.width, close)[..., 0]).all())
 
 
-def _unknown(s: Solution, rule: Rule, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
+def _unknown(s: Solution, options: GradientOptions, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
     """Return which close eigenvalues have a rotation that cotangents of these norms leave open, bool ``(B, k, k)``.
 
     A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
     make a gradient of it, however well the pairs are known.
     """
-    if rule.degeneracy != "mask" or rule.width is not None:
+    if options.degeneracy != "mask" or options.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
-    round_off = 8 * rule.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
-    unknown: Tensor = (skew.abs() <= round_off) & (found.sizes < rule.loss_eps**0.5 * s.operator.bound[:, None, None])
+    round_off = 8 * options.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
+    unknown: Tensor = (skew.abs() <= round_off) & (
+        found.sizes < options.loss_eps**0.5 * s.operator.bound[:, None, None]
+    )
     return unknown
 
 
 def _close(
-    s: Solution, rule: Rule, found: Differences, rotation: Tensor, whole: Tensor, sizes: Tensor, error: float
+    s: Solution,
+    options: GradientOptions,
+    found: Differences,
+    rotation: Tensor,
+    whole: Tensor,
+    sizes: Tensor,
+    error: float,
 ) -> Tensor:
     """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
 
@@ -149,7 +163,7 @@ def _close(
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
-    if rule.degeneracy != "mask" or not near.any():
+    if options.degeneracy != "mask" or not near.any():
         return torch.zeros_like(near)
     size = sizes.norm(dim=1)[:, None, None]
     noise = error * size / difference.clamp_min(eps * bound)
@@ -170,7 +184,13 @@ def _close(
 
 
 def _warn_if_undefined(
-    s: Solution, rule: Rule, found: Differences, to_projected: Tensor, sizes: Tensor, skew: Tensor, error: float
+    s: Solution,
+    options: GradientOptions,
+    found: Differences,
+    to_projected: Tensor,
+    sizes: Tensor,
+    skew: Tensor,
+    error: float,
 ) -> None:
     """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
 
@@ -178,13 +198,13 @@ def _warn_if_undefined(
     differ, though the loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
     ``error``: of the cotangents.
     """
-    noise = math.sqrt(rule.loss_eps)
+    noise = math.sqrt(options.loss_eps)
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
     # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
-    near = lost.abs() * (found.sizes > 0.1 * found.noise) * (rule.degeneracy == "mask")
-    unresolved = (near.amax((1, 2)) > max(8 * rule.loss_eps, error) * size) & (rule.width is None)
+    near = lost.abs() * (found.sizes > 0.1 * found.noise) * (options.degeneracy == "mask")
+    unresolved = (near.amax((1, 2)) > max(8 * options.loss_eps, error) * size) & (options.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)
@@ -193,7 +213,7 @@ def _warn_if_undefined(
         "mask": "what depends on that choice is left out",
         "lorentz": "what depends on that choice is damped",
         "exact": "what depends on that choice is noise",
-    }[rule.degeneracy]
+    }[options.degeneracy]
     # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
     of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + 1e-2 * size[:, None, None]
     undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart

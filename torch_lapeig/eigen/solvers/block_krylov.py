@@ -12,7 +12,7 @@ from torch_lapeig import native
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import basis, without
 from torch_lapeig.eigen.solvers.factors import Factors
-from torch_lapeig.native.sparse import BLOCK, Space, SymmetricFactors
+from torch_lapeig.native.sparse import BLOCK, PivotLimits, Space, SymmetricFactors
 
 LEAST_LEFT = 0.1  # fraction of a column outside the space
 ENOUGH_LEFT = 0.7  # fraction below which a column is orthogonalised twice: else the space loses orthogonality
@@ -59,7 +59,7 @@ class BlockKrylov:
             return None
         if self.rows.dtype != torch.float64 or not native.is_readable(self.rows):
             return None
-        pivots = (COMPILED_PIVOT, LEAST_LEFT, ENOUGH_LEFT)
+        pivots = PivotLimits(dependent=COMPILED_PIVOT, least=LEAST_LEFT, enough=ENOUGH_LEFT)
         return Space(factors, self.rows, self.projected, self.width, pivots)
 
     @property

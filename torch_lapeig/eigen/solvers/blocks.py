@@ -6,18 +6,15 @@ step needs one copy of them, for which the host waits, and its decisions are sen
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from torch_lapeig import native
-from torch_lapeig.support.checks import matmul
 from torch_lapeig.support.precision import VERSION
-from torch_lapeig.support.threads import in_parts, slices, together
-from torch_lapeig.support.tuning import PART_OF_EIGH, TALL, rows_of_block
+from torch_lapeig.support.threads import by_rows, in_parts
+from torch_lapeig.support.tuning import PART_OF_EIGH
 
 
 class Space(Protocol):
@@ -62,40 +59,6 @@ def residual(
     return r, operator.dots(r, r).sqrt()
 
 
-def dots(x: Tensor, y: Tensor) -> Tensor:
-    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
-    n, m = x.shape[-2:]
-    # 10,000 × 10 took 0.11 ms as a whole, in slices of the rows 0.25; at 400,000 × 10 slices take less than half.
-    if x.numel() <= 2**17 or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
-        return (x * y).sum(-2)
-    a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
-
-    def dot(rows: slice) -> None:
-        parts[rows.start] = (a[rows] * b[rows]).sum(0)
-
-    by_rows(dot, n, 3 * m * x.element_size(), x.device)
-    found = torch.stack([parts[start] for start in sorted(parts)]).sum(0) if len(parts) > 1 else parts[0]
-    return found.reshape(*x.shape[:-2], m)
-
-
-def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
-    n, m = x.shape[-2:]
-    is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
-    # With one column slices are four times slower.
-    is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= 3
-    if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
-        return matmul(x.mT, y)
-    slices_of_rows = 16
-    length = n // slices_of_rows
-    a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
-    sliced = (part[: length * slices_of_rows].unflatten(0, (slices_of_rows, length)) for part in (a, b))
-    found = torch.bmm(next(sliced).mT, next(sliced)).sum(0)
-    if (rest := length * slices_of_rows) < n:
-        found.addmm_(a[rest:].mT, b[rest:])
-    return found.reshape(*x.shape[:-2], *found.shape)
-
-
 def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
     """Store [Q W] C in place of Q, the first q columns of X, and beyond where C has more columns."""
     m = c.shape[1]
@@ -105,26 +68,6 @@ def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
 
     by_rows(rotate, len(x), (q + 2 * m + w.shape[1]) * x.element_size(), x.device)
     return x[:, :m]
-
-
-def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
-    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
-
-    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
-    clears their memory.
-    """
-    length = rows_of_block(row_bytes, device, "cache")
-    # Torch's threads share an operation on all rows: an update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms, in
-    # slices 1.1; of 100,000 rows 22 and 8.
-    if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= 2**24):
-        return work(slice(0, n))
-
-    def some(part: slice) -> None:
-        for start in range(part.start, part.stop, length):
-            work(slice(start, min(start + length, part.stop)))
-
-    together([partial(some, part) for part in slices(n, length)], device)
-    return None
 
 
 def combined(x: Tensor, c: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from torch_lapeig.eigen.solvers.solver import (
     check_options,
     in_parts_of_batch,
     joined,
-    parts_of_batch,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
@@ -29,8 +28,8 @@ from torch_lapeig.support.tuning import REORDER_NODES
 Array = np.ndarray[Any, Any]
 
 
-class FilterRule(NamedTuple):
-    """Numbers by which the compiled loop and the steps in Python choose filters, in the order of the C structure.
+class FilterSettings(NamedTuple):
+    """Numbers by which the compiled loop and the steps in Python choose filters; `kernels.h` has the same names.
 
     Attributes:
         beyond: fraction of the spectrum above a cluster that the growing part takes.
@@ -69,7 +68,7 @@ class Search(NamedTuple):
     k: int
     m: int
     null: Tensor
-    rule: FilterRule
+    settings: FilterSettings
     progress: Progress | None
 
 
@@ -130,9 +129,9 @@ class ChebyshevSubspace:
         if _is_scattered(operator, m):
             operator, order = operator.reordered()
         null = operator.null_vectors(min(m, operator.most_null))
-        search = Search(operator, k, m, null, self._rule(operator.dtype, tolerance), progress)
+        search = Search(operator, k, m, null, self._settings(operator.dtype, tolerance), progress)
         found = self._whole(search) if progress is None else None
-        if found is None and progress is None and len(parts_of_batch(operator, k)) > 1:
+        if found is None and progress is None and len(operator.parts(k)) > 1:
             found = in_parts_of_batch(self, operator, k, tolerance)
         if found is None:
             found = self._step_by_step(search)
@@ -140,9 +139,9 @@ class ChebyshevSubspace:
             return found
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
 
-    def _rule(self, dtype: torch.dtype, tolerance: float) -> FilterRule:
-        """Return the rule for filters in a dtype."""
-        return FilterRule(
+    def _settings(self, dtype: torch.dtype, tolerance: float) -> FilterSettings:
+        """Return the settings of filters in a dtype."""
+        return FilterSettings(
             beyond=0.05,
             highest=float(1 - torch.finfo(dtype).eps ** 0.4),  # a narrower interval holds only round-off
             overflow=0.5,
@@ -169,18 +168,18 @@ class ChebyshevSubspace:
         random = operator.random(search.m, self.seed)
         centre = None if centre is None else centre.to(bound)
         spectrum = Spectrum(operator.nullity, bound, operator.round_off.to(bound), centre)
-        found = subspace(rows, random, search.null, search.k, spectrum, search.rule)
+        found = subspace(rows, random, search.null, search.k, spectrum, search.settings._asdict())
         return None if found is None else RitzPairs(*found)
 
     def _step_by_step(self, search: Search) -> RitzPairs:
         """Return the Ritz pairs of filters that Python applies to all graphs at once."""
-        operator, k, rule = search.operator, search.k, search.rule
+        operator, k, settings = search.operator, search.k, search.settings
         known = Known.of(operator)
         block, products = self._first_filter(search, known)
         ritz = _rayleigh_ritz(search, block, known)
         assert ritz is not None  # orthonormal columns and random ones are finite
         iteration = 0
-        for iteration in range(min(products, 1), rule.iterations + 1):
+        for iteration in range(min(products, 1), settings.iterations + 1):
             needed = _shortfall(ritz, search, iteration)
             if not ritz.is_measured and (needed <= 0).all():
                 # The small matrices show convergence: confirm by residuals of the vectors.
@@ -190,17 +189,17 @@ class ChebyshevSubspace:
             finished: Array = np.all(needed <= 0, axis=1)
             if finished.all():
                 return _answer(ritz, iteration, finished)
-            if iteration == rule.iterations:
+            if iteration == settings.iterations:
                 break
-            degree, low = _degree(ritz, needed, k, rule)
+            degree, low = _degree(ritz, needed, k, settings)
             growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
             settled = np.full_like(growth, _settled(ritz, search))
             degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
             degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
             # Of the graph that needs fewest.
-            left = (needed[:, 0] / growth).min() if iteration >= rule.shown else 0.0
-            if self.max_products is not None and max(products, products - degree.max() + left) > rule.products:
+            left = (needed[:, 0] / growth).min() if iteration >= settings.shown else 0.0
+            if self.max_products is not None and max(products, products - degree.max() + left) > settings.products:
                 break
             edge = to_device(torch.from_numpy(low).to(search.null.dtype), search.null)
             found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)
@@ -225,11 +224,11 @@ class ChebyshevSubspace:
 
         A check of the random columns' own Ritz pairs would show no more.
         """
-        rule, operator, x = search.rule, search.operator, self._first_block(search)
-        most = min(rule.degree, rule.products)
-        if known.centre is None or min(most, rule.iterations) < 1 or not (known.bound > 0).all():
+        settings, operator, x = search.settings, search.operator, self._first_block(search)
+        most = min(settings.degree, settings.products)
+        if known.centre is None or min(most, settings.iterations) < 1 or not (known.bound > 0).all():
             return x, 0
-        low = np.minimum(known.centre, rule.highest * known.bound)
+        low = np.minimum(known.centre, settings.highest * known.bound)
         # With more damping, columns would depend on the first.
         enough = -math.log(least_pivot(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
@@ -238,7 +237,7 @@ class ChebyshevSubspace:
 
 
 @np.errstate(all="ignore")
-def _degree(ritz: Ritz, needed: Array, k: int, rule: FilterRule) -> tuple[Array, Array]:
+def _degree(ritz: Ritz, needed: Array, k: int, settings: FilterSettings) -> tuple[Array, Array]:
     """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
     The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted pairs may grow apart
@@ -249,20 +248,20 @@ def _degree(ritz: Ritz, needed: Array, k: int, rule: FilterRule) -> tuple[Array,
     values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
     # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
     worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
-    same = np.maximum(ritz.known.round_off, np.where(worst <= rule.close * bound, worst, 0))
+    same = np.maximum(ritz.known.round_off, np.where(worst <= settings.close * bound, worst, 0))
     within = values[:, -1] - values[:, k - 1] <= same
-    low = np.minimum(values[:, -1] + rule.beyond * within * (bound - values[:, -1]), rule.highest * bound)
+    low = np.minimum(values[:, -1] + settings.beyond * within * (bound - values[:, -1]), settings.highest * bound)
     kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
-    enough = np.maximum((needed[:, 0] + rule.spare) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
+    enough = np.maximum((needed[:, 0] + settings.spare) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
     # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
-    wanted = np.minimum(enough, rule.damping / kth).max().clip(rule.least_degree, rule.degree)
+    wanted = np.minimum(enough, settings.damping / kth).max().clip(settings.least_degree, settings.degree)
     without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
-    room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -rule.clean * math.log(info.eps))
+    room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -settings.clean * math.log(info.eps))
     own = log_growth(values[:, :k], low[:, None], bound[:, None])
     wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
     longest = (room / np.maximum(wider, 1e-7)).min(1)
     # A value of 0 may have been overlooked so far.
-    longest = np.minimum(longest, rule.overflow * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
+    longest = np.minimum(longest, settings.overflow * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
     return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
 
 
@@ -358,7 +357,7 @@ def _shortfall(ritz: Ritz, search: Search, iteration: int | None = None) -> Arra
 def _allowed(ritz: Ritz, search: Search) -> Array:
     """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, search.k - 1 : search.k + 1]).sum(1)
-    found: Array = np.maximum(search.rule.tolerance * gap, ritz.known.round_off)
+    found: Array = np.maximum(search.settings.tolerance * gap, ritz.known.round_off)
     return found
 
 

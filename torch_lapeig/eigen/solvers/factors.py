@@ -41,35 +41,6 @@ class Shifted(NamedTuple):
         """Return whether compiled loops factorise the matrix."""
         return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
-    @property
-    def is_thin(self) -> bool:
-        """Return whether the graph is nearly a tree, whose factors do not fill in: 2.5 neighbours a node at most."""
-        loops = 0 if self.times < 0 else len(self.diagonal)  # rows of couplings only, or of SciPy's whole matrix
-        return len(self.col) - loops <= 2.5 * len(self.diagonal)
-
-    def share_of_ball(self) -> float:
-        """Return the share of the nodes of a ball at one end of the graph that have all neighbours in it.
-
-        It is near 1 on curves and surfaces, near 0 on expanders. It counts as 1 for graphs that are nearly trees, and
-        for small graphs.
-        """
-        n = len(self.diagonal)
-        size = max(n // 32, 125)
-        if n <= 2 * size or self.is_thin:
-            return 1.0
-        # At the first use: it comes with SciPy's linear algebra, not with this library.
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order
-
-        rows = csr_array((np.ones(len(self.col)), self.col, self.crow), shape=(n, n))
-        last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
-        ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
-        if len(ball) < size:  # all of a component
-            return 1.0
-        outside = np.ones(n)
-        outside[ball] = 0
-        return float(np.mean((rows @ outside)[ball] == 0))
-
     def structure(self, most: Limits = UNLIMITED) -> Structure | None:
         """Return where factors have entries; None beyond limits. See `Structure.of`."""
         if self.pattern is None:

@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-from torch_lapeig.support.threads import slices, together
-from torch_lapeig.support.tuning import PART_OF_BLOCK
+from torch_lapeig.support.threads import together
 
 # Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
@@ -123,20 +121,6 @@ def with_guards(k: int, guards: int | None = None) -> int:
     return k + (max(4, k // 4) if guards is None else guards)
 
 
-def preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
-    found = [inverse for inverse in inverses if inverse is not None]
-    if not found or len(found) < len(inverses):
-        return None
-
-    def precondition(r: Tensor) -> Tensor:
-        if r.ndim == 2:
-            return found[0](r)
-        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
-
-    return precondition
-
-
 class Shortfall(NamedTuple):
     """Worst of the residuals of the wanted pairs and of the next pair, over their maximum; and the maximum."""
 
@@ -234,24 +218,13 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
     )
 
 
-def parts_of_batch(operator: Operator, columns: int) -> list[slice]:
-    """Return the graphs of a batch to solve together with blocks of so many columns, part by part on torch's threads.
-
-    A single slice on other devices, for one graph, and where parts would be so small that Python dominates the time.
-    """
-    batch, n = operator.batch_size, operator.num_nodes
-    if batch == 1 or operator.device.type != "cpu" or not isinstance(operator, SymmetricOperator):
-        return [slice(0, batch)]
-    return slices(batch, PART_OF_BLOCK / max(n * columns, 1))
-
-
 def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
-    """Return the pairs that a solver of batches finds for each of `parts_of_batch`, put together."""
+    """Return the pairs that a solver of batches finds for each of ``operator.parts(k)``, put together."""
 
     def solve(graphs: slice) -> RitzPairs:
         return solver(operator.part(graphs), k, tolerance)
 
-    return joined(operator, together([partial(solve, graphs) for graphs in parts_of_batch(operator, k)]), k)
+    return joined(operator, together([partial(solve, graphs) for graphs in operator.parts(k)]), k)
 
 
 def check_preconditioner(value: Any) -> None:

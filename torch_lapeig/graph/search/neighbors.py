@@ -1,7 +1,7 @@
 """Nearest neighbours and neighbours within reach: exact, on any device; approximate through faiss. No gradients.
 
-Many points on the processor are searched by tiles, which rule most points out (`tiles`); others, and data of which
-tiles rule out too little, by all distances (`exact`). Ties go to the smaller index.
+Many points on the processor are searched by tiles, which exclude most points (`tiles`); others, and data of which
+tiles exclude too little, by all distances (`exact`). Ties go to the smaller index.
 """
 
 from __future__ import annotations

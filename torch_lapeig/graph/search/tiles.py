@@ -1,4 +1,4 @@
-"""Exact neighbours by tiles: parts of the points in boxes, which rule most points out.
+"""Exact neighbours by tiles: parts of the points in boxes, which exclude most points.
 
 Points are projected on a few principal directions and halved again and again across the direction in which each part is
 longest, to tiles of equal size. Images under an orthogonal projection are never farther apart than the points, so that

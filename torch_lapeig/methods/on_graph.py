@@ -1,4 +1,4 @@
-"""Base of Laplacian eigenmaps and spectral clustering: eigenvectors of a weighted graph, new points by Nyström."""
+"""Bases of methods on a weighted graph, and of those by its eigenvectors, with new points by Nyström."""
 
 from __future__ import annotations
 
@@ -11,15 +11,47 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
-from torch_lapeig.graph.rules import check_rule_and_weights, graph_with_state
-from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks, Precomputed, Radius
+from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state, weighted_graph
+from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import Embedding, EmbeddingModule
-from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, OnGraph, fitted_graph
+from torch_lapeig.methods.module import Checked, Embedding, EmbeddingModule, PointsModule
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+
+
+class OnGraph(PointsModule):
+    """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
+
+    neighbors: GraphRule
+    weights: Weighting | None
+
+    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+        if self.pairs_given is not None:
+            graph = weighted_graph(self.neighbors, None, x, mask)
+            return Checked(graph, graph.mask)
+        if isinstance(x, Graph):
+            raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+        return super()._checked(x, mask)
+
+    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
+        """Weight the graph of checked points, or return the one given."""
+        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
+
+    @abstractmethod
+    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+        """Return the rows of a block of new points."""
+
+    def _width(self, state: State) -> int:
+        n, k = state[self.FITTED[0]].shape
+        if "train_edges" not in state:
+            return int(n * (k + 4))
+        return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):
@@ -36,17 +68,17 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         "train_degrees",
         "train_vectors",
     )
+    takes_landmarks: ClassVar[bool] = False
 
     def __init__(
         self, n_components: int, neighbors: Any, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors
-        self.weights = self._check_graph_options(neighbors, weights)
-
-    def _check_graph_options(self, neighbors: Any, weights: Any) -> Weighting | None:
-        """Return the weighting of a graph's edges; raise for a rule or a weighting that this method does not take."""
-        return check_rule_and_weights(neighbors, weights)
+        if isinstance(neighbors, Landmarks) and self.takes_landmarks:
+            self.weights = _check_weights_of_landmarks(weights)
+        else:
+            self.weights = check_rule_and_weights(neighbors, weights)
 
     @property
     @abstractmethod
@@ -64,6 +96,8 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solved)) is not None:
             return found
+        if isinstance(self.neighbors, Landmarks):
+            return super()._embed(x, mask, solved)
         graph = self._graph(x, mask)
         return self._solve_graph(Laplacian(graph, self._normalization), solved, fill=len(graph.shape) > 1)
 
@@ -122,6 +156,14 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             degrees=state.get("train_degrees"),
             off=state.get("off"),
         )
+
+
+def _check_weights_of_landmarks(weights: Any) -> Weighting:
+    """Return the weighting of edges between points and landmarks, `HeatKernel` where it is None."""
+    check_weighting(weights)
+    if isinstance(weights, ImprovedWeights):
+        raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
+    return HeatKernel() if weights is None else weights
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
