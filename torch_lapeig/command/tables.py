@@ -74,7 +74,9 @@ def read_text(given: str, content: bytes, wishes: Namespace, notes: list[str], e
     plain = [line for line in lines if not line[1].startswith(("#", "%"))]
     above = [line for line in lines if plain and line[0] < plain[0][0]][-1:]
     # A comment above the first row, with as many cells as it has, holds the names.
-    are_names = any(line.count(sign) == plain[0][1].count(sign) > 0 for _, line in above for sign in "\t;|,")
+    above = [(i, line.lstrip("#% ")) for i, line in above]
+    sign = next((sign for sign in "\t;|," if plain and sign in plain[0][1]), BLANKS)
+    are_names = any(len(_cells(line, sign)) == len(_cells(plain[0][1], sign)) > 1 for _, line in above)
     lines = [*above, *plain] if are_names else plain
     separator = lines.pop(0)[1][4:5] if lines and lines[0][1].startswith("sep=") else ""  # Excel's own line
     if not lines:
