@@ -6,6 +6,7 @@ that ``plt.show()`` shows it. Styles and other settings of matplotlib stay as th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +52,7 @@ def plot_embedding(
         embedding: an `Embedding`, `Eigenpairs` or a real array ``(N, k)``, finite. A single column is drawn on a line.
         labels: one for each point ``(N,)``; default: one colour. Words, flags and up to 20 whole numbers are classes.
             Of more words the most frequent 19 have a colour each, and the rest is "other". Other numbers are a scale
-            with a colour bar. Points of NaN and None have no label and are pale grey.
+            with a colour bar. Points of NaN, infinity and None have no label: pale grey.
         columns: numbers of the two columns, from 0; default: the first two, of `Eigenpairs` the second and third, as
             the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
@@ -74,12 +75,13 @@ def plot_embedding(
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
     ['a', 'b']
     """
+    _check_matplotlib()
     y, pair = _plane(embedding, columns, "embedding")
     n = len(y)
     words = "eigenvector" if isinstance(embedding, Eigenpairs) else "column"
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
-    coloured = _labels(labels, n)
+    colours = _colours(labels, n)
     panels = [np.arange(n)] if parts is None else [_array(part, "parts") for part in parts]
     if parts is None:
         axes = [_new_axes() if axes is None else axes]
@@ -91,12 +93,13 @@ def plot_embedding(
             panel.scatter(
                 rings[:, 0], rings[:, 1], s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9
             )
-        scale = _scatter(panel, y[nodes], coloured, nodes, size)
+        nodes = colours.order[np.isin(colours.order, nodes)]
+        panel.scatter(y[nodes, 0], y[nodes, 1], s=size, c=colours.of_points[nodes], lw=0)
         if pictures is not None:
-            _draw_images(panel, y[nodes], pictures[nodes])
+            _draw_images(panel, y[nodes], pictures[nodes], colours.of_points[nodes])
         _name_axes(panel, words, pair)
     if legend:
-        _draw_legend(axes[-1], scale, name)
+        _draw_legend(axes[-1], colours, name)
     return axes[0] if parts is None else list(axes)
 
 
@@ -125,6 +128,7 @@ def plot_spectrum(
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
     'eigenvalue'
     """
+    _check_matplotlib()
     values: Any = found
     gap: Any = np.inf
     if isinstance(found, Embedding | Eigenpairs):
@@ -179,15 +183,16 @@ def plot_graph(
     >>> len(axes.collections[0].get_segments())
     2
     """
+    _check_matplotlib()
     checks.check_instance(graph, "graph", Graph, "a Graph")
     if len(graph.shape) > 1:
         raise ValueError(f"graph must be one graph, got a batch of shape {tuple(graph.shape)}")
     y, _ = _plane(place, columns, "place")
     if len(y) != graph.num_nodes:
         raise ValueError(f"place must have a row for each of the {graph.num_nodes} nodes, got {len(y)}")
-    axes = _new_axes() if axes is None else axes
     from matplotlib.collections import LineCollection
 
+    axes = _new_axes() if axes is None else axes
     sparse = graph.to_sparse()
     (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights")
     once = (row < col) & (weight > 0)
@@ -200,22 +205,24 @@ def plot_graph(
     return axes
 
 
-class _Labels(NamedTuple):
-    """Labels of points: ``values`` ``(n,)`` of a scale, NaN for none; or ``codes`` of classes, −1 for none, and names.
+class _Colours(NamedTuple):
+    """Colours of points ``(n, 4)``, the order to draw them in, colours of classes by name, and a scale of numbers."""
 
-    ``has_rest`` tells whether the last class is of the rest.
-    """
-
-    values: Array | None
-    codes: Array
-    names: list[str]
-    has_rest: bool
+    of_points: Array
+    order: Array
+    classes: dict[str, Any]
+    scale: Any
 
 
-def _labels(labels: Any, n: int) -> _Labels:
-    """Return labels as classes or as a scale; one class without a name for None."""
+def _colours(labels: Any, n: int) -> _Colours:
+    """Return the colours of points by their labels: classes, or a scale."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize, to_rgba
+
+    order = np.random.default_rng(0).permutation(n)  # no class lies above the others
     if labels is None:
-        return _Labels(None, np.zeros(n, dtype=int), [], False)
+        return _Colours(np.tile(to_rgba(BLUE), (n, 1)), order, {}, None)
     if isinstance(labels, Tensor):
         labels = _array(labels, "labels")
     found = np.asarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
@@ -224,86 +231,52 @@ def _labels(labels: Any, n: int) -> _Labels:
     if found.dtype.kind == "c":
         raise TypeError(f"labels must be numbers or words, got {found.dtype}")
     is_there = ~np.array([_is_missing(label) for label in found.tolist()], dtype=bool)
-    there = found[is_there]
-    is_numeric = there.dtype.kind in "iuf"
-    if there.dtype.kind == "O":
-        is_numeric = all(isinstance(label, Number) and not isinstance(label, bool) for label in there.tolist())
-    classes, codes, counts = np.unique(
-        there.astype(float if is_numeric else str), return_inverse=True, return_counts=True
+    order = order[np.argsort(is_there[order], kind="stable")]  # points without a label lie below
+    of_points = np.tile(to_rgba(PALE), (n, 1))
+    there = found[is_there].tolist()
+    is_numeric = all(isinstance(label, Number) and not isinstance(label, bool) for label in there)
+    kinds, codes, counts = np.unique(
+        np.asarray(there, dtype=float if is_numeric else str), return_inverse=True, return_counts=True
     )
-    if is_numeric and (len(classes) > CLASSES or not all(value.is_integer() for value in classes.tolist())):
-        values = np.full(n, np.nan)
-        values[is_there] = there
-        return _Labels(values, np.zeros(n, dtype=int), [], False)
-    names = [f"{value:.0f}" if is_numeric else str(value) for value in classes.tolist()]
-    if has_rest := len(names) > CLASSES:
-        kept = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
-        renumbered = np.full(len(names), CLASSES - 1)
-        renumbered[kept] = np.arange(CLASSES - 1)
-        names, codes = [*(names[i] for i in kept), f"other ({len(names) - len(kept)})"], renumbered[codes]
-    all_codes = np.full(n, -1)
-    all_codes[is_there] = codes
-    return _Labels(None, all_codes, names, has_rest)
+    if is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist())):
+        scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
+        of_points[is_there] = scale.to_rgba(np.asarray(there, dtype=float))
+        return _Colours(of_points, order, {}, scale)
+    names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
+    shown = np.arange(len(kinds))
+    if len(kinds) > CLASSES:
+        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
+    colours = np.tile(to_rgba(GREY), (len(kinds), 1))
+    colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
+    of_points[is_there] = colours[codes]
+    classes: dict[str, Any] = {names[i]: colours[i] for i in shown}
+    if len(shown) < len(kinds):
+        classes[f"other ({len(kinds) - len(shown)})"] = to_rgba(GREY)
+    if not is_there.all():
+        classes["(no label)"] = to_rgba(PALE)
+    return _Colours(of_points, order, classes, None)
 
 
 def _is_missing(label: Any) -> bool:
-    """Return whether a label is None, NaN or pandas' NA, of which nothing can be asked."""
+    """Return whether a label is None, NaN, infinite, or pandas' NA, of which nothing can be asked."""
     try:
-        return label is None or bool(label != label)
+        return label is None or bool(label != label) or (isinstance(label, float) and math.isinf(label))
     except TypeError:
         return True
 
 
-def _scatter(axes: Axes, y: Array, labels: _Labels, nodes: Array, size: float) -> Any:
-    """Draw some of the points, those without label below; return what a colour bar needs, None for classes."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_rgba
-
-    order = np.random.default_rng(0).permutation(len(y))  # no class lies above the others
-    y, codes = y[order], labels.codes[nodes[order]]
-    if labels.values is not None:
-        values, all_values = labels.values[nodes[order]], labels.values[np.isfinite(labels.values)]
-        low, high = (all_values.min(), all_values.max()) if len(all_values) else (0.0, 1.0)
-        is_finite = np.isfinite(values)
-        _dots(axes, y[~is_finite], size, color=PALE)
-        return _dots(axes, y[is_finite], size, c=values[is_finite], vmin=low, vmax=high)
-    if not labels.names:
-        _dots(axes, y, size, color=BLUE)
-        return None
-    colours = colormaps["tab10" if len(labels.names) <= 10 else "tab20"](np.arange(len(labels.names) + 1))
-    colours[-1] = to_rgba(PALE)
-    if labels.has_rest:
-        colours[-2] = to_rgba(GREY)
-    names = [name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…" for name in labels.names]
-    for is_drawn in (codes < 0, codes >= 0):
-        _dots(axes, y[is_drawn], size, c=colours[codes[is_drawn]])
-    for i, name in enumerate([*names, "(no label)"] if (labels.codes < 0).any() else names):
-        axes.scatter([], [], s=30, color=colours[i], label=f" {name}" if name[:1] == "_" else name)
-    return None
-
-
-def _dots(axes: Axes, y: Array, size: float, **colours: Any) -> Any:
-    return axes.scatter(y[:, 0], y[:, 1], s=size, lw=0, **colours)
-
-
-def _draw_legend(axes: Axes, scale: Any, name: str) -> None:
+def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
     """Draw a legend of classes and new points, and a colour bar, beside the axes."""
+    if colours.scale is not None:
+        axes.figure.colorbar(colours.scale, ax=axes, label=name, shrink=0.8)
+    for text, colour in colours.classes.items():
+        shown = text if len(text) <= NAME_LENGTH else f"{text[: NAME_LENGTH - 1]}…"
+        axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
     handles, texts = axes.get_legend_handles_labels()
-    if scale is not None:
-        axes.figure.colorbar(scale, ax=axes, label=name, shrink=0.8)
-    if handles and scale is not None:
-        axes.legend(handles, texts, fontsize=9, frameon=False)
-    elif handles:
-        axes.legend(
-            handles,
-            texts,
-            title=name or None,
-            fontsize=9,
-            frameon=False,
-            loc="upper left",
-            bbox_to_anchor=(1, 1),
-            handletextpad=0.2,
-        )
+    if handles:
+        beside: dict[str, Any] = {} if colours.scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        title = name if colours.classes else ""
+        axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
 
 
 def _plane(embedding: Any, columns: tuple[int, int] | None, name: str) -> tuple[Array, tuple[int, int]]:
@@ -354,8 +327,8 @@ def _images(images: Any, n: int) -> Array:
     return found
 
 
-def _draw_images(axes: Axes, y: Array, images: Array) -> None:
-    """Draw pictures at their places, each some way from those before."""
+def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
+    """Draw pictures at their places, each some way from those before, with edges in colours ``(n, 4)``."""
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     extent = np.ptp(y, axis=0)
@@ -367,7 +340,7 @@ def _draw_images(axes: Axes, y: Array, images: Array) -> None:
         i = int(is_free.argmax())
         is_free &= np.linalg.norm(place - place[i], axis=1) > SPACING
         image = OffsetImage(images[i], cmap="gray_r" if is_ink else "gray", zoom=zoom)
-        box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 0.4, "ec": GREY})
+        box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 1, "ec": colours[i]})
         axes.add_artist(box)
 
 
@@ -382,12 +355,17 @@ def _size(n: int) -> float:
     return float(np.clip(6000 / max(n, 1), 1.5, 40))
 
 
-def _new_axes(count: int | None = None) -> Any:
-    """Return the axes of a new figure of pyplot's, or several side by side."""
+def _check_matplotlib() -> None:
     try:
-        from matplotlib import pyplot
+        import matplotlib  # noqa: F401
     except ImportError as error:
         raise ImportError("pictures need matplotlib: pip install 'torch-lapeig[embed]'") from error
+
+
+def _new_axes(count: int | None = None) -> Any:
+    """Return the axes of a new figure of pyplot's, or several side by side."""
+    from matplotlib import pyplot
+
     size = (6.4 if count is None else 1 + 4 * count, 4.8)
     axes = pyplot.subplots(1, count or 1, figsize=size, layout="constrained", squeeze=False)[1][0].tolist()
     return axes[0] if count is None else axes

@@ -43,6 +43,7 @@ OPTIONAL = {
     "command.reading": {"pandas", "anndata"},
     "command.tables": {"pandas"},
     "command.points": {"pandas"},
+    "command": {"matplotlib"},
     "plots": {"matplotlib"},
     "command.report": {"matplotlib", "pandas"},
 }

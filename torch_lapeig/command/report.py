@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -115,27 +115,25 @@ def draw(figure: Figure, title: str, answer: Answer, drawn: Drawn) -> None:
     figure.suptitle(f"{title}\n{chosen}", fontsize=10)
     parts = answer.graph.nodes_of_components()[:PANELS] if len(tables) > 1 else []
     pairs = [(0, 1), (2, 3)][: max(1, columns.shape[1] // 2)] if columns.shape[1] > 1 else [(0, 0)]
-    *clouds, spectrum = figure.subplots(
-        1, (len(parts) or len(pairs)) + 1, width_ratios=[2.0] * (len(parts) or len(pairs)) + [1.0]
-    )
-    if parts:
-        plot_embedding(columns, drawn.labels, images=drawn.images, parts=parts, axes=clouds, name=drawn.name)
-        for cloud, (heading, _) in zip(clouds, tables, strict=False):
+    count, rows = len(parts) or len(pairs), 1 if drawn.images is None else 2
+    figure.set_size_inches(13, 4.8 * rows)
+    grid = figure.add_gridspec(rows, count + 1, width_ratios=[2.0] * count + [1.0])
+    for row in range(rows):  # points, and below them their images, which would hide them
+        images = drawn.images if row else None
+        clouds = [figure.add_subplot(grid[row, i]) for i in range(count)]
+        more: dict[str, Any] = {"images": images, "name": drawn.name}
+        if parts:
+            plot_embedding(columns, drawn.labels, parts=parts, axes=clouds, legend=row == 0, **more)
+        for cloud, pair in zip(clouds, pairs if not parts else [], strict=False):
+            new = None if answer.new is None or row else answer.new.cpu()
+            is_last = cloud is clouds[-1] and row == 0
+            plot_embedding(columns, drawn.labels, columns=pair, new=new, axes=cloud, legend=is_last, **more)
+        for cloud, (heading, _) in zip(clouds, tables if parts else [], strict=False):
             cloud.set_title(heading, fontsize=10)
-    for cloud, pair in zip(clouds, pairs if not parts else [], strict=False):
-        plot_embedding(
-            columns,
-            drawn.labels,
-            columns=pair,
-            new=None if answer.new is None else answer.new.cpu(),
-            images=drawn.images if cloud is clouds[0] else None,
-            axes=cloud,
-            name=drawn.name,
-            legend=cloud is clouds[-1],
-        )
-    for heading, values in tables[:PANELS]:
-        plot_spectrum([0, *(column.value for column in values)], first=0, axes=spectrum, label=heading)
-    spectrum.set(xlabel="column (0: the constant one)", ylabel="", title="eigenvalues")
+    spectrum = figure.add_subplot(grid[0, -1])
+    for i, (_, values) in enumerate(tables[:PANELS], 1):
+        plot_spectrum([0, *(column.value for column in values)], first=0, axes=spectrum, label=f"part {i}")
+    spectrum.set(xlabel="column", ylabel="", title="eigenvalues")
     if parts:
         spectrum.legend(fontsize=8, frameon=False)
 
