@@ -88,6 +88,7 @@ READ = {
     "NumPy's savetxt": ("t.txt", BARE.replace(",", " "), "separated by"),
     "NumPy's savetxt with names": ("t.txt", "# len wid hei\n" + BARE.replace(",", " "), "separated by"),
     "columns of blanks": ("t.txt", BARE.replace(",", "    "), "separated by"),
+    "tabs and blanks": ("t.txt", BARE.replace(",", "\t ", 5).replace(",", "  "), "separated by blanks"),
     "tabs": ("t.tsv", FRAME.to_csv(index=False, sep="\t"), "separated by"),
     "bars": ("t.txt", FRAME.to_csv(index=False, sep="|"), "separated by"),
     "Excel's own line": ("t.csv", "sep=;\n" + FRAME.to_csv(index=False, sep=";"), "separated by"),
@@ -131,6 +132,7 @@ def test_numbers_are_read_as_they_are_meant(tmp_path):
         text = "a;b\n1,234;2,500\n3,100;9,100\n5,500;4,125\n"
         found = points(tmp_path, "t.csv", text, "--decimal", option)[0]
         np.testing.assert_allclose(found, np.array([[1.234, 2.5], [3.1, 9.1], [5.5, 4.125]]) * factor)
+    assert points(tmp_path, "t.csv", "a,b\n\u22121,2\n1,3\n2,5\n")[0].tolist() == [[-1, 2], [1, 3], [2, 5]]
     found = points(tmp_path, "t.csv", "a,b\nTrue,1\nFalse,2\n,3\n", "--drop-rows-with-missing")[0]
     np.testing.assert_array_equal(found, [[1, 1], [0, 2]])
     found, _ = points(tmp_path, "t.csv", "0,1\n2,3\n4,5\n", "--header", "no")
@@ -217,7 +219,7 @@ def test_formats_hold_the_same_points(tmp_path, monkeypatch):
         ("x.npz", "holds the arrays points, y: write x.npz:NAME"),
         ("x.npz:point", "did you mean 'points'"),
         ("none.npy", "there is no such file"),
-        ("x.xlsx", r"must end in .csv, .* got '.xlsx'"),
+        ("x.xlsx", "must end in .csv, .* got an Excel workbook"),
         ("x.png", r"must end in .csv, .* got '.png'"),
         ("broken.npy", "broken.npy cannot be read"),
         ("text.npy", "text.npy is text, although its name says otherwise"),

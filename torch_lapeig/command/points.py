@@ -277,6 +277,10 @@ def check_units(x: Array, given: str) -> None:
 
 def pairs_of(found: Found, given: str, without: Sequence[str], notes: list[str]) -> Any:
     """Return a symmetric matrix of distances or affinities, an array or sparse, of the result of `read`."""
+    if getattr(found, "ndim", 2) == 1:
+        raise InputError(
+            f"{given} must be a matrix, got shape {found.shape}: scipy.spatial.distance.squareform makes one"
+        )
     if not sparse.issparse(found):
         found = points_of(found, given, without, False, notes).x
     elif not np.isfinite(found.data).all():

@@ -112,11 +112,12 @@ def _kind(path: Path, ending: str) -> str:
         raise InputError(f"{path} is text, although its name says otherwise: if it is a table, name it .csv")
     if ending in READERS:
         return ending
-    if is_text and not start.startswith(tuple(NO_TEXT)):
+    other = next((kind for magic, kind in NO_TEXT.items() if start.startswith(magic)), None)
+    if is_text and other is None:
         return ".csv"
     raise InputError(
         f"{path}: the file must end in {', '.join(READERS)}, in one of these and .gz, or be text, got "
-        f"{ending or 'no ending'!r}: save it as one of them, a table as .csv"
+        f"{other or repr(ending or 'no ending')}: save it as one of them, a table as .csv"
     )
 
 
