@@ -162,8 +162,7 @@ def _of_points(x: Array, count: int, wishes: Namespace, device: torch.device) ->
     points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     weights, code, weighting = _weighting(wishes)
     weights = weights.to(points)
-    _check_neighbors(len(points), wishes)
-    nearest = _search(points, min(len(points) - 1, wishes.neighbors or NEIGHBORS[-1]))
+    nearest = _search(points, _most_neighbors(len(points), wishes))
     neighbors = _neighbors(nearest.indices.cpu().numpy(), wishes)
     rule = Searched(int(neighbors.value), nearest=nearest)
     module = LaplacianEigenmaps(count, rule, weights, components="separate" if wishes.separate else "joint")
@@ -191,9 +190,8 @@ def _of_pairs(pairs: Any, count: int, wishes: Namespace, device: torch.device) -
 def _of_distances(distances: Array, wishes: Namespace) -> tuple[Graph, list[Choice]]:
     """Return the nearest neighbours by a matrix of distances, with the weights of the heat kernel, and the choices."""
     n, (weights, _, weighting) = len(distances), _weighting(wishes)
-    _check_neighbors(n, wishes)
     others = distances + np.diag(np.full(n, np.inf))
-    nearest = np.argsort(others, axis=1, kind="stable")[:, : min(n - 1, wishes.neighbors or NEIGHBORS[-1])]
+    nearest = np.argsort(others, axis=1, kind="stable")[:, : _most_neighbors(n, wishes)]
     neighbors = _neighbors(nearest, wishes)
     k = int(neighbors.value)
     directed = csr_array((np.ones(n * k), nearest[:, :k].ravel(), np.arange(n + 1) * k), (n, n))
@@ -267,17 +265,18 @@ def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
     return Choice(name, str(value), f"given by --{option}")
 
 
-def _check_neighbors(n: int, wishes: Namespace) -> None:
-    """Raise `InputError` for a number of neighbours that n points do not have, before anything is searched."""
+def _most_neighbors(n: int, wishes: Namespace) -> int:
+    """Return how many neighbours of n points are searched; raise `InputError` for more than there are."""
     if wishes.neighbors is not None:
         _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
+    return min(n - 1, wishes.neighbors or NEIGHBORS[-1])
 
 
 def _neighbors(nearest: Array, wishes: Namespace) -> Choice:
     """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
-    n, most = nearest.shape
+    most = nearest.shape[1]
     if wishes.neighbors is not None:
-        return _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
+        return Choice("neighbours", str(most), "given by --neighbors")
     tried = sorted({min(k, most) for k in NEIGHBORS})
     why = "the usual number, and it joins all points"
     for k in tried:
@@ -306,24 +305,24 @@ def _components(n: int, wishes: Namespace) -> Choice:
 
 def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
     """Return the weighting, the code that makes the module, and the choice."""
-    name = wishes.weighting or "heat"
-    why = "given by --weighting" if wishes.weighting else "the library's default"
-    if wishes.bandwidth is not None:
-        if name not in ("heat", "improved"):
-            raise InputError(f"--bandwidth is the heat kernel's, and --weighting {name} has none of that kind")
-        if not 0 < wishes.bandwidth < math.inf:
-            raise InputError(f"--bandwidth must be a positive number, got {wishes.bandwidth}")
-        made, call = WEIGHTINGS[name](wishes.bandwidth), f"{WEIGHTINGS[name].__name__}({wishes.bandwidth!r})"
-    elif name in WEIGHTINGS:
-        made, call = WEIGHTINGS[name](), f"{WEIGHTINGS[name].__name__}()"
-    else:
+    name, t = wishes.weighting or "heat", wishes.bandwidth
+    if name not in WEIGHTINGS:
         return _imported(name)
-    line = f"from torch_lapeig import KNN, LaplacianEigenmaps, {WEIGHTINGS[name].__name__}\n\n"
-    return (
-        made,
-        f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})",
-        Choice("weighting", name, why),
-    )
+    kind = WEIGHTINGS[name]
+    if t is not None and name not in ("heat", "improved"):
+        raise InputError(f"--bandwidth is the heat kernel's, and --weighting {name} has none of that kind")
+    if t is not None and not 0 < t < math.inf:
+        raise InputError(f"--bandwidth must be a positive number, got {t}")
+    given = () if t is None else (t,)
+    code = _code("torch_lapeig", kind.__name__, f"{kind.__name__}({', '.join(map(repr, given))})")
+    why = "given by --weighting" if wishes.weighting else "the library's default"
+    return kind(*given), code, Choice("weighting", name, why)
+
+
+def _code(module: str, name: str, call: str) -> str:
+    """Return the lines that make the module, with places for its other arguments."""
+    lines = f"from torch_lapeig import KNN, LaplacianEigenmaps\nfrom {module} import {name}\n\n"
+    return f"{lines}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})"
 
 
 def _imported(path: str) -> tuple[Weighting, str, Choice]:
@@ -344,9 +343,7 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
         raise InputError(
             f"--weighting {path} must be or make a torch_lapeig.graph.Weighting, got {type(made).__name__}"
         )
-    line = f"from torch_lapeig import KNN, LaplacianEigenmaps\n\nfrom {module} import {name}\n\n"
-    code = f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})"
-    return made, code, Choice("weighting", path, "given by --weighting")
+    return made, _code(module, name, call), Choice("weighting", path, "given by --weighting")
 
 
 def _bandwidth(weights: Weighting, squared_lengths: Tensor, graph: Graph) -> list[Choice]:
