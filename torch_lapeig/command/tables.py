@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BLANKS, SINGLE = r"\s+", "\x1f"  # separators: any blanks; a sign that no text has
-MISSING = {
-    "",
-    *["NA", "N/A", "#N/A", "NULL", "null", "None", "nan", "NaN", "?", "-", "--", ".", "*", "#DIV/0!", "#VALUE!"],
-}
+MISSING = {"", "NA", "N/A", "#N/A", "NULL", "null", "None", "nan", "NaN", "?", "-", "--", ".", "*"}
+MISSING |= {"#DIV/0!", "#VALUE!"}  # of Excel
 COMMA = re.compile(r"[+-]?[\d.]*,[\d,]*(\.\d+)?([eE][+-]?\d+)?")  # number with a comma
 GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # number whose thousands may be separated by commas
 POINT_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d*")
