@@ -123,7 +123,8 @@ def _separator_of(lines: Sequence[str]) -> str:
         agreeing[sign] = count if widths[sign] > 1 else 0
     best = max(agreeing, key=agreeing.__getitem__) if any(agreeing.values()) else SINGLE
     rows = [_cells(line, BLANKS) for line in lines[1:] or lines]
-    if min(map(len, rows)) == max(map(len, rows)) > widths.get(best, 1):
+    is_even = min(map(len, rows)) == max(map(len, rows)) > 1
+    if is_even and (len(rows[0]) > widths.get(best, 1) or agreeing.get(best, 0) < len(lines)):
         of_numbers = [all(map(Numbers().has, column)) for column in zip(*rows, strict=True)]
         if all(of_numbers) or (best == SINGLE and any(of_numbers)):
             return BLANKS
