@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, SelfTuning
-from torch_lapeig.command import choices, main, report
+from torch_lapeig.command import choices, main
 from torch_lapeig.command.points import labels_of, points_of
 from torch_lapeig.command.reading import READERS
 from torch_lapeig.command.tables import InputError
@@ -168,7 +168,7 @@ def test_pairs_are_given(folder, capsys):
         np.testing.assert_allclose(np.load(f"{name[2:]}/embedding.npy"), np.load("x/embedding.npy"), atol=1e-6)
     assert not Path("npy/load.py").exists()
     refused("--new does not go with --given affinity", "--input", "w.npy", "--given", "affinity", "--new", "w.npy")
-    refused("must be square and symmetric", "--input", "points.npy", "--given", "distance")
+    refused("must be square to be of pairs", "--input", "points.npy", "--given", "distance")
     np.save("negative.npy", -weighted)
     refused("non-negative", "--input", "negative.npy", "--given", "affinity")
 
@@ -198,14 +198,6 @@ def test_labels_of_any_kind_are_colours(labels, folder):
     np.save("y.npy", labels)
     embed("--input", "points.npy", "--labels", "y.npy", "--components", 1)
     assert "<b>a" not in Path("embedding-points/report.html").read_text()
-
-
-def test_more_words_than_colours_are_drawn_as_others():
-    labels = np.array([f"word {i % 30}" for i in range(100)])
-    drawn = report._with_other(labels)
-    assert len(set(drawn)) == 20
-    assert (drawn == "other").sum() == 33
-    assert set(drawn) - {"other"} <= set(labels)
 
 
 # Files

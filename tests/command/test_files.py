@@ -88,6 +88,7 @@ READ = {
     "NumPy's savetxt": ("t.txt", BARE.replace(",", " "), "separated by"),
     "NumPy's savetxt with names": ("t.txt", "# len wid hei\n" + BARE.replace(",", " "), "separated by"),
     "columns of blanks": ("t.txt", BARE.replace(",", "    "), "separated by"),
+    "tabs and blanks": ("t.txt", BARE.replace(",", "\t ", 5).replace(",", "  "), "separated by blanks"),
     "tabs": ("t.tsv", FRAME.to_csv(index=False, sep="\t"), "separated by"),
     "bars": ("t.txt", FRAME.to_csv(index=False, sep="|"), "separated by"),
     "Excel's own line": ("t.csv", "sep=;\n" + FRAME.to_csv(index=False, sep=";"), "separated by"),
@@ -131,6 +132,7 @@ def test_numbers_are_read_as_they_are_meant(tmp_path):
         text = "a;b\n1,234;2,500\n3,100;9,100\n5,500;4,125\n"
         found = points(tmp_path, "t.csv", text, "--decimal", option)[0]
         np.testing.assert_allclose(found, np.array([[1.234, 2.5], [3.1, 9.1], [5.5, 4.125]]) * factor)
+    assert points(tmp_path, "t.csv", "a,b\n\u22121,2\n1,3\n2,5\n")[0].tolist() == [[-1, 2], [1, 3], [2, 5]]
     found = points(tmp_path, "t.csv", "a,b\nTrue,1\nFalse,2\n,3\n", "--drop-rows-with-missing")[0]
     np.testing.assert_array_equal(found, [[1, 1], [0, 2]])
     found, _ = points(tmp_path, "t.csv", "0,1\n2,3\n4,5\n", "--header", "no")
@@ -152,7 +154,7 @@ REFUSED = {
     "two columns of words": (FRAME.assign(a="x", b=KINDS).to_csv(index=False), "columns 'a', 'b' .*--leave-out a b"),
     "dates": (FRAME.assign(date="2024-01-02").to_csv(index=False), "words or dates .*--leave-out date"),
     "one word among numbers": (with_lines((4, "4.7,abc,1")), "'wid' has 1 cells that are no numbers .'abc' in line 4"),
-    "units below names": (with_lines((1, "len,wid,hei\ncm,cm,cm")), "no numbers .'cm' in line 2.*--leave-out"),
+    "units below names": (with_lines((1, "len,wid,hei\ncm,cm,cm")), "line 2 has words .*'cm', 'cm'.: take it out"),
     "thousands or decimals": ("a;b\n1,234;2,500\n3,100;9,100\n", "--decimal comma or --decimal point"),
     "names or a point": ("0,1\n2,3\n4,5\n", "--header yes or --header no"),
     "title": ("Instrument 7\n\n" + CSV, "the first line has 1 cells, where others have 3: take out titles"),
@@ -217,14 +219,21 @@ def test_formats_hold_the_same_points(tmp_path, monkeypatch):
         ("x.npz", "holds the arrays points, y: write x.npz:NAME"),
         ("x.npz:point", "did you mean 'points'"),
         ("none.npy", "there is no such file"),
-        ("x.xlsx", r"must end in .csv, .* got '.xlsx'"),
+        ("x.xlsx", "must end in .csv, .* got an Excel workbook"),
+        ("x.png", r"must end in .csv, .* got '.png'"),
         ("broken.npy", "broken.npy cannot be read"),
+        ("text.npy", "text.npy is text, although its name says otherwise"),
+        ("y.npz:x", "y.npz: there is no such file, did you mean 'x.npz'"),
+        (".", "is a folder: name a file in it"),
         ("broken.pt", "broken.pt (cannot be read|holds Python objects)"),
         ("broken.csv.gz", "broken.csv.gz cannot be read"),
         ("objects.npy", "holds Python objects"),
     ):
-        if name.partition(".")[0] in ("broken", "x") and "npz" not in name:
-            (tmp_path / name).write_bytes(b"\x1f\x8b1" if name.endswith("gz") else b"1")
+        if name.partition(".")[0] in ("broken", "x", "text") and "npz" not in name:
+            content = {"gz": b"\x1f\x8b1", "npy": b"\x93NUMPY", "xlsx": b"PK\x03\x04"}.get(
+                name.rpartition(".")[2], b"\0"
+            )
+            (tmp_path / name).write_bytes(b"1" if name.startswith("text") else content)
         np.save("objects.npy", np.array([1, None]))
         with pytest.raises(InputError, match=says):
             read(name, wishes, [])
@@ -247,6 +256,46 @@ def test_tables_of_parquet(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text(BARE)
     with pytest.raises(InputError, match=r"pip install 'torch-lapeig\[embed\]'"):
         read(str(tmp_path / "t.csv"), options_of(), [])
+
+
+def test_files_are_known_by_their_first_bytes(tmp_path):
+    """Whatever their names say; a table of NumPy's, and text of any name, are tables."""
+    with (tmp_path / "x.csv").open("wb") as file:
+        np.save(file, X)
+    np.save(tmp_path / "table.npy", FRAME.to_records(index=False))
+    (tmp_path / "iris.data").write_text(CSV)
+    for name in ("x.csv", "table.npy", "iris.data"):
+        found = points_of(read(str(tmp_path / name), options_of(), []), name, [], False, [])
+        np.testing.assert_array_equal(found.x, X)
+
+
+def test_images_are_known_by_shape_or_by_pixels():
+    smooth = np.add.outer(np.arange(30) * 3, np.add.outer(np.arange(8), np.arange(8)) * 9)  # bytes that vary slowly
+    for array, shape in (
+        (smooth, (30, 8, 8)),
+        (np.stack([smooth] * 3, 1), (30, 8, 8, 3)),
+        (smooth[..., None], (30, 8, 8, 1)),
+        (smooth.reshape(30, 64), (30, 8, 8)),
+        (np.random.default_rng(0).permuted(smooth.reshape(30, 64), axis=1), None),
+        (smooth.reshape(30, 64) / 7, None),
+        (smooth[:, :4, :4], None),
+    ):
+        images = points_of(array, "x", [], False, []).images()
+        assert (None if images is None else images.shape) == shape
+
+
+def test_columns_that_name_the_rows_are_left_out(tmp_path):
+    """Different words in the first column, and keys of databases; dates and lengths with a unit are neither."""
+    names = FRAME.assign(gene=["ABC1", "b", "c", "d", "e"])[["gene", "len", "wid", "hei"]]
+    for frame in (names, FRAME.assign(customer_id=[9, 3, 5, 1, 7]), FRAME.assign(PassengerId=[9, 3, 5, 1, 7])):
+        found, notes = points(tmp_path, "t.csv", frame.to_csv(index=False))
+        np.testing.assert_array_equal(found, X)
+        assert "numbers or names the rows" in notes
+    for first in ("1 cm", "2024-01-02"):
+        cells = [first.replace("1", str(i)).replace("2024", str(2020 + i)) for i in range(5)]
+        with pytest.raises(InputError, match="--leave-out at"):
+            points(tmp_path, "t.csv", names.assign(gene=cells).rename(columns={"gene": "at"}).to_csv(index=False))
+    assert points(tmp_path, "t.csv", FRAME.assign(site_id=[1, 1, 2, 2, 3]).to_csv(index=False))[0].shape == (5, 4)
 
 
 def test_annotated_data(tmp_path, monkeypatch):
@@ -278,7 +327,7 @@ LABELS = {
     "whole numbers": ("3\n1\n2\n1\n1", [3, 1, 2, 1, 1]),
     "whole numbers with points": ("3.0\n1.0\n2.0\n1.0\n1.0", [3, 1, 2, 1, 1]),
     "numbers below an index": (",kind\n" + "\n".join(f"{i},{i % 2}" for i in range(5)), [0, 1, 0, 1, 0]),
-    "one is missing": ("kind\n3\n1\nNA\n1\n1", ["3", "1", "(no label)", "1", "1"]),
+    "one is missing": ("kind\n3\n1\nNA\n1\n1", [3, 1, np.nan, 1, 1]),
     "numbers": ("0.5\n1\n2\n1\n1", [0.5, 1, 2, 1, 1]),
     "flags": ("True\nFalse\nTrue\nTrue\nTrue", [True, False, True, True, True]),
 }
@@ -286,13 +335,13 @@ LABELS = {
 
 def test_labels_of_other_kinds(tmp_path):
     for given, expected in (
-        (pandas.Series([1, None, 2], dtype="Int64"), ["1", "(no label)", "2"]),
+        (pandas.Series([1, None, 2]), [1, np.nan, 2]),
         (pandas.Series(["a", "b", "a"], dtype="category"), ["a", "b", "a"]),
         (np.array([1.0, np.inf, 2.0]), [1.0, np.inf, 2.0]),
         (np.array([True, False, True]), [True, False, True]),
         (np.array([[3], [1], [2]]), [3, 1, 2]),
     ):
-        assert labels_of(given, "y", 3, []).tolist() == expected
+        np.testing.assert_array_equal(labels_of(given, "y", 3, []), np.asarray(expected))
 
 
 @pytest.mark.parametrize("case", LABELS)
@@ -300,4 +349,4 @@ def test_labels_are_read_as_they_are_meant(case, tmp_path):
     text, expected = LABELS[case]
     (tmp_path / "y.txt").write_text(text)
     found = labels_of(read(str(tmp_path / "y.txt"), options_of(), [], 5), "y.txt", 5, [])
-    assert found.tolist() == expected
+    np.testing.assert_array_equal(found, expected)

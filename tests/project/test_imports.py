@@ -23,7 +23,8 @@ ARROWS = {
     "distributed": {"support", "graph", "eigen", "losses", "methods"},
     "lightning": {"support", "graph", "losses"},
     "pyg": {"support", "graph", "eigen", "methods"},
-    "command": {"graph", "methods"},
+    "command": {"eigen", "graph", "methods", "plots"},
+    "plots": {"support", "graph", "eigen", "methods"},
     "__main__": {"command"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
@@ -43,6 +44,7 @@ OPTIONAL = {
     "command.tables": {"pandas"},
     "command.points": {"pandas"},
     "command": {"matplotlib"},
+    "plots": {"matplotlib"},
     "command.report": {"matplotlib", "pandas"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})

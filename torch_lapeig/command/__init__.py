@@ -98,6 +98,7 @@ def run(options: argparse.Namespace) -> None:
     notes: list[str] = []
     scaling: Array | None = None
     kept: Array | None = None
+    images: Array | None = None
     device = device_of(options.device)
     found = reading.read(options.input, options, notes)
     labels, without = labels_of(options, found, notes)
@@ -105,7 +106,9 @@ def run(options: argparse.Namespace) -> None:
         given = points.points_of(found, options.input, without, options.drop_rows_with_missing, notes)
         kept, x = given.kept, given.x
         labels = None if labels is None else labels[kept]
-        points.check_points(x, options.input, notes)
+        points.check_points(x, options.input, notes, given.names)
+        if (images := given.images()) is not None:
+            notes.append(f"points are drawn as images of {images.shape[1]}×{images.shape[2]}")
         new = new_points(options, given, notes)
         if options.standardize:
             scaling = scaling_of(x)
@@ -117,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
         x, new = points.pairs_of(found, options.input, without, notes), None
         title = f"{options.input}: {x.shape[0]:,} points by their {options.given}"
     answer = choices.embed(x, new, options, notes, device)
-    report.draw(figure, title, answer, labels, options.labels or "")
+    report.draw(figure, title, answer, report.Drawn(labels, options.labels or "", images))
     write(out, title, figure, answer, x, scaling)
     if kept is not None and not kept.all():
         np.save(out / "rows.npy", np.flatnonzero(kept))

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from torch_lapeig.command.points import Array
 from torch_lapeig.command.tables import InputError
+from torch_lapeig.eigen import Solve
 from torch_lapeig.graph import (
     KNN,
     DensityCorrected,
@@ -40,7 +41,12 @@ NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
 NEARLY_SEPARATE = 0.1  # an eigenvalue below this share of the next one tells a part that hardly any weight joins
 LONG = 2e11  # products of a search that takes seconds
-REPORTED = ("the neighbourhood graph has", "nodes are isolated")  # warnings that the report says in other words
+LARGE = 20_000  # nodes of a graph whose eigenpairs take seconds
+REPORTED = (
+    "the neighbourhood graph has",
+    "nodes are isolated",
+    "at least half of the edges join copies",
+)  # warnings that the report says in other words
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
     "simple": SimpleWeights,
@@ -137,7 +143,9 @@ def embed(x: Any, x_new: Array | None, wishes: Namespace, notes: Sequence[str], 
             components = _components(x.shape[0], wishes)
             weighed = (_of_pairs if wishes.given else _of_points)(x, int(components.value), wishes, device)
             _check_weights(weighed.graph, int(components.value), wishes)
-            module = weighed.module.to(device).fit(weighed.given)
+            module = weighed.module.to(device)
+            module.solve = _solve(weighed.graph.num_nodes, int(components.value))
+            module.fit(weighed.given)
             if isinstance(module.neighbors, Searched):
                 module.neighbors = KNN(module.neighbors.k)  # as load.py makes it
             new = None if x_new is None else module.transform(torch.tensor(x_new, device=device))
@@ -154,13 +162,12 @@ def _of_points(x: Array, count: int, wishes: Namespace, device: torch.device) ->
     points = torch.tensor(x, device=device)  # a copy: pandas gives read-only memory
     weights, code, weighting = _weighting(wishes)
     weights = weights.to(points)
-    _check_neighbors(len(points), wishes)
-    nearest = _search(points, min(len(points) - 1, wishes.neighbors or NEIGHBORS[-1]))
+    nearest = _search(points, _most_neighbors(len(points), wishes))
     neighbors = _neighbors(nearest.indices.cpu().numpy(), wishes)
     rule = Searched(int(neighbors.value), nearest=nearest)
     module = LaplacianEigenmaps(count, rule, weights, components="separate" if wishes.separate else "joint")
     graph = weights(points, rule.with_state(points)[0])
-    choices = [neighbors, weighting, *_bandwidth(weights, points, graph)]
+    choices = [neighbors, weighting, *_bandwidth(weights, graph.pattern.squared_lengths(points), graph)]
     code = code.format(
         components=count, rule=f"KNN({rule.k})", options=', components="separate"' if wishes.separate else ""
     )
@@ -170,62 +177,68 @@ def _of_points(x: Array, count: int, wishes: Namespace, device: torch.device) ->
 def _of_pairs(pairs: Any, count: int, wishes: Namespace, device: torch.device) -> Weighed:
     """Return the graph of given affinities, or of given distances by the nearest neighbours."""
     module = LaplacianEigenmaps(count, Precomputed("affinity"), components="separate" if wishes.separate else "joint")
-    if wishes.given == "affinity":
-        choices = [Choice("weights", "given", "by --given affinity")]
+    if wishes.given == "distance":
+        graph, choices = _of_distances(pairs.toarray() if issparse(pairs) else pairs, wishes)
     else:
-        pairs, choices = _affinities(pairs.toarray() if issparse(pairs) else pairs, wishes)
-    pairs = csr_array(pairs)
-    pairs.setdiag(0)
-    graph = Graph.from_scipy(pairs).to(device)
+        pairs = csr_array(pairs)
+        pairs.setdiag(0)
+        graph, choices = Graph.from_scipy(pairs), [Choice("weights", "given", "by --given affinity")]
+    graph = graph.to(device)
     return Weighed(module, graph, graph, choices, "")
 
 
-def _affinities(distances: Array, wishes: Namespace) -> tuple[csr_array, list[Choice]]:
-    """Return heat kernel weights of the nearest neighbours by a matrix of distances, with the choices."""
-    n, weighting = len(distances), _weighting(wishes)[2]
-    _check_neighbors(n, wishes)
+def _of_distances(distances: Array, wishes: Namespace) -> tuple[Graph, list[Choice]]:
+    """Return the nearest neighbours by a matrix of distances, with the weights of the heat kernel, and the choices."""
+    n, (weights, _, weighting) = len(distances), _weighting(wishes)
     others = distances + np.diag(np.full(n, np.inf))
-    nearest = np.argsort(others, axis=1, kind="stable")[:, : min(n - 1, wishes.neighbors or NEIGHBORS[-1])]
+    nearest = np.argsort(others, axis=1, kind="stable")[:, : _most_neighbors(n, wishes)]
     neighbors = _neighbors(nearest, wishes)
     k = int(neighbors.value)
     directed = csr_array((np.ones(n * k), nearest[:, :k].ravel(), np.arange(n + 1) * k), (n, n))
-    weights = ((directed + directed.T) / 2).tocoo()
-    squares = distances[weights.row, weights.col] ** 2
-    once = np.sort(squares[weights.row < weights.col])
-    apart = once[once > 0]
-    if not len(apart):
-        raise InputError("the distances of all nearest neighbours are 0")
-    why = "the median of the squared distances of neighbours"
-    if 2 * len(apart) <= len(once):  # as `HeatKernel` takes it
-        once, why = apart, f"{why} that are apart: at least half of the distances are 0"
-    t = float(once[(len(once) - 1) // 2])
-    if wishes.bandwidth is not None:
-        t, why = wishes.bandwidth, "given by --bandwidth"
-    weights.data *= np.exp(-squares / t)
-    return weights, [neighbors, weighting, Choice("bandwidth", f"{t:.6g}", why)]
+    graph = Graph.from_scipy((directed + directed.T) / 2)
+    row, col = graph.edge_index
+    squares = torch.from_numpy(distances).double()[row, col].square()
+    assert isinstance(weights, HeatKernel)  # --weighting says nothing of pairs
+    weight = graph.weight * torch.exp(-squares / weights.bandwidth(squares, graph)[row])
+    return graph.with_weight(weight), [neighbors, weighting, *_bandwidth(weights, squares, graph)]
 
 
 def _search(points: Tensor, k: int) -> Neighbors:
-    """Return the k nearest neighbours of each point, with a line of progress in a terminal where that takes seconds."""
+    """Return the k nearest neighbours of each point, with a bar in a terminal where that takes seconds."""
     n, d = points.shape
     if points.device.type != "cpu" or n * n * d < LONG:
         return nearest_neighbors(points, k)
     found = []
     blocks = torch.arange(n).tensor_split(20)
     for i, rows in enumerate(blocks):
-        if sys.stderr.isatty():
-            print(
-                f"\r{k} neighbours of {n:,} points: {i / len(blocks):4.0%} searched",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+        _show(f"{k} neighbours of {n:,} points", i / len(blocks))
         block = nearest_neighbors(points, k + 1, points[rows])
         found.append(without_own(Nearest(block.indices, block.squared_distances), rows))
-    if sys.stderr.isatty():
-        print(f"\r{k} neighbours of {n:,} points: 100% searched", file=sys.stderr)
+    _show(f"{k} neighbours of {n:,} points", 1)
     indices, squares = (torch.cat(part) for part in zip(*found, strict=True))
     return Neighbors(indices, squares, 1.0)
+
+
+def _solve(n: int, k: int) -> Solve | None:
+    """Return how k pairs of a graph of n nodes are solved: with a bar in a terminal where that takes seconds."""
+    if n < LARGE or not sys.stderr.isatty():
+        return None
+    residuals: list[float] = []
+
+    def show(iteration: int, residual: float, allowed: float) -> None:
+        residuals.append(max(residual, allowed))
+        whole = math.log(residuals[0] / allowed)
+        share = math.log(residuals[0] / residuals[-1]) / whole if whole > 0 else 1
+        _show(f"{k} columns of {n:,} points, iteration {iteration}", min(max(share, 0), 1))
+
+    return Solve(progress=show)
+
+
+def _show(work: str, share: float) -> None:
+    """Show in a terminal which share of some work is done."""
+    if sys.stderr.isatty():
+        end = "\n" if share == 1 else ""
+        print(f"\r{work} [{'#' * int(20 * share):20}] {share:4.0%}", end=end, file=sys.stderr, flush=True)
 
 
 def _check_weights(graph: Graph, count: int, wishes: Namespace) -> None:
@@ -252,17 +265,18 @@ def _given(name: str, option: str, value: int, most: int, limit: str) -> Choice:
     return Choice(name, str(value), f"given by --{option}")
 
 
-def _check_neighbors(n: int, wishes: Namespace) -> None:
-    """Raise `InputError` for a number of neighbours that n points do not have, before anything is searched."""
+def _most_neighbors(n: int, wishes: Namespace) -> int:
+    """Return how many neighbours of n points are searched; raise `InputError` for more than there are."""
     if wishes.neighbors is not None:
         _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
+    return min(n - 1, wishes.neighbors or NEIGHBORS[-1])
 
 
 def _neighbors(nearest: Array, wishes: Namespace) -> Choice:
     """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
-    n, most = nearest.shape
+    most = nearest.shape[1]
     if wishes.neighbors is not None:
-        return _given("neighbours", "neighbors", wishes.neighbors, n - 1, "the points less one")
+        return Choice("neighbours", str(most), "given by --neighbors")
     tried = sorted({min(k, most) for k in NEIGHBORS})
     why = "the usual number, and it joins all points"
     for k in tried:
@@ -291,24 +305,24 @@ def _components(n: int, wishes: Namespace) -> Choice:
 
 def _weighting(wishes: Namespace) -> tuple[Weighting, str, Choice]:
     """Return the weighting, the code that makes the module, and the choice."""
-    name = wishes.weighting or "heat"
-    why = "given by --weighting" if wishes.weighting else "the library's default"
-    if wishes.bandwidth is not None:
-        if name not in ("heat", "improved"):
-            raise InputError(f"--bandwidth is the heat kernel's, and --weighting {name} has none of that kind")
-        if not 0 < wishes.bandwidth < math.inf:
-            raise InputError(f"--bandwidth must be a positive number, got {wishes.bandwidth}")
-        made, call = WEIGHTINGS[name](wishes.bandwidth), f"{WEIGHTINGS[name].__name__}({wishes.bandwidth!r})"
-    elif name in WEIGHTINGS:
-        made, call = WEIGHTINGS[name](), f"{WEIGHTINGS[name].__name__}()"
-    else:
+    name, t = wishes.weighting or "heat", wishes.bandwidth
+    if name not in WEIGHTINGS:
         return _imported(name)
-    line = f"from torch_lapeig import KNN, LaplacianEigenmaps, {WEIGHTINGS[name].__name__}\n\n"
-    return (
-        made,
-        f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})",
-        Choice("weighting", name, why),
-    )
+    kind = WEIGHTINGS[name]
+    if t is not None and name not in ("heat", "improved"):
+        raise InputError(f"--bandwidth is the heat kernel's, and --weighting {name} has none of that kind")
+    if t is not None and not 0 < t < math.inf:
+        raise InputError(f"--bandwidth must be a positive number, got {t}")
+    given = () if t is None else (t,)
+    code = _code("torch_lapeig", kind.__name__, f"{kind.__name__}({', '.join(map(repr, given))})")
+    why = "given by --weighting" if wishes.weighting else "the library's default"
+    return kind(*given), code, Choice("weighting", name, why)
+
+
+def _code(module: str, name: str, call: str) -> str:
+    """Return the lines that make the module, with places for its other arguments."""
+    lines = f"from torch_lapeig import KNN, LaplacianEigenmaps\nfrom {module} import {name}\n\n"
+    return f"{lines}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})"
 
 
 def _imported(path: str) -> tuple[Weighting, str, Choice]:
@@ -329,17 +343,19 @@ def _imported(path: str) -> tuple[Weighting, str, Choice]:
         raise InputError(
             f"--weighting {path} must be or make a torch_lapeig.graph.Weighting, got {type(made).__name__}"
         )
-    line = f"from torch_lapeig import KNN, LaplacianEigenmaps\n\nfrom {module} import {name}\n\n"
-    code = f"{line}module = LaplacianEigenmaps({{components}}, {{rule}}, {call}{{options}})"
-    return made, code, Choice("weighting", path, "given by --weighting")
+    return made, _code(module, name, call), Choice("weighting", path, "given by --weighting")
 
 
-def _bandwidth(weights: Weighting, points: Tensor, graph: Graph) -> list[Choice]:
+def _bandwidth(weights: Weighting, squared_lengths: Tensor, graph: Graph) -> list[Choice]:
     """Return the bandwidth that the heat kernel used."""
     if not isinstance(weights, HeatKernel):
         return []
-    t = float(weights.state(points, graph)[0, 0])
-    why = "the median of the squared lengths of the edges" if weights.t == "median" else "given by --bandwidth"
+    t = float(weights.bandwidth(squared_lengths, graph)[0])
+    why = "given by --bandwidth"
+    if weights.t == "median":
+        why = "the median of the squared lengths of the edges"
+        if 2 * int((squared_lengths > 0).sum()) <= len(squared_lengths):
+            why += " that are not 0: half of them or more join copies of a point"
     return [Choice("bandwidth", f"{t:.6g}", why)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import takewhile
@@ -26,17 +27,45 @@ CLASSES = 20  # maximum different labels with a colour each
 ASYMMETRY = 1e-5  # relative difference of two directions that is round-off
 UNNAMED = re.compile(r"Unnamed: ?\d+(\.\d+)?|__index_level_\d+__|")
 COUNTER = re.compile(r"#|id|idx|index|row([ ._-]?(id|names?|no|number|index))?", re.IGNORECASE)
+KEY = re.compile(r"(?i:.*[ ._-]id)|.*[a-z]I[dD]")
 LABEL = re.compile(r"label|labels|class|target|category|species|y", re.IGNORECASE)
 EXACT = 2**53  # greatest whole number to which float64 holds all
-NO_LABEL = "(no label)"
+SMALLEST_IMAGE = 8  # pixels of a side
+COLOURS = (1, 3, 4)  # channels of an image
+ALIKE = 0.8  # most that neighbouring pixels differ, in units of distant ones
 
 
 class Points(NamedTuple):
-    """Points ``(N, D)``; ``kept`` tells which rows of the file they are, ``names`` are the names of their columns."""
+    """Points ``(N, D)``; ``kept`` tells which rows of the file they are, ``names`` are the names of their columns.
+
+    ``shape``: of each point, if the file holds arrays of more than two dimensions.
+    """
 
     x: Array
     kept: Array
     names: list[str] | None
+    shape: tuple[int, ...]
+
+    def images(self) -> Array | None:
+        """Return the points as images ``(N, height, width)``, or with colours last; None where they are none."""
+        x, shape, side = self.x, self.shape, math.isqrt(self.x.shape[1])
+        if not shape and side >= SMALLEST_IMAGE and side**2 == x.shape[1] and _are_pixels(x, side):
+            shape = (side, side)
+        if len(shape) == 3 and shape[0] in COLOURS and shape[2] not in COLOURS:
+            x = np.moveaxis(x.reshape(len(x), *shape), 1, -1)
+            shape = x.shape[1:]
+        is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in COLOURS)
+        return x.reshape(len(x), *shape) if is_image and min(shape[:2]) >= SMALLEST_IMAGE else None
+
+
+def _are_pixels(x: Array, side: int) -> bool:
+    """Return whether rows are bytes of square images, whose neighbouring pixels are more alike than others are."""
+    sample = x[:: len(x) // 200 + 1]
+    if sample.min() < 0 or sample.max() > 255 or (sample % 1).any():
+        return False
+    images = sample.reshape(-1, side, side)
+    far = np.abs(images - np.roll(images, (side // 2, side // 2), (1, 2))).mean()
+    return all(np.abs(np.diff(images, axis=axis)).mean() < ALIKE * far for axis in (1, 2))
 
 
 def points_of(
@@ -54,7 +83,7 @@ def points_of(
     Raises:
         InputError: these are no finite real numbers.
     """
-    names = None
+    names, shape = None, tuple(getattr(found, "shape", ()))[1:]
     if hasattr(found, "columns"):
         table = coordinates_of(found, given, without, notes, is_settled)
         names, rows, unit = list(table.columns), table.index, table.index.name or "row"
@@ -78,7 +107,7 @@ def points_of(
         )
     if len(bad):
         notes.append(f"{given}: {len(bad)} of {len(x)} rows have missing values and are left out")
-    return Points(np.ascontiguousarray(x[complete]), complete, names)
+    return Points(np.ascontiguousarray(x[complete]), complete, names, shape if len(shape) > 1 else ())
 
 
 def coordinates_of(
@@ -111,13 +140,21 @@ def _index_of(table: DataFrame) -> list[str]:
     columns = list(table.columns)
     found = set(takewhile(UNNAMED.fullmatch, columns)) | set(filter(COUNTER.fullmatch, columns))
     whole = table.select_dtypes("integer")
-    found |= set(
-        whole.columns[(whole.max() > EXACT) | (whole.min() < -EXACT)]
-    )  # for identification: no float holds them
+    found |= set(whole.columns[(whole.max() > EXACT) | (whole.min() < -EXACT)])  # no float holds these
+    found |= {name for name in filter(KEY.fullmatch, columns) if table[name].is_unique}
+    if len(columns) > 1 and _are_names(table[columns[0]]):
+        found.add(columns[0])
     is_unnamed = columns == [str(i + 1) for i in range(len(columns))]
     if is_unnamed and len(columns) > 1 and len(table) > 2 and "1" in whole:  # two rows may count by chance
         found |= {"1"} if (table["1"].diff().iloc[1:] == 1).all() else set()
     return [name for name in columns if name in found]
+
+
+def _are_names(cells: Series) -> bool:
+    """Return whether cells are words, all different, none of which begins as a number or a date does."""
+    words = cells.dropna().astype(str)
+    is_of_words = len(words) > 1 and words.is_unique and _numbers(cells).isna().all()
+    return bool(is_of_words and not words.str.match(r"\s*[-+.,\d]").any())
 
 
 def _numbers(cells: Series) -> Series:
@@ -142,6 +179,13 @@ def _as_array(table: DataFrame) -> Array:
 def _said_of_words(table: DataFrame, words: dict[str, Series]) -> str:
     """Return the columns that have words, and the options that help."""
     name, cells = next(iter(words.items()))
+    rows = {row for column in words.values() for row in column.index}
+    if len(words) > 1 and len(rows) == 1 < len(table):
+        found = ", ".join(repr(str(column.iloc[0])) for column in list(words.values())[:SHOWN])
+        return (
+            f"{table.index.name or 'row'} {rows.pop()} has words where the others have numbers ({found}): take it out, "
+            "or the lines above if it names the columns"
+        )
     example = f"{str(cells.iloc[0])!r} in {table.index.name or 'row'} {cells.index[0]}"
     if 2 * len(cells) < table[name].notna().sum():
         return (
@@ -184,7 +228,7 @@ def _as_float(found: Array, given: str, notes: list[str]) -> Array:
     return found
 
 
-def check_points(x: Array, given: str, notes: list[str]) -> None:
+def check_points(x: Array, given: str, notes: list[str], names: Sequence[str] | None = None) -> None:
     """Raise `InputError` if nothing can be embedded; note columns that are constant or dominate, and a matrix of pairs.
 
     >>> check_points(np.ones((5, 2)), "ones.npy", [])
@@ -201,10 +245,11 @@ def check_points(x: Array, given: str, notes: list[str]) -> None:
     spread = x.std(0, dtype=np.float64)
     if constant := int((x == x[0]).all(0).sum()):
         notes.append(f"{constant} of {x.shape[1]} columns are constant and change no distance")
+    widest = repr(names[spread.argmax()]) if names else f"{spread.argmax()} (from 0)"
     varying = spread[(x != x[0]).any(0)]
     if len(varying) > 1 and varying.max() > 100 * np.median(varying):
         notes.append(
-            f"column {int(spread.argmax())} (from 0) spreads {varying.max() / np.median(varying):.0f} times as wide as "
+            f"column {widest} spreads {varying.max() / np.median(varying):.0f} times as wide as "
             "the median column and decides nearly all distances; --standardize makes all columns count alike"
         )
     if _is_symmetric(x):
@@ -232,19 +277,27 @@ def check_units(x: Array, given: str) -> None:
 
 def pairs_of(found: Found, given: str, without: Sequence[str], notes: list[str]) -> Any:
     """Return a symmetric matrix of distances or affinities, an array or sparse, of the result of `read`."""
+    if getattr(found, "ndim", 2) == 1:
+        raise InputError(
+            f"{given} must be a matrix, got shape {found.shape}: scipy.spatial.distance.squareform makes one"
+        )
     if not sparse.issparse(found):
         found = points_of(found, given, without, False, notes).x
     elif not np.isfinite(found.data).all():
         raise InputError(f"{given} must be finite")
+    if found.shape[0] != found.shape[1]:
+        raise InputError(f"{given} must be square to be of pairs, got shape {found.shape}")
     if not _is_symmetric(found):
-        raise InputError(f"{given} must be square and symmetric to be of pairs, got shape {found.shape}")
+        is_half = any(abs(part).max() == 0 for part in (sparse.tril(found, -1), sparse.triu(found, 1)))
+        why = "one half of it is empty: add its transpose" if is_half else "make it so, for example by (x + x.T) / 2"
+        raise InputError(f"{given} must be symmetric to be of pairs: {why}")
     if found.shape[0] < LEAST_POINTS or found.min() < 0 or not found.max() > 0:
         raise InputError(f"{given} must be of {LEAST_POINTS} or more points, and non-negative but for zeros")
     return (found + found.T) / 2
 
 
 def labels_of(found: Found, given: str, n: int, notes: list[str]) -> Array:
-    """Return a label for each of ``n`` points, whole numbers, numbers or words, of the result of `read`."""
+    """Return a label for each of ``n`` points of the result of `read`: numbers or words, NaN or None for none."""
     import pandas
 
     if hasattr(found, "columns"):
@@ -260,15 +313,9 @@ def labels_of(found: Found, given: str, n: int, notes: list[str]) -> Array:
         raise InputError(f"{given} must hold a label for each of the {n} points, got shape {labels.shape}")
     if labels.dtype.kind == "c":
         raise InputError(f"{given} must hold numbers or words, got {labels.dtype}")
-    missing: Array = np.asarray(pandas.isna(labels))
-    if missing.all():
+    missing = int(pandas.isna(labels).sum())
+    if missing == n:
         raise InputError(f"{given} must hold labels, got empty cells or NaN")
-    there: Array = labels[~missing]
-    if there.dtype.kind in "fO" and all(isinstance(x, (int, float)) and float(x).is_integer() for x in there.tolist()):
-        there = there.astype(np.int64)
-    if not missing.any():
-        return there if there.dtype.kind in "biuf" else there.astype(str)
-    notes.append(f"{given}: {missing.sum()} points have no label")
-    found = np.full(n, NO_LABEL, dtype=object)
-    found[~missing] = there.astype(str)
-    return np.asarray(found.astype(str))
+    if missing:
+        notes.append(f"{given}: {missing} points have no label")
+    return labels

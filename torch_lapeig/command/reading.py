@@ -27,9 +27,11 @@ NO_TEXT = {
     b"PK\x03\x04": "an Excel workbook or an archive",
     b"\xd0\xcf\x11\xe0": "an Excel workbook",
     b"<": "a web page",
-    b"\x93NUMPY": "a NumPy array",
-    b"PAR1": "a Parquet table",
+    b"{": "JSON",
+    b"[[": "JSON",
 }
+MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%MatrixMarket": ".mtx"}
+BINARY = (".npy", ".npz", ".parquet", ".h5ad", ".pt")
 LIBRARIES = {".parquet": "pandas pyarrow", ".h5ad": "anndata"}
 SHOWN_NAMES = 12  # in a message
 
@@ -57,21 +59,16 @@ def read(given: str, wishes: Namespace, notes: list[str], expected: int | None =
         InputError: there is no such file, or it is damaged, of another kind, empty, or holds Python objects.
     """
     path, member = path_and_member(given)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
-    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if suffix not in READERS:
-        raise InputError(
-            f"{path}: the file must end in {', '.join(READERS)}, or in one of these and .gz, got "
-            f"{suffix or 'no ending'!r}: save it as one of them, a table as .csv"
-        )
+    _check_file(path)
+    ending = _ending(path)
     try:
-        found = READERS[suffix](Request(path, member, wishes, notes, expected))
+        kind = _kind(path, ending)
+        found = READERS[kind](Request(path, member, wishes, notes, expected))
     except InputError:
         raise
     except ImportError as error:
-        needed = LIBRARIES.get(suffix, "'torch-lapeig[embed]'")
-        raise InputError(f"{path}: {suffix} is read by a library that is not here: pip install {needed}") from error
+        needed = LIBRARIES.get(kind, "'torch-lapeig[embed]'")
+        raise InputError(f"{path}: {kind} is read by a library that is not here: pip install {needed}") from error
     except (ValueError, OSError, EOFError, RuntimeError, zlib.error, BadZipFile, pickle.UnpicklingError) as error:
         if "Object arrays" in str(error) or isinstance(error, pickle.UnpicklingError) or _begins(path, PICKLED):
             raise InputError(
@@ -79,8 +76,49 @@ def read(given: str, wishes: Namespace, notes: list[str], expected: int | None =
                 "np.save(file, x.astype(float))"
             ) from error
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if getattr(getattr(found, "dtype", None), "names", None):  # a table of NumPy's
+        import pandas
+
+        found = pandas.DataFrame(found)
     is_table = hasattr(found, "columns")
     return found[known(member, found.columns, given)] if is_table and member else found
+
+
+def _check_file(path: Path) -> None:
+    """Raise `InputError` unless a path is of a file, with the nearest name."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file in it")
+    if not path.is_file():
+        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, names, 1)
+        raise InputError(f"{path}: there is no such file" + (f", did you mean {near[0]!r}?" if near else ""))
+
+
+def _ending(path: Path) -> str:
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+
+
+def _kind(path: Path, ending: str) -> str:
+    """Return the ending of files of a kind, by the first bytes where these tell it, or else by the name."""
+    with _opened(path) as file:
+        start: bytes = file.read(1000)
+    for magic, kind in MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    if ending != ".pt" and start.startswith(PICKLED):
+        raise pickle.UnpicklingError
+    is_text = b"\0" not in start
+    if start and is_text and ending in BINARY and not start.startswith(PICKLED):
+        raise InputError(f"{path} is text, although its name says otherwise: if it is a table, name it .csv")
+    if ending in READERS:
+        return ending
+    other = next((kind for magic, kind in NO_TEXT.items() if start.startswith(magic)), None)
+    if is_text and other is None:
+        return ".csv"
+    raise InputError(
+        f"{path}: the file must end in {', '.join(READERS)}, in one of these and .gz, or be text, got "
+        f"{other or repr(ending or 'no ending')}: save it as one of them, a table as .csv"
+    )
 
 
 def is_file(given: str) -> bool:

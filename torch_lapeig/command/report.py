@@ -5,18 +5,28 @@ from __future__ import annotations
 import base64
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from torch_lapeig.command.choices import NEARLY_SEPARATE, Answer, Column
-from torch_lapeig.command.points import CLASSES, SHOWN, Array
+from torch_lapeig.command.points import SHOWN, Array
 from torch_lapeig.command.tables import InputError
+from torch_lapeig.plots import plot_embedding, plot_spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 4  # maximum parts with a picture of their own
+
+
+class Drawn(NamedTuple):
+    """Labels of the points ``(N,)`` with their name, and the points as images, each if there are any."""
+
+    labels: Array | None
+    name: str
+    images: Array | None
+
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -98,69 +108,34 @@ def _parts(answer: Answer) -> str:
     return f"{answer.graph.edge_index.shape[1] // 2:,} edges; points of each part: {shown}"
 
 
-def draw(figure: Figure, title: str, answer: Answer, labels: Array | None, name: str) -> None:
-    """Draw the first columns, coloured by labels ``(N,)``, with new points; and the eigenvalues.
-
-    Parts that are embedded on their own have a panel each.
-    """
+def draw(figure: Figure, title: str, answer: Answer, drawn: Drawn) -> None:
+    """Draw the first columns, and the eigenvalues; parts that are embedded on their own have a panel each."""
     columns, tables = answer.columns.cpu().numpy(), _tables(answer)
-    panels: list[tuple[str, Any, tuple[int, int]]]
-    panels = [("", slice(None), pair) for pair in [(0, 1), (2, 3)][: max(1, columns.shape[1] // 2)]]
-    if len(tables) > 1:
-        parts = answer.graph.nodes_of_components()[:PANELS]
-        panels = [(tables[i][0], part.cpu().numpy(), (0, 1)) for i, part in enumerate(parts)]
     chosen = ", ".join(f"{choice.name} {choice.value}" for choice in answer.choices[:3])
-    figure.suptitle(f"{title}; {chosen}", fontsize=10)
-    *clouds, spectrum = figure.subplots(1, len(panels) + 1, width_ratios=[2.0] * len(panels) + [1.0])
-    size = float(np.clip(6000 / len(columns), 1.5, 40))
-    labels = None if labels is None else _with_other(labels)
-    for axes, (heading, nodes, pair) in zip(clouds, panels, strict=True):
-        if answer.new is not None and len(tables) == 1:  # rings below the points hide none
-            new = _plane(answer.new.cpu().numpy(), pair)
-            axes.scatter(*new.T, s=size + 14, c="none", edgecolors="grey", lw=0.4, label="new points")
-        _scatter(figure, axes, _plane(columns[nodes], pair), None if labels is None else labels[nodes], name, size)
-        names = [f"column {i + 1}" for i in pair] if columns.shape[1] > 1 else ["column 1", "all at one height"]
-        axes.set(xlabel=names[0], ylabel=names[1], xticks=[], yticks=[], title=heading)
-    handles, texts = clouds[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, texts, fontsize=9, markerscale=max(1.0, 5 / size**0.5), loc="outside right center")
-    for _, values in tables[:PANELS]:
-        spectrum.plot(
-            [0, *(column.number for column in values)], [0, *(column.value for column in values)], "o-", lw=0.5
-        )
-    spectrum.xaxis.get_major_locator().set_params(integer=True)
-    spectrum.set(xlabel="column (0: the constant one)", title="eigenvalues")
-    spectrum.spines[["top", "right"]].set_visible(False)
-
-
-def _with_other(labels: Array) -> Array:
-    """Return labels of which the most frequent words have a colour each and the rest one."""
-    classes, counts = np.unique(labels, return_counts=True)
-    if labels.dtype.kind in "biuf" or len(classes) <= CLASSES:
-        return labels
-    frequent = classes[np.argsort(-counts, kind="stable")[: CLASSES - 1]]
-    return np.where(np.isin(labels, frequent), labels, "other")
-
-
-def _plane(columns: Array, pair: tuple[int, int]) -> Array:
-    """Return two columns; a single column is paired with zeros."""
-    return columns[:, list(pair)] if columns.shape[1] > 1 else np.stack([columns[:, 0], 0 * columns[:, 0]], 1)
-
-
-def _scatter(figure: Figure, axes: Any, plane: Array, labels: Array | None, name: str, size: float) -> None:
-    if labels is None:
-        axes.scatter(*plane.T, s=size, c="#1f6fb4", lw=0)
-        return
-    classes = np.unique(labels)
-    if len(classes) <= CLASSES:
-        from matplotlib import colormaps
-
-        colors = colormaps["tab10" if len(classes) <= 10 else "tab20"]
-        for i, label in enumerate(classes):
-            axes.scatter(*plane[labels == label].T, s=size, color=colors(i), lw=0, label=str(label))
-    else:
-        drawn = axes.scatter(*plane.T, s=size, c=labels.astype(np.float64), cmap="viridis", lw=0)
-        figure.colorbar(drawn, ax=axes, label=name, shrink=0.8)
+    figure.suptitle(f"{title}\n{chosen}", fontsize=10)
+    parts = answer.graph.nodes_of_components()[:PANELS] if len(tables) > 1 else []
+    pairs = [(0, 1), (2, 3)][: max(1, columns.shape[1] // 2)] if columns.shape[1] > 1 else [(0, 0)]
+    count, rows = len(parts) or len(pairs), 1 if drawn.images is None else 2
+    figure.set_size_inches(13, 4.8 * rows)
+    grid = figure.add_gridspec(rows, count + 1, width_ratios=[2.0] * count + [1.0])
+    for row in range(rows):  # points, and below them their images, which would hide them
+        images = drawn.images if row else None
+        clouds = [figure.add_subplot(grid[row, i]) for i in range(count)]
+        more: dict[str, Any] = {"images": images, "name": drawn.name}
+        if parts:
+            plot_embedding(columns, drawn.labels, parts=parts, axes=clouds, legend=row == 0, **more)
+        for cloud, pair in zip(clouds, pairs if not parts else [], strict=False):
+            new = None if answer.new is None or row else answer.new.cpu()
+            is_last = cloud is clouds[-1] and row == 0
+            plot_embedding(columns, drawn.labels, columns=pair, new=new, axes=cloud, legend=is_last, **more)
+        for cloud, (heading, _) in zip(clouds, tables if parts else [], strict=False):
+            cloud.set_title(heading, fontsize=10)
+    spectrum = figure.add_subplot(grid[0, -1])
+    for i, (_, values) in enumerate(tables[:PANELS], 1):
+        plot_spectrum([0, *(column.value for column in values)], first=0, axes=spectrum, label=f"part {i}")
+    spectrum.set(xlabel="column", ylabel="", title="eigenvalues")
+    if parts:
+        spectrum.legend(fontsize=8, frameon=False)
 
 
 def page(title: str, answer: Answer, picture: Path, code: str) -> str:

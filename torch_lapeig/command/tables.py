@@ -17,24 +17,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 BLANKS, SINGLE = r"\s+", "\x1f"  # separators: any blanks; a sign that no text has
-MISSING = {
-    "",
-    "NA",
-    "N/A",
-    "#N/A",
-    "NULL",
-    "null",
-    "None",
-    "nan",
-    "NaN",
-    "?",
-    "-",
-    "--",
-    ".",
-    "*",
-    "#DIV/0!",
-    "#VALUE!",
-}
+MISSING = {"", "NA", "N/A", "#N/A", "NULL", "null", "None", "nan", "NaN", "?", "-", "--", ".", "*"}
+MISSING |= {"#DIV/0!", "#VALUE!"}  # of Excel
 COMMA = re.compile(r"[+-]?[\d.]*,[\d,]*(\.\d+)?([eE][+-]?\d+)?")  # number with a comma
 GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")  # number whose thousands may be separated by commas
 POINT_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+,\d*")
@@ -68,13 +52,16 @@ def read_text(given: str, content: bytes, wishes: Namespace, notes: list[str], e
     ``expected``: number of labels in the file, of which a first line more is a name; None for points.
     """
     text = _decoded(given, content, wishes, notes)
+    text = text.replace("\u2212", "-")  # the sign of typesetters
     lines = [(i, line) for i, line in enumerate(re.split("\r\n|\r|\n", text), 1) if line.strip()]
     while lines and not lines[-1][1].strip(" \t;,|"):  # rows of empty cells, as Excel leaves at the end
         lines.pop()
     plain = [line for line in lines if not line[1].startswith(("#", "%"))]
     above = [line for line in lines if plain and line[0] < plain[0][0]][-1:]
     # A comment above the first row, with as many cells as it has, holds the names.
-    are_names = any(line.count(sign) == plain[0][1].count(sign) > 0 for _, line in above for sign in "\t;|,")
+    above = [(i, line.lstrip("#% ")) for i, line in above]
+    sign = next((sign for sign in "\t;|," if plain and sign in plain[0][1]), BLANKS)
+    are_names = any(len(_cells(line, sign)) == len(_cells(plain[0][1], sign)) > 1 for _, line in above)
     lines = [*above, *plain] if are_names else plain
     separator = lines.pop(0)[1][4:5] if lines and lines[0][1].startswith("sep=") else ""  # Excel's own line
     if not lines:
@@ -126,18 +113,22 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _separator_of(lines: Sequence[str]) -> str:
-    """Return the sign that separates the cells of most lines; blanks only where one of the columns is of numbers."""
-    agreeing = {}
+    """Return the sign that separates the cells of most lines; blanks only where one of the columns is of numbers.
+
+    Blanks and tabs mixed are blanks, where all cells are numbers then.
+    """
+    agreeing, widths = {}, {}
     for sign in "\t;|,":
-        width, count = Counter(len(_cells(line, sign)) for line in lines).most_common(1)[0]
-        agreeing[sign] = count if width > 1 else 0
-    if any(agreeing.values()):
-        return max(agreeing, key=agreeing.__getitem__)
+        widths[sign], count = Counter(len(_cells(line, sign)) for line in lines).most_common(1)[0]
+        agreeing[sign] = count if widths[sign] > 1 else 0
+    best = max(agreeing, key=agreeing.__getitem__) if any(agreeing.values()) else SINGLE
     rows = [_cells(line, BLANKS) for line in lines[1:] or lines]
-    is_table = min(map(len, rows)) == max(map(len, rows)) > 1
-    if is_table and any(all(map(Numbers().has, column)) for column in zip(*rows, strict=True)):
-        return BLANKS
-    return SINGLE
+    is_even = min(map(len, rows)) == max(map(len, rows)) > 1
+    if is_even and (len(rows[0]) > widths.get(best, 1) or agreeing.get(best, 0) < len(lines)):
+        of_numbers = [all(map(Numbers().has, column)) for column in zip(*rows, strict=True)]
+        if all(of_numbers) or (best == SINGLE and any(of_numbers)):
+            return BLANKS
+    return best
 
 
 def _numbers_of(given: str, cells: Sequence[str], wishes: Namespace, notes: list[str]) -> Numbers:
@@ -182,11 +173,10 @@ def _has_header(
 def _are_names_of_numbers(given: str, first: list[str], others: list[list[str]], below: list[str]) -> bool:
     """Return whether a first line of numbers names the columns; raise `InputError` where it may be a point."""
     named = first if first[0] else first[1:]
-    are_whole = bool(named) and all(cell.isdecimal() for cell in named) and len(set(named)) == len(named)
-    if are_whole and len(named) < len(first):
-        return True  # no name of an index
-    if are_whole and below and not any(cell.lstrip("+-").isdecimal() for cell in below):
-        return True  # only the first line is of whole numbers
+    are_whole = all(cell.isdecimal() for cell in named) and len(set(named)) == len(named) > 0
+    are_only_whole = bool(below) and not any(cell.lstrip("+-").isdecimal() for cell in below)
+    if are_whole and (are_only_whole or len(named) < len(first)):  # or there is an index without a name
+        return True
     if 1 < len(named) < 4 and named == [str(i) for i in range(len(named))]:
         raise InputError(
             f"{given}: line 1 counts the columns (0, 1, …) and may be their names or a point: say which by "

@@ -17,6 +17,7 @@ import torch
 from sklearn.datasets import make_swiss_roll
 
 from torch_lapeig import KNN, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 points, along = make_swiss_roll(1500, random_state=0)
 x = torch.from_numpy(points)
@@ -36,8 +37,7 @@ space = figure.add_subplot(1, 2, 1, projection="3d")
 space.scatter(*points.T, c=along, s=6)
 space.set_title("points in space")
 plane = figure.add_subplot(1, 2, 2)
-plane.scatter(*found.columns.T, c=along, s=6)
-plane.set(title="their map", xlabel="first column", ylabel="second column")
+plot_embedding(found, along, axes=plane, name="place along the sheet").set_title("their map")
 plt.show()
 
 ranks = torch.stack([found.columns[:, 0], torch.from_numpy(along)]).argsort().argsort().double()

@@ -20,7 +20,8 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from torch_geometric.utils import erdos_renyi_graph, grid, to_undirected
 
-from torch_lapeig import laplacian_positional_encoding
+from torch_lapeig import Graph, laplacian_positional_encoding
+from torch_lapeig.plots import plot_graph
 from torch_lapeig.pyg import AddLaplacianPE
 
 torch.manual_seed(0)
@@ -82,9 +83,6 @@ pictures = {
 }
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 for panel, (name, data) in zip(axes, pictures.items(), strict=True):
-    place = ours(data).pe[:, :2]
-    for a, b in data.edge_index.T.tolist():
-        panel.plot(*place[[a, b]].T, color="0.8", linewidth=0.8, zorder=0)
-    panel.scatter(*place.T, s=18)
-    panel.set_title(name)
+    graph = Graph.from_edge_index(data.edge_index, num_nodes=data.num_nodes)
+    plot_graph(graph, ours(data).pe, axes=panel).set_title(name)
 plt.show()

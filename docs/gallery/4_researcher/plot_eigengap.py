@@ -16,6 +16,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from torch_lapeig import KNN, HeatKernel, Laplacian, SpectralClustering, eigenpairs, knn_graph
+from torch_lapeig.plots import plot_graph, plot_spectrum
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.arange(5) / 5
@@ -28,17 +29,15 @@ figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
 for width, (above, below) in zip(widths, axes.T, strict=True):
     x = centres[truth] + width * noise
     graph = HeatKernel("median")(x, knn_graph(x, 20))
-    values = eigenpairs(Laplacian(graph), 10).values
-    gaps = values.diff()
+    pairs = eigenpairs(Laplacian(graph), 10)
+    gaps = pairs.values.diff()
     best = int(gaps[1:].argmax()) + 2  # one cluster is always an answer: look from two on
     labels = SpectralClustering(best, KNN(20)).fit_predict(x)
     score = adjusted_rand_score(truth, labels)
     print(f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, adjusted Rand index {score:.3f}")
-    above.scatter(*x.T, c=labels, s=6, cmap="tab10")
-    above.set(title=f"width {width}: {best} clusters", aspect="equal")
-    below.plot(range(1, 11), values, "o")
-    below.axvline(best + 0.5, color="k", linestyle="--")
-    below.set(xlabel="number", ylabel="eigenvalue")
+    plot_graph(graph, x, labels, axes=above, legend=False)
+    above.set(title=f"width {width}: {best} clusters", aspect="equal", xlabel="", ylabel="")
+    plot_spectrum(pairs, after=best, axes=below)
 plt.show()
 
 # %%

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from torch_lapeig import DensityCorrected, HeatKernel
+from torch_lapeig.plots import plot_embedding
 from torch_lapeig.sklearn import SpectralEmbedding
 
 x, y = load_digits(return_X_y=True)
@@ -49,7 +50,5 @@ for weights in grid["spectralembedding__weights"]:
 left.set(xlabel="columns", ylabel="cross-validated accuracy")
 left.legend()
 columns = search.best_estimator_[:-1].transform(test)
-dots = right.scatter(*columns[:, :2].T, c=y_test, cmap="tab10", s=8)
-figure.colorbar(dots, label="digit")
-right.set_title("held-out digits")
+plot_embedding(columns, y_test, axes=right, name="digit").set_title("held-out digits")
 plt.show()

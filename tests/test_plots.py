@@ -1,0 +1,181 @@
+"""Pictures of embeddings, spectra and graphs: what is drawn, where, and what stays as it was."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
+from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
+
+matplotlib = pytest.importorskip("matplotlib")
+from matplotlib.figure import Figure  # noqa: E402
+
+X = torch.rand(60, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = X.numpy()
+
+
+def axes():
+    return Figure().subplots()
+
+
+def dots(panel):
+    """Places and colours of the points that are drawn, in the order of the first coordinate."""
+    drawn = panel.collections[-1] if len(panel.collections[-1].get_offsets()) else panel.collections[0]
+    places = np.asarray(drawn.get_offsets())
+    order = places[:, 0].argsort()
+    return places[order], drawn.get_facecolors()[order if len(drawn.get_facecolors()) > 1 else [0] * len(order)]
+
+
+def texts(panel):
+    return [text.get_text() for text in panel.get_legend().get_texts()]
+
+
+def test_points_are_where_the_columns_say():
+    found = LaplacianEigenmaps(3, KNN(8)).embed(X.clone().requires_grad_())
+    pairs = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 4)
+    for given, options, expected, name in (
+        (found, {}, found.columns[:, :2], "column 1"),
+        (found, {"columns": (2, 0)}, found.columns[:, [2, 0]], "column 3"),
+        (pairs, {}, pairs.vectors[:, 1:3], "eigenvector 2"),
+        (X[:, :1].float(), {}, torch.cat([X[:, :1].float(), torch.zeros(60, 1)], 1), "column 1"),
+    ):
+        panel = plot_embedding(given, axes=(asked := axes()), **options)
+        assert panel is asked
+        expected = expected.detach().numpy()
+        np.testing.assert_allclose(dots(panel)[0], expected[expected[:, 0].argsort()], atol=1e-6)
+        assert panel.get_xlabel() == name
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["b", "a", "_c"] * 20, [" _c", "a", "b"]),
+        (torch.arange(60) % 3, ["0", "1", "2"]),
+        (np.arange(60) % 2 == 0, ["False", "True"]),
+        (np.array([1.0, 2.0, np.nan] * 20), ["1", "2", "(no label)"]),
+        (["x", None] * 30, ["x", "(no label)"]),
+        ([1, "one"] * 30, ["1", "one"]),
+        (["a word of more letters than a legend has room for"] * 60, ["a word of more letters than a…"]),
+    ],
+)
+def test_labels_are_classes(labels, shown):
+    panel = plot_embedding(X, labels, axes=axes())
+    assert texts(panel) == shown
+    colours = {tuple(colour) for colour in panel.collections[0].get_facecolors()}
+    assert colours == {tuple(dot.get_facecolors()[0]) for dot in panel.collections[1:]}
+    assert len(colours) == len(shown)
+
+
+def test_more_words_than_colours_are_others():
+    labels = [f"word {i * i % 40}" for i in range(60)]
+    panel = plot_embedding(X, labels, axes=axes())
+    rest = len(set(labels)) - 19
+    assert len(panel.get_legend().get_texts()) == 20 or rest <= 1
+    labels = [f"word {i}" for i in [*range(30), *[0] * 30]]
+    panel = plot_embedding(X, labels, axes=axes())
+    assert texts(panel)[-1] == "other (11)"
+    assert len(texts(panel)) == 20
+
+
+def test_numbers_are_a_scale():
+    panel = plot_embedding(X, [np.nan, np.inf, *range(58)], axes=axes(), name="time")
+    bar = panel.figure.axes[1]
+    assert bar.get_ylabel() == "time"
+    assert bar.get_ylim() == (0, 57)
+    assert panel.get_legend() is None
+
+
+def test_parts_have_panels_and_new_points_lie_below():
+    graph = knn_graph(torch.cat([X, X[:20] + 9]), 5)
+    y, labels = torch.cat([X, X[:20]]), ["a"] * 60 + ["b"] * 20
+    parts = graph.nodes_of_components()
+    panels = plot_embedding(y, labels, parts=parts, new=X[:3], axes=Figure().subplots(1, 2))
+    for panel, nodes in zip(panels, parts, strict=True):
+        rings, drawn = panel.collections[:2]
+        assert len(drawn.get_offsets()) == len(nodes)
+        assert rings.get_zorder() < drawn.get_zorder()
+        np.testing.assert_array_equal(rings.get_offsets(), Y[:3, :2])
+    assert panels[0].get_legend() is None
+    assert texts(panels[1]) == ["new points", "a", "b"]
+
+
+@pytest.mark.parametrize("shape", [(8, 9), (8, 8, 3), (8, 8, 1)])
+def test_images_do_not_overlap(shape):
+    panel = plot_embedding(X, images=torch.rand(60, *shape), axes=Figure(figsize=(6, 6)).subplots())
+    panel.figure.draw_without_rendering()
+    boxes = [artist for artist in panel.artists if type(artist).__name__ == "AnnotationBbox"]
+    places = np.array([box.xy for box in boxes])
+    apart = np.linalg.norm((places[:, None] - places) / np.ptp(Y[:, :2], axis=0), axis=-1)
+    assert len(boxes) > 10
+    assert (apart + np.eye(len(boxes)) > 0.05).all()
+    assert {tuple(place) for place in places} <= {tuple(place) for place in Y[:, :2]}
+
+
+def test_spectra_show_the_next_eigenvalue():
+    pairs = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 4)
+    more = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 5)
+    panel = plot_spectrum(pairs, after=1, axes=axes())
+    line, _, hollow, _ = panel.lines
+    np.testing.assert_allclose(line.get_ydata(), pairs.values)
+    assert line.get_xdata().tolist() == [1, 2, 3, 4]
+    np.testing.assert_allclose(hollow.get_ydata(), more.values[-1:], rtol=0.1)
+    panel = plot_spectrum(np.array([[0, 1, 2], [0, 1, np.inf]]), first=0, axes=axes())
+    assert [line.get_xdata().tolist() for line in panel.lines] == [[0, 1, 2], [0, 1]]
+
+
+def test_edges_join_their_nodes():
+    graph = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), torch.ones(6))
+    panel = plot_graph(graph, X[:4], ["a", "b"] * 2, axes=axes())
+    segments = np.array(panel.collections[0].get_segments())
+    np.testing.assert_array_equal(segments, Y[[[0, 1], [1, 2], [2, 3]], :2])
+    assert texts(panel) == ["a", "b"]
+
+
+def test_nothing_of_matplotlib_changes_but_a_new_figure():
+    from matplotlib import pyplot
+
+    before, numbers, backend = dict(matplotlib.rcParams), pyplot.get_fignums(), matplotlib.get_backend()
+    plot_embedding(X, axes=axes())
+    assert pyplot.get_fignums() == numbers
+    panel = plot_embedding(X)
+    assert len(pyplot.get_fignums()) == len(numbers) + 1
+    assert panel.figure.number in pyplot.get_fignums()
+    pyplot.close(panel.figure)
+    assert dict(matplotlib.rcParams) == before
+    assert matplotlib.get_backend() == backend
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: plot_embedding(X[None]), ValueError, r"of shape \(N, k\), got \(1, 60, 3\): of a batch"),
+        (lambda: plot_embedding("abc"), TypeError, "embedding must be an array or tensor of numbers"),
+        (lambda: plot_embedding(X * 1j), TypeError, "must hold real numbers, got complex128"),
+        (lambda: plot_embedding(X / 0), ValueError, "must be finite, got NaN or infinite values in 60 rows"),
+        (lambda: plot_embedding(X, columns=(0, 3)), ValueError, "two numbers from 0 to 2"),
+        (lambda: plot_embedding(X, [1, 2]), ValueError, r"one for each of the 60 points, got shape \(2,\)"),
+        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must be numbers or words, got complex128"),
+        (lambda: plot_embedding(X, images=X), ValueError, r"images must be of shape \(60, height, width\)"),
+        (lambda: plot_embedding(X, new=X[:, :1]), ValueError, "columns must be two numbers from 0 to 0"),
+        (lambda: plot_spectrum([0.0, np.nan]), ValueError, "without NaN"),
+        (lambda: plot_graph(X, X), TypeError, "graph must be a Graph"),
+        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph, got a batch"),
+        (lambda: plot_graph(knn_graph(X, 3), X[:5]), ValueError, "a row for each of the 60 nodes, got 5"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused(call, error, says):
+    from matplotlib import pyplot
+
+    with pytest.raises(error, match=says):
+        call()
+    assert not pyplot.get_fignums()
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for call in (lambda: plot_embedding(X), lambda: plot_spectrum([0.0]), lambda: plot_graph(knn_graph(X, 3), X)):
+        with pytest.raises(ImportError, match=r"pip install 'torch-lapeig\[embed\]'"):
+            call()

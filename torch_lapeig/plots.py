@@ -1,0 +1,371 @@
+"""Pictures of embeddings, spectra and graphs by matplotlib (extra ``embed``), imported when the first one is drawn.
+
+Each function draws into the axes that it is given and returns them. Without ``axes`` it makes a figure of pyplot's, so
+that ``plt.show()`` shows it. Styles and other settings of matplotlib stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Number
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from torch_lapeig.eigen import Eigenpairs
+from torch_lapeig.graph import Graph
+from torch_lapeig.methods import Embedding
+from torch_lapeig.support import checks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_embedding", "plot_graph", "plot_spectrum"]
+
+Array = NDArray[Any]
+
+CLASSES = 20  # most that have a colour each
+BLUE, GREY, PALE = "#1f6fb4", "#777777", "#c8c8c8"
+NAME_LENGTH = 30  # most letters of a class in a legend
+SPACING = 0.09  # between thumbnails, as a share of the picture's side
+
+
+def plot_embedding(
+    embedding: Embedding | Eigenpairs | Tensor | Array,
+    labels: Any = None,
+    *,
+    columns: tuple[int, int] | None = None,
+    new: Any = None,
+    images: Any = None,
+    parts: Sequence[Any] | None = None,
+    axes: Any = None,
+    name: str = "",
+    legend: bool = True,
+) -> Any:
+    """Draw points at two columns of an embedding, coloured by labels.
+
+    Args:
+        embedding: an `Embedding`, `Eigenpairs` or a real array ``(N, k)``, finite. A single column is drawn on a line.
+        labels: one for each point ``(N,)``; default: one colour. Words, flags and up to 20 whole numbers are classes.
+            Of more words the most frequent 19 have a colour each, and the rest is "other". Other numbers are a scale
+            with a colour bar. Points of NaN, infinity and None have no label: pale grey.
+        columns: numbers of the two columns, from 0; default: the first two, of `Eigenpairs` the second and third, as
+            the first is trivial.
+        new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
+        images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn in the place of some.
+        parts: nodes of each component (`Graph.nodes_of_components`): each has a panel of its own.
+        axes: to draw into, a sequence of them with ``parts``; default: a new figure of pyplot's.
+        name: of the labels, above the legend or beside the colour bar.
+        legend: whether to draw it, beside the axes (the last ones).
+
+    Returns:
+        The axes, a list of them with ``parts``.
+
+    Raises:
+        ImportError: matplotlib is not installed. TypeError: an embedding that is none. ValueError: a batch; values that
+            are not finite; labels, images or new points of another shape; no such column.
+
+    >>> from matplotlib.figure import Figure
+    >>> y = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> axes = plot_embedding(y, ["a", "b"] * 25, axes=Figure().subplots())
+    >>> [text.get_text() for text in axes.get_legend().get_texts()]
+    ['a', 'b']
+    """
+    _check_matplotlib()
+    y, pair = _plane(embedding, columns, "embedding")
+    n = len(y)
+    words = "eigenvector" if isinstance(embedding, Eigenpairs) else "column"
+    rings = None if new is None else _plane(new, pair, "new")[0]
+    pictures = None if images is None else _images(images, n)
+    colours = _colours(labels, n)
+    panels = [np.arange(n)] if parts is None else [_array(part, "parts") for part in parts]
+    if parts is None:
+        axes = [_new_axes() if axes is None else axes]
+    elif axes is None:
+        axes = _new_axes(len(panels))
+    for panel, nodes in zip(axes, panels, strict=True):
+        size = _size(len(nodes))
+        if rings is not None:
+            panel.scatter(
+                rings[:, 0], rings[:, 1], s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9
+            )
+        nodes = colours.order[np.isin(colours.order, nodes)]
+        panel.scatter(y[nodes, 0], y[nodes, 1], s=size, c=colours.of_points[nodes], lw=0)
+        if pictures is not None:
+            _draw_images(panel, y[nodes], pictures[nodes], colours.of_points[nodes])
+        _name_axes(panel, words, pair)
+    if legend:
+        _draw_legend(axes[-1], colours, name)
+    return axes[0] if parts is None else list(axes)
+
+
+def plot_spectrum(
+    found: Embedding | Eigenpairs | Tensor | Array | Sequence[float],
+    *,
+    first: int | None = None,
+    after: int | None = None,
+    axes: Axes | None = None,
+    label: str | None = None,
+) -> Axes:
+    """Draw eigenvalues over their numbers, and the next one where the gap to it is known.
+
+    Args:
+        found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot; or values ``(k,)``. Of a batch
+            ``(B, k)`` each item is a line. Infinite values, which an item lacks, are left out.
+        first: number of the first one; default: 1.
+        after: draws a dashed line after the eigenvalue of this number, as where the spectrum has its gap.
+        axes: to draw into; default: a new figure of pyplot's.
+        label: of the line in a legend.
+
+    Raises:
+        ImportError: matplotlib is not installed. TypeError: no spectrum. ValueError: NaN; another shape.
+
+    >>> from matplotlib.figure import Figure
+    >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
+    'eigenvalue'
+    """
+    _check_matplotlib()
+    values: Any = found
+    gap: Any = np.inf
+    if isinstance(found, Embedding | Eigenpairs):
+        values = found.eigenvalues if isinstance(found, Embedding) else found.values
+        gap = _array(found.gap, "gap")
+    rows = np.atleast_2d(_array(values, "found").astype(float))
+    if rows.ndim > 2 or np.isnan(rows).any():
+        raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")
+    start = 1 if first is None else first
+    axes = _new_axes() if axes is None else axes
+    for row, step in zip(rows, np.broadcast_to(gap, len(rows)), strict=True):
+        present = row[np.isfinite(row)]
+        (line,) = axes.plot(start + np.arange(len(present)), present, "o-", lw=0.6, ms=4, label=label)
+        if np.isfinite(step) and len(present) == len(row):
+            ends = present[-1] + np.array([0, step])
+            axes.plot(start + len(row) - 1 + np.arange(2), ends, ":", lw=0.6, color=line.get_color())
+            axes.plot(start + len(row), ends[1], "o", ms=4, mfc="none", color=line.get_color())
+    if after is not None:
+        axes.axvline(after + 0.5, color=GREY, ls="--", lw=0.8)
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="number", ylabel="eigenvalue")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def plot_graph(
+    graph: Graph,
+    place: Embedding | Eigenpairs | Tensor | Array,
+    labels: Any = None,
+    *,
+    columns: tuple[int, int] | None = None,
+    axes: Axes | None = None,
+    name: str = "",
+    legend: bool = True,
+) -> Axes:
+    """Draw the edges of a graph, the darker the heavier, and its nodes.
+
+    Args:
+        graph: one graph.
+        place: of each node: an `Embedding`, `Eigenpairs`, or an array ``(N, k)`` such as the points themselves.
+        labels, columns, axes, name, legend: as for `plot_embedding`.
+
+    Raises:
+        As `plot_embedding`. TypeError: ``graph`` is none. ValueError: it is a batch, or of another number of nodes.
+
+    >>> from matplotlib.figure import Figure
+    >>> from torch_lapeig import knn_graph
+    >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> axes = plot_graph(knn_graph(x, 1), x, axes=Figure().subplots())
+    >>> len(axes.collections[0].get_segments())
+    2
+    """
+    _check_matplotlib()
+    checks.check_instance(graph, "graph", Graph, "a Graph")
+    if len(graph.shape) > 1:
+        raise ValueError(f"graph must be one graph, got a batch of shape {tuple(graph.shape)}")
+    y, _ = _plane(place, columns, "place")
+    if len(y) != graph.num_nodes:
+        raise ValueError(f"place must have a row for each of the {graph.num_nodes} nodes, got {len(y)}")
+    from matplotlib.collections import LineCollection
+
+    axes = _new_axes() if axes is None else axes
+    sparse = graph.to_sparse()
+    (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights")
+    once = (row < col) & (weight > 0)
+    shares = weight[once] / max(weight.max(initial=0), np.finfo(weight.dtype).tiny)
+    ends = y[np.stack([row[once], col[once]], 1)]
+    axes.add_collection(
+        LineCollection(ends.tolist(), colors=GREY, alpha=0.15 + 0.6 * shares, linewidths=0.8, zorder=0.5)
+    )
+    plot_embedding(place, labels, columns=columns, axes=axes, name=name, legend=legend)
+    return axes
+
+
+class _Colours(NamedTuple):
+    """Colours of points ``(n, 4)``, the order to draw them in, colours of classes by name, and a scale of numbers."""
+
+    of_points: Array
+    order: Array
+    classes: dict[str, Any]
+    scale: Any
+
+
+def _colours(labels: Any, n: int) -> _Colours:
+    """Return the colours of points by their labels: classes, or a scale."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize, to_rgba
+
+    order = np.random.default_rng(0).permutation(n)  # no class lies above the others
+    if labels is None:
+        return _Colours(np.tile(to_rgba(BLUE), (n, 1)), order, {}, None)
+    if isinstance(labels, Tensor):
+        labels = _array(labels, "labels")
+    found = np.asarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
+    if found.shape != (n,):
+        raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
+    if found.dtype.kind == "c":
+        raise TypeError(f"labels must be numbers or words, got {found.dtype}")
+    is_there = ~np.array([_is_missing(label) for label in found.tolist()], dtype=bool)
+    order = order[np.argsort(is_there[order], kind="stable")]  # points without a label lie below
+    of_points = np.tile(to_rgba(PALE), (n, 1))
+    there = found[is_there].tolist()
+    is_numeric = all(isinstance(label, Number) and not isinstance(label, bool) for label in there)
+    kinds, codes, counts = np.unique(
+        np.asarray(there, dtype=float if is_numeric else str), return_inverse=True, return_counts=True
+    )
+    if is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist())):
+        scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
+        of_points[is_there] = scale.to_rgba(np.asarray(there, dtype=float))
+        return _Colours(of_points, order, {}, scale)
+    names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
+    shown = np.arange(len(kinds))
+    if len(kinds) > CLASSES:
+        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
+    colours = np.tile(to_rgba(GREY), (len(kinds), 1))
+    colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
+    of_points[is_there] = colours[codes]
+    classes: dict[str, Any] = {names[i]: colours[i] for i in shown}
+    if len(shown) < len(kinds):
+        classes[f"other ({len(kinds) - len(shown)})"] = to_rgba(GREY)
+    if not is_there.all():
+        classes["(no label)"] = to_rgba(PALE)
+    return _Colours(of_points, order, classes, None)
+
+
+def _is_missing(label: Any) -> bool:
+    """Return whether a label is None, NaN, infinite, or pandas' NA, of which nothing can be asked."""
+    try:
+        return label is None or bool(label != label) or (isinstance(label, float) and math.isinf(label))
+    except TypeError:
+        return True
+
+
+def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
+    """Draw a legend of classes and new points, and a colour bar, beside the axes."""
+    if colours.scale is not None:
+        axes.figure.colorbar(colours.scale, ax=axes, label=name, shrink=0.8)
+    for text, colour in colours.classes.items():
+        shown = text if len(text) <= NAME_LENGTH else f"{text[: NAME_LENGTH - 1]}…"
+        axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
+    handles, texts = axes.get_legend_handles_labels()
+    if handles:
+        beside: dict[str, Any] = {} if colours.scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        title = name if colours.classes else ""
+        axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
+
+
+def _plane(embedding: Any, columns: tuple[int, int] | None, name: str) -> tuple[Array, tuple[int, int]]:
+    """Return two columns ``(N, 2)`` and their numbers; a single column has zeros beside it."""
+    first = 0
+    if isinstance(embedding, Eigenpairs):
+        embedding, first = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0
+    y = _array(embedding.columns if isinstance(embedding, Embedding) else embedding, name)
+    if y.ndim != 2 or y.shape[1] == 0:
+        raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")
+    if y.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got {y.dtype}")
+    y = y.astype(float)
+    if not np.isfinite(y).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinite values in {(~np.isfinite(y)).any(1).sum()} rows")
+    width = y.shape[1]
+    pair = (first, first + 1 if first + 1 < width else first) if columns is None else columns
+    if len(pair) != 2 or not all(0 <= i < width for i in pair):
+        raise ValueError(f"columns must be two numbers from 0 to {width - 1}, got {columns}")
+    plane = y[:, list(pair)]
+    if pair[0] == pair[1]:
+        plane[:, 1] = 0
+    return plane, (int(pair[0]), int(pair[1]))
+
+
+def _array(values: Any, name: str) -> Array:
+    """Return a NumPy array of a tensor or of what NumPy takes."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
+    found = np.asarray(values)
+    if found.dtype.kind not in "biufc":
+        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.arrived(values)}")
+    return found
+
+
+def _images(images: Any, n: int) -> Array:
+    """Return pictures ``(n, height, width)``, or with colours last, as matplotlib draws them."""
+    found = _array(images, "images")
+    if found.ndim not in (3, 4) or len(found) != n or (found.ndim == 4 and found.shape[3] not in (1, 3, 4)):
+        raise ValueError(
+            f"images must be of shape ({n}, height, width), or with 1, 3 or 4 colours last, got {found.shape}"
+        )
+    if found.ndim == 4 and found.shape[3] == 1:
+        found = found[..., 0]
+    if found.ndim == 4 and found.dtype != np.uint8:  # colours are bytes, or from 0 to 1
+        found = (found - found.min()) / max(float(np.ptp(found)), np.finfo(float).tiny)
+    return found
+
+
+def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
+    """Draw pictures at their places, each some way from those before, with edges in colours ``(n, 4)``."""
+    from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+
+    extent = np.ptp(y, axis=0)
+    place = (y - y.min(0)) / np.where(extent > 0, extent, 1)
+    is_free = np.ones(len(y), dtype=bool)
+    zoom = 22 / max(images.shape[1:3])  # points on paper for each pixel
+    is_ink = np.median(images) < images.min() + np.ptp(images) / 4  # on an empty ground, which stays white
+    while is_free.any():
+        i = int(is_free.argmax())
+        is_free &= np.linalg.norm(place - place[i], axis=1) > SPACING
+        image = OffsetImage(images[i], cmap="gray_r" if is_ink else "gray", zoom=zoom)
+        box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 1, "ec": colours[i]})
+        axes.add_artist(box)
+
+
+def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
+    second = f"{words} {pair[1] + 1}" if pair[0] != pair[1] else ""
+    axes.set(xlabel=f"{words} {pair[0] + 1}", ylabel=second, xticks=[], yticks=[])
+    axes.spines[:].set_color(PALE)
+
+
+def _size(n: int) -> float:
+    """Return the area of a dot of ``n``, in squared points."""
+    return float(np.clip(6000 / max(n, 1), 1.5, 40))
+
+
+def _check_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("pictures need matplotlib: pip install 'torch-lapeig[embed]'") from error
+
+
+def _new_axes(count: int | None = None) -> Any:
+    """Return the axes of a new figure of pyplot's, or several side by side."""
+    from matplotlib import pyplot
+
+    size = (6.4 if count is None else 1 + 4 * count, 4.8)
+    axes = pyplot.subplots(1, count or 1, figsize=size, layout="constrained", squeeze=False)[1][0].tolist()
+    return axes[0] if count is None else axes
