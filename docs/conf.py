@@ -10,10 +10,11 @@ import tomllib
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(DOCS)]
 
 import torch_lapeig  # noqa: E402
 
@@ -61,7 +62,7 @@ templates_path = ["_templates"]
 
 
 def guides() -> dict[str, str]:
-    """The guide page of each public name: the first page that its section of `api.md` links to."""
+    """Return the guide page of each public name: the first page that its section of `api.md` links to."""
     found = {}
     for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]:
         page = re.search(r"\]\((\w+)\.md\)", section)
@@ -81,6 +82,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "auto_gallery/backreferences",
     "doc_module": ("torch_lapeig",),
     "reference_url": {"torch_lapeig": None},
+    "image_scrapers": ("thumbnails.scrape",),
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
@@ -125,19 +127,8 @@ FILES = {
 PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
 
 
-def unlisted() -> list[str]:
-    """Pages that no list of pages names: they come at the end of the guide."""
-    lists = [(DOCS / name).read_text() for name in ("index.md", "guide.md", "project.md")]
-    blocks = "".join(
-        block for text in lists for block in re.findall(r"^```{toctree}.*?^```", text, re.MULTILINE | re.DOTALL)
-    )
-    named = set(re.findall(r"^(?:.*<)?([\w./-]+)>?$", blocks, re.MULTILINE))
-    pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.glob("[!_]*/*.md")}
-    return sorted((pages | {page.stem for page in DOCS.glob("*.md")}) - named - {"index"})
-
-
 def read(app: Sphinx, page: str, content: list[str]) -> None:
-    """Puts the files of the repository in the place of their pages, and makes links between files links between pages.
+    """Put the files of the repository in the place of their pages, and make links between files links between pages.
 
     Comments go: they mark numbers that a script fills in, and Markdown takes a line that begins with one for HTML.
     """
@@ -162,16 +153,12 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
             return match[0]
         return f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})" if ADDRESS else label
 
-    if page == "guide":
-        app.env.note_dependency(str(DOCS))
-    if page == "guide" and (others := unlisted()):
-        content[0] += "\n".join(["\n```{toctree}", ":maxdepth: 1", "", *others, "```\n"])
     text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
     content[0] = re.sub(r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text)
 
 
 def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain text: a trailing underscore is part of a name there, and a bar is a bar.
+    """Escape docstrings, which are plain text: a trailing underscore is part of a name there, and a bar is a bar.
 
     "Raises (``fit``):" is a section as "Raises:" is.
     """
@@ -193,12 +180,12 @@ PLAIN: dict[str, list[str]] = {}  # docstrings of properties: Napoleon would tak
 
 
 def restore(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
-    """Brings back what Napoleon should not see."""
+    """Bring back what Napoleon should not see."""
     lines.extend(PLAIN.pop(name, []))
 
 
 def skip(app: Sphinx, kind: str, name: str, what: object, skipped: bool, options: object) -> bool | None:
-    """Leaves out what classes inherit from other libraries."""
+    """Leave out what classes inherit from other libraries."""
     function = what.fget if isinstance(what, property) else what
     module = getattr(function, "__module__", None) or "torch_lapeig"
     return None if str(module).startswith("torch_lapeig") else True
@@ -211,7 +198,7 @@ OTHERS = ("DeviceMesh", "DistributedDataParallel", "DTensor", "StorageReader", "
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
 ) -> nodes.reference | nodes.TextElement | None:
-    """Finds public names by what their path ends with: modules that a name passes through are no part of it.
+    """Find public names by what their path ends with: modules that a name passes through are no part of it.
 
     Types of annotations without a page are words, and so are names of other libraries: their lists are on the network.
     """
@@ -228,10 +215,22 @@ def resolve(
     return content if parts[0] in FOREIGN or parts[-1] in OTHERS or node.get("reftype") == "class" else None
 
 
+WIDTH = 88  # columns of code that a page shows without a scroll bar
+
+
+def check_width(app: Sphinx, document: nodes.document) -> None:
+    """Warn of code, printed output and examples with lines that a page would cut off."""
+    for node in document.findall(lambda node: isinstance(node, (nodes.literal_block, nodes.doctest_block))):
+        wide = [line for line in node.astext().splitlines() if len(line) > WIDTH]
+        if wide:
+            logging.getLogger(__name__).warning("wider than %d columns:\n%s", WIDTH, "\n".join(wide), location=node)
+
+
 def setup(app: Sphinx) -> None:
-    """Connects the hooks."""
+    """Connect the hooks."""
     app.connect("source-read", read)
     app.connect("autodoc-process-docstring", escape, priority=400)  # before Napoleon makes fields of sections
     app.connect("autodoc-process-docstring", restore, priority=600)
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", resolve)
+    app.connect("doctree-read", check_width)

@@ -84,7 +84,8 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
         TypeError: another rule. ValueError: an approximate search; as the rule.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()  # as of KNN(1)(x)
+    >>> # as of KNN(1)(x)
+    >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()
     tensor(3.)
     """
     ranks, symmetrize = points.ranks, "union"

@@ -137,7 +137,9 @@ class SparseLU:
     >>> laplacian = Laplacian(KNN(8)(x))
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> from torch_lapeig.eigen import Lobpcg
-    >>> torch.allclose(eigenpairs(laplacian, 4, Lobpcg(preconditioner=SparseLU())).values, values)
+    >>> torch.allclose(
+    ...     eigenpairs(laplacian, 4, Lobpcg(preconditioner=SparseLU())).values, values
+    ... )
     True
     """
 

@@ -1,0 +1,22 @@
+"""Thumbnails of the gallery: one panel of a script's first figure, so that it can be read when it is small."""
+
+from typing import Any
+
+from matplotlib import pyplot
+from sphinx_gallery.scrapers import matplotlib_scraper
+
+
+def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
+    """Save the panel that the thumbnail shows, then the figures of a block, and return the lines that show these.
+
+    A script names its panel by ``# sphinx_gallery_thumbnail_panel = NUMBER``; it is the first one otherwise.
+    Sphinx-Gallery makes the thumbnail of a script's first image, which is the panel.
+    """
+    images = block_vars["image_path_iterator"]
+    if pyplot.get_fignums() and not len(images):
+        figure = pyplot.figure(pyplot.get_fignums()[0])
+        figure.canvas.draw()
+        panel = figure.axes[block_vars["file_conf"].get("thumbnail_panel", 0)]
+        box = panel.get_tightbbox().transformed(figure.dpi_scale_trans.inverted())
+        figure.savefig(next(images), bbox_inches=box.padded(0.05), dpi=200)
+    return str(matplotlib_scraper(block, block_vars, gallery_conf))
