@@ -2,8 +2,9 @@
 How many clusters? The eigengap
 ===============================
 
-Whoever has to choose the number of clusters can ask the spectrum: k groups that hang together loosely give k small
-eigenvalues and then a jump. Every embedding comes with the gap behind its last eigenvalue.
+The spectrum suggests the number of clusters: k groups that are weakly connected give k
+small eigenvalues and then a jump. Every embedding comes with the gap after its last
+eigenvalue.
 """
 
 # %%
@@ -15,7 +16,14 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from torch_lapeig import KNN, HeatKernel, Laplacian, SpectralClustering, eigenpairs, knn_graph
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    Laplacian,
+    SpectralClustering,
+    eigenpairs,
+    knn_graph,
+)
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.arange(5) / 5
@@ -30,10 +38,14 @@ for width, (above, below) in zip(widths, axes.T, strict=True):
     graph = HeatKernel("median")(x, knn_graph(x, 20))
     values = eigenpairs(Laplacian(graph), 10).values
     gaps = values.diff()
-    best = int(gaps[1:].argmax()) + 2  # one cluster is always an answer: look from two on
+    # one cluster is always an answer: look from two on
+    best = int(gaps[1:].argmax()) + 2
     labels = SpectralClustering(best, KNN(20)).fit_predict(x)
     score = adjusted_rand_score(truth, labels)
-    print(f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, adjusted Rand index {score:.3f}")
+    print(
+        f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, "
+        f"adjusted Rand index {score:.3f}"
+    )
     above.scatter(*x.T, c=labels, s=6, cmap="tab10")
     above.set(title=f"width {width}: {best} clusters", aspect="equal")
     below.plot(range(1, 11), values, "o")
@@ -44,6 +56,8 @@ plt.show()
 # %%
 # What is seen
 # ------------
-# The narrower the groups, the smaller the first five eigenvalues and the wider the jump behind them. As the groups run
-# into each other the jump fades: then the printed gap says that there is no number of clusters to be found, whatever
-# its place.
+# The narrower the groups, the smaller the first five eigenvalues and the wider the jump
+# behind them. As the groups run into each other the jump fades: then the printed gap
+# says that there is no number of clusters to be found, whatever its place.
+
+# sphinx_gallery_thumbnail_panel = 3
