@@ -39,8 +39,8 @@ for length in lengths:
         )
     )
     print(
-        f"length {length:2d}: gap {double.gap:.1e}, residuals {rows[-1][1]:.0e} (float64) "
-        f"and {rows[-1][2]:.0e} (float32), angle {sine:.0e}"
+        f"length {length:2d}: gap {double.gap:.1e}, residuals {rows[-1][1]:.0e} "
+        f"(float64) and {rows[-1][2]:.0e} (float32), angle {sine:.0e}"
     )
 
 # %%
