@@ -5,6 +5,8 @@ from typing import Any
 from matplotlib import pyplot
 from sphinx_gallery.scrapers import matplotlib_scraper
 
+INCHES = 3.2  # width of the panel, at which letters of 10 points can be read in a thumbnail
+
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
     """Save the panel that the thumbnail shows, then the figures of a block, and return the lines that show these.
@@ -15,8 +17,15 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
     images = block_vars["image_path_iterator"]
     if pyplot.get_fignums() and not len(images):
         figure = pyplot.figure(pyplot.get_fignums()[0])
-        figure.canvas.draw()
         panel = figure.axes[block_vars["file_conf"].get("thumbnail_panel", 0)]
-        box = panel.get_tightbbox().transformed(figure.dpi_scale_trans.inverted())
-        figure.savefig(next(images), bbox_inches=box.padded(0.05), dpi=200)
+        size = figure.get_size_inches()
+        figure.set_size_inches(size * INCHES / _place(panel).width)
+        figure.savefig(next(images), bbox_inches=_place(panel).padded(0.05), dpi=200)
+        figure.set_size_inches(size)
     return str(matplotlib_scraper(block, block_vars, gallery_conf))
+
+
+def _place(panel: Any) -> Any:
+    """Return the box of a panel with its labels, in inches."""
+    panel.figure.canvas.draw()
+    return panel.get_tightbbox().transformed(panel.figure.dpi_scale_trans.inverted())

@@ -62,5 +62,3 @@ right.scatter(*fitted.embedding_[:, :2].T, c=along, s=3, alpha=0.4)
 right.scatter(*y_new[:, :2].T, c=along_new, s=16, edgecolors="k", linewidths=0.3)
 right.set_title("embedding, and new samples")
 plt.show()
-
-# sphinx_gallery_thumbnail_panel = 1

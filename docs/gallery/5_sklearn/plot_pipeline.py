@@ -70,5 +70,3 @@ dots = right.scatter(*columns[:, :2].T, c=y_test, cmap="tab10", s=8)
 figure.colorbar(dots, label="digit")
 right.set_title("held-out digits")
 plt.show()
-
-# sphinx_gallery_thumbnail_panel = 1
