@@ -293,7 +293,9 @@ class Whitening(FittedModule):
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
-    >>> z = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> z = torch.randn(
+    ...     40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> graph = KNN(6)(z)
     >>> y, d = Whitening(2).fit(z, graph)(z), graph.pattern.sum_rows(graph.weight)
     >>> torch.allclose(y.T @ (d[:, None] * y), torch.eye(2, dtype=torch.float64))

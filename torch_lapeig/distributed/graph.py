@@ -27,7 +27,9 @@ class ShardedGraph(Graph):
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> path = ShardedGraph.from_rows(Ranks(), row, col, torch.ones(4, dtype=torch.float64), 3)
+    >>> path = ShardedGraph.from_rows(
+    ...     Ranks(), row, col, torch.ones(4, dtype=torch.float64), 3
+    ... )
     >>> eigenpairs(Laplacian(path), 2).values.round(decimals=6) + 0
     tensor([0., 1.], dtype=torch.float64)
     """

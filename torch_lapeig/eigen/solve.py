@@ -391,7 +391,9 @@ def component_eigenpairs(
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> [
     ...     len(part.pairs.values)
-    ...     for part in component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)
+    ...     for part in component_eigenpairs(
+    ...         Graph.from_dense(torch.block_diag(pair, pair)), 2
+    ...     )
     ... ]
     [2, 2]
     """

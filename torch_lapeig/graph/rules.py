@@ -284,7 +284,9 @@ class ExtendingRule(NeighborRule, Protocol):
     ...         equal = (queries[:, None] == x).all(-1)
     ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
     ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
-    >>> x = torch.rand(100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True

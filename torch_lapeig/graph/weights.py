@@ -95,7 +95,9 @@ class Weighting(Configured, nn.Module, abc.ABC):
     ...         return graph.with_weight(graph.weight * (1 + ratio) ** -self.power)
     ...
     ...     def state(self, x, graph):
-    ...         total = graph.pattern.sum_rows(graph.weight * graph.pattern.squared_lengths(x))
+    ...         total = graph.pattern.sum_rows(
+    ...             graph.weight * graph.pattern.squared_lengths(x)
+    ...         )
     ...         return (total / graph.pattern.sum_rows(graph.weight))[:, None]
     ...
     ...     def extend(self, edges, state):
@@ -109,7 +111,9 @@ class Weighting(Configured, nn.Module, abc.ABC):
     ...             edges.connectivity.log()
     ...             - self.power * (edges.squared_lengths / scale).log1p()
     ...         )
-    >>> x = torch.rand(80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> module = LaplacianEigenmaps(2, KNN(8), Cauchy()).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True

@@ -62,8 +62,8 @@ for name, polygon in corners.items():
         f"{pairs.residuals.max():.1e}"
     )
 a, b = spectra.values()
-print("eigenvalues of the first: ", *(f"{value:.3f}" for value in a))
-print("eigenvalues of the second:", *(f"{value:.3f}" for value in b))
+print("first: ", *(f"{value:.3f}" for value in a))
+print("second:", *(f"{value:.3f}" for value in b))
 print(
     "largest difference, relative to the largest eigenvalue: "
     f"{(a - b).abs().max() / a.max():.1e}"
