@@ -117,7 +117,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "auto_gallery/index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
     **({"github_url": ADDRESS} if ADDRESS else {}),
