@@ -21,7 +21,7 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
         figure = pyplot.figure(pyplot.get_fignums()[0])
         panel = figure.axes[block_vars["file_conf"].get("thumbnail_panel", 0)]
         size = figure.get_size_inches()
-        figure.set_size_inches(size * INCHES / _place(panel).width)
+        figure.set_size_inches(size * min(1, INCHES / _place(panel).width))
         figure.savefig(next(images), bbox_inches=_place(panel).padded(0.05), dpi=200)
         figure.set_size_inches(size)
     return str(matplotlib_scraper(block, block_vars, gallery_conf))
