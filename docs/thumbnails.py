@@ -5,9 +5,8 @@ from typing import Any
 from matplotlib import pyplot
 from sphinx_gallery.scrapers import matplotlib_scraper
 
-INCHES = (
-    3.2  # width of the panel, at which letters of 10 points can be read in a thumbnail
-)
+# Width of the panel at most, so that letters of 10 points can be read in a thumbnail.
+INCHES = 4.2
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
