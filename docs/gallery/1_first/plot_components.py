@@ -54,8 +54,8 @@ except ValueError as error:
 # %%
 # The picture
 # -----------
-# Joint: each curve is one dot. How far the points of one curve spread is printed:
-# nothing but round-off. Separate: each curve is unrolled by its own first column.
+# Joint: each curve is one dot. The printed spread of the points of one curve is
+# round-off. Separate: each curve is unrolled by its own first column.
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
 for nodes in pieces:

@@ -37,11 +37,11 @@ models = {
 # %%
 # The first column against the cosine
 # -----------------------------------
-# Printed is the largest distance between column and cosine, each scaled to lie between
-# −1 and 1.
+# The program prints the largest distance between column and cosine, each scaled to lie
+# between −1 and 1.
 
 cosine = (torch.pi * place / 3).cos()
-figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
 for name, model in models.items():
     y = model(x)[:, 0]
     y = 2 * (y - y.amin()) / (y.amax() - y.amin()) - 1
@@ -50,7 +50,7 @@ for name, model in models.items():
     axes.plot(place, y, linewidth=1, label=name)
 axes.plot(place, cosine, "k--", label="cosine")
 axes.set(xlabel="place along the strip", ylabel="first column")
-axes.legend()
+figure.legend(loc="outside right center")
 plt.show()
 
 # %%

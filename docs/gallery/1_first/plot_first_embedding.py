@@ -10,8 +10,8 @@ space; Laplacian eigenmaps join each point to its neighbours and unroll it.
 # Points and their map
 # --------------------
 # 1500 points of a rolled-up sheet, each joined to its ten nearest neighbours. ``embed``
-# returns the columns of the map and what is known about them: eigenvalues, residuals
-# and the gap to the next eigenvalue.
+# returns the columns of the map with their eigenvalues, residuals and the gap to the
+# next eigenvalue.
 
 import matplotlib.pyplot as plt
 import torch

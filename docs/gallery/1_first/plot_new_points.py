@@ -37,9 +37,9 @@ y_new = model.transform(x_new)
 # %%
 # Compared with embedding all of them
 # -----------------------------------
-# What would the new points have got, had they been there from the beginning? The
-# difference below is a root mean square, for columns of mean square one. A point that
-# was there already gets its own row, up to round-off.
+# Where would the new points lie if all points were embedded together? The printed
+# difference is a root mean square, for columns of mean square one. A point of the fit
+# gets its own row, up to round-off.
 
 y_all = LaplacianEigenmaps(1, KNN(10), scale="unit")(torch.cat([x, x_new]))[len(x) :]
 y_all = y_all * (y_all * y_new).sum().sign()  # the sign of an eigenvector means nothing

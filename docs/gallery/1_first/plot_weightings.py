@@ -11,8 +11,8 @@ the truth.
 # A circle with a crowded side
 # ----------------------------
 # Angles are drawn from a density that is large on one side. The first two
-# eigenfunctions of the circle itself are its sine and cosine; a method that does not
-# mind the density finds them.
+# eigenfunctions of the circle itself are its sine and cosine; a method that removes the
+# density finds them.
 
 import matplotlib.pyplot as plt
 import torch
@@ -49,10 +49,10 @@ def degrees_from_truth(y):
 # %%
 # Weightings of two graphs
 # ------------------------
-# ``KNN`` gives every point as many neighbours; ``Radius`` those within a distance, many
-# where the points are crowded; only that has a density to be corrected by the number of
-# neighbours, so the improved weights go with it. What is printed is the largest angle
-# between the plane found and the true one, in degrees.
+# ``KNN`` gives every point the same number of neighbours, ``Radius`` all points within
+# a distance, many where the points are crowded. Improved weights divide by the number
+# of neighbours, so they need ``Radius``. The program prints the largest angle between
+# the plane found and the true one, in degrees.
 
 weightings = {
     "simple": SimpleWeights(),

@@ -11,8 +11,7 @@ wherever there is one.
 # A ring, whose eigenvalues come in pairs
 # ---------------------------------------
 # The loss sees the span of two eigenvectors only, through the projector V Vᵀ. Such a
-# loss has a gradient at equal eigenvalues, and the difference quotient shows what it
-# is.
+# loss has a gradient at equal eigenvalues, which the difference quotient approximates.
 
 import matplotlib.pyplot as plt
 import torch
@@ -65,14 +64,14 @@ def quotient(loss, weight, step=1e-5):
 # Equal, and nearly equal
 # -----------------------
 # One edge is made a little heavier than the others, by a relative amount that goes down
-# to zero, and the two eigenvalues come together. What is shown is the error of the
+# to zero, and the two eigenvalues come together. The picture shows the error of the
 # gradient, relative to the difference quotient.
 #
 # Eigenvalues that are nearly, but not quite, equal are distinct to both: a loss may
 # depend on their vectors one by one. The derivative of each divides round-off by the
-# difference, and the error grows as that shrinks. Who knows that a loss does not depend
-# on the basis says so by ``cluster_width``: what is closer counts as equal, and no
-# digit is lost.
+# difference, and the error grows as the difference shrinks. If a loss does not depend
+# on the basis, set ``cluster_width``: closer eigenvalues count as equal, and no digit
+# is lost.
 
 amounts = [10.0**-power for power in range(1, 16)] + [0.0]
 errors = {
@@ -101,12 +100,12 @@ for name, row in errors.items():
 # The rightmost points are those of equal eigenvalues; a missing one is a gradient that
 # is not finite. The floor is the error of the difference quotient itself.
 
-figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 for name, row in errors.items():
     axes.loglog([*amounts[:-1], 1e-16], row, "o-", label=name)
 axes.set(xlabel="how much heavier one edge is", ylabel="relative error of the gradient")
 axes.set_xticks([1e-4, 1e-8, 1e-12, 1e-16], labels=["1e-4", "1e-8", "1e-12", "equal"])
 axes.minorticks_off()
 axes.invert_xaxis()
-axes.legend()
+figure.legend(loc="outside upper center", ncols=3)
 plt.show()

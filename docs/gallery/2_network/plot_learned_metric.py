@@ -11,7 +11,7 @@ channel, so that training turns the noise down.
 # A circle hidden in noise
 # ------------------------
 # Two of six channels lie on a circle; the other four are noise of the same size.
-# Neighbours in all six are not those on the circle.
+# Neighbours in all six channels are not neighbours on the circle.
 
 import matplotlib.pyplot as plt
 import torch
@@ -30,8 +30,8 @@ target = torch.stack([angle.cos(), angle.sin()], 1)
 # Training
 # --------
 # One factor a channel is learned. The loss depends on the plane that the two
-# eigenvectors span, not on their signs or on their turn within it: the two eigenvalues
-# of a circle nearly coincide, so the turn means nothing.
+# eigenvectors span, not on their signs or on a rotation within the plane: the two
+# eigenvalues of a circle nearly coincide, so the rotation is arbitrary.
 
 scale = torch.zeros(6, requires_grad=True)
 layer = LaplacianEigenmaps(2, KNN(12), HeatKernel("median"), scale="unit")

@@ -57,8 +57,8 @@ print(
 # %%
 # The same spaces
 # ---------------
-# Signs differ, and PyG's are drawn at random. What does not depend on them, the matrix
-# of products of the rows, is compared where no two eigenvalues are close.
+# Signs differ, and PyG draws them at random. The products of the rows do not depend on
+# signs; they are compared where no two eigenvalues are close.
 
 
 def products(data):
@@ -80,7 +80,7 @@ print(
 # %%
 # Gradients to the weights of the edges
 # -------------------------------------
-# The function behind the transform takes weights and hands gradients back to them.
+# The function behind the transform takes weights and returns gradients to them.
 
 batch = Batch.from_data_list(graphs)
 weight = torch.ones(batch.num_edges, requires_grad=True)

@@ -37,7 +37,7 @@ distances = {time: (y - y[start]).norm(dim=1) for time, y in maps.items()}
 # -------------------------------
 # The diffusion distance is also the distance of two rows of the τ-th power of the
 # walk's matrix, weighted by the inverse degrees. All columns give it exactly; the few
-# of an embedding give the part that is left after some time.
+# columns of an embedding give it at long times.
 
 graph = DensityCorrected()(x, knn_graph(x, 8))
 affinity = graph.to_dense()

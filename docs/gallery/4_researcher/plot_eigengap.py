@@ -54,10 +54,10 @@ for width, (above, below) in zip(widths, axes.T, strict=True):
 plt.show()
 
 # %%
-# What is seen
+# The spectrum
 # ------------
 # The narrower the groups, the smaller the first five eigenvalues and the wider the jump
-# behind them. As the groups run into each other the jump fades: then the printed gap
-# says that there is no number of clusters to be found, whatever its place.
+# after them. As the groups overlap, the jump becomes small: then the spectrum suggests
+# no number of clusters.
 
 # sphinx_gallery_thumbnail_panel = 3

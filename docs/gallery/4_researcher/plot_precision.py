@@ -10,8 +10,7 @@ residuals and its gap, and the two bound the angle.
 # The same graphs in both precisions
 # ----------------------------------
 # A sheet becomes longer and longer, so that its eigenvalues crowd at zero. The library
-# asks whether float32 resolves the gap and, where it does not, solves in float64 and
-# rounds.
+# solves float32 in float64 and rounds the answer.
 
 import matplotlib.pyplot as plt
 import torch
@@ -48,10 +47,10 @@ for length in lengths:
 # -----------
 # The angle between the two answers, and the bound of Davis and Kahan, residual over
 # gap, with the residuals that come with float32. The points themselves were rounded to
-# float32 as well, which the residuals do not see.
+# float32 as well, which residuals do not show.
 
 gap, of_double, of_single, sine = torch.tensor(rows).T
-figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(8.5, 4), layout="constrained")
 axes.loglog(lengths, gap, "k^--", label="gap")
 axes.loglog(lengths, of_double, "o-", label="residual, float64")
 axes.loglog(lengths, of_single, "o-", label="residual, float32")
@@ -63,5 +62,5 @@ axes.set(
     xticklabels=[str(length) for length in lengths],
 )
 axes.minorticks_off()
-axes.legend(fontsize="small", loc="center")
+figure.legend(loc="outside right center")
 plt.show()

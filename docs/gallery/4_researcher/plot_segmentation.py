@@ -11,8 +11,8 @@ and jump between them.
 # A graph of pixels
 # -----------------
 # Pixels are nodes. Edges join pixels that are at most three apart; an edge is strong
-# where the colours at its ends are alike. The graph is sparse: its matrix, dense, would
-# have as many entries as is printed.
+# where the colours at its ends are alike. The program prints how few entries of the
+# matrix are stored.
 
 import matplotlib.pyplot as plt
 import torch

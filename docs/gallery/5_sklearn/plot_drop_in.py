@@ -44,8 +44,8 @@ print(
 # What scikit-learn lacks
 # -----------------------
 # New samples. A fresh draw of the curve goes where it belongs: the place along the
-# curve, told from the three nearest rows of the fit, is off by the printed share of its
-# length.
+# curve, estimated from the three nearest rows of the fit, has the printed error
+# relative to the length of the curve.
 
 y_new = fitted.transform(x_new)
 nearest = ((y_new[:, None] - fitted.embedding_) ** 2).sum(-1).argsort(1)[:, :3]
