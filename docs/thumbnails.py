@@ -17,13 +17,19 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
     """
     images = block_vars["image_path_iterator"]
     if pyplot.get_fignums() and not len(images):
-        figure = pyplot.figure(pyplot.get_fignums()[0])
-        panel = figure.axes[block_vars["file_conf"].get("thumbnail_panel", 0)]
-        size = figure.get_size_inches()
-        figure.set_size_inches(size * min(1, INCHES / _place(panel).width))
-        figure.savefig(next(images), bbox_inches=_place(panel).padded(0.05), dpi=200)
-        figure.set_size_inches(size)
+        number = block_vars["file_conf"].get("thumbnail_panel", 0)
+        save_panel(pyplot.figure(pyplot.get_fignums()[0]), number, next(images))
     return str(matplotlib_scraper(block, block_vars, gallery_conf))
+
+
+def save_panel(figure: Any, number: int, path: str) -> None:
+    """Save one panel of a figure, without the figure's own legends, which lie beside the panels."""
+    panel, size, legends = figure.axes[number], figure.get_size_inches(), figure.legends
+    figure.legends = []
+    figure.set_size_inches(size * min(1, INCHES / _place(panel).width))
+    figure.savefig(path, bbox_inches=_place(panel).padded(0.05), dpi=200)
+    figure.legends = legends
+    figure.set_size_inches(size)
 
 
 def _place(panel: Any) -> Any:
