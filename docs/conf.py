@@ -10,15 +10,20 @@ import tomllib
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(DOCS)]
 
 import torch_lapeig  # noqa: E402
 
-HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
-ADDRESS = HOOKS["custom"]["address"]  # of the public repository; empty until there is one
+HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"][
+    "metadata"
+]["hooks"]
+ADDRESS = HOOKS["custom"][
+    "address"
+]  # of the public repository; empty until there is one
 
 project = "torch_lapeig"
 author = "The torch_lapeig developers"
@@ -41,7 +46,13 @@ exclude_patterns = ["_build", "gallery"]
 nitpicky = True
 
 # Markdown. Headings get the anchors that code forges give them, so that links work there as here.
-myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = [
+    "attrs_block",
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+]
 myst_heading_anchors = 4
 bibtex_bibfiles = ["references.bib"]
 bibtex_default_style = "alpha"
@@ -61,19 +72,27 @@ templates_path = ["_templates"]
 
 
 def guides() -> dict[str, str]:
-    """The guide page of each public name: the first page that its section of `api.md` links to."""
+    """Return the guide page of each public name: the first page that its section of `api.md` links to."""
     found = {}
-    for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]:
-        page = re.search(r"\]\((\w+)\.md\)", section)
-        assert page, f"no guide page in the section {section.splitlines()[0]!r} of api.md"
-        found |= dict.fromkeys(re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE), page[1])
+    for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[
+        1:
+    ]:
+        page = re.search(r"\]\((\w+)\.md[)#]", section)
+        assert page, (
+            f"no guide page in the section {section.splitlines()[0]!r} of api.md"
+        )
+        found |= dict.fromkeys(
+            re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE), page[1]
+        )
     return found
 
 
 GUIDES = guides()
 autosummary_context = {"guides": GUIDES}
 # Where files' names do not differ by case, `Eigenpairs` and `eigenpairs` would be one.
-autosummary_filename_map = {name: f"{name}-function" for name in GUIDES if name.split(".")[-1].islower()}
+autosummary_filename_map = {
+    name: f"{name}-function" for name in GUIDES if name.split(".")[-1].islower()
+}
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
@@ -81,6 +100,7 @@ sphinx_gallery_conf = {
     "backreferences_dir": "auto_gallery/backreferences",
     "doc_module": ("torch_lapeig",),
     "reference_url": {"torch_lapeig": None},
+    "image_scrapers": ("thumbnails.scrape",),
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
@@ -97,7 +117,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "auto_gallery/index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
     **({"github_url": ADDRESS} if ADDRESS else {}),
@@ -112,7 +132,10 @@ copybutton_prompt_is_regexp = True
 # One file of MathJax, with its fonts as outlines, from the package that carries it.
 mathjax = importlib.util.find_spec("sphinx-mathjax-offline")
 assert mathjax and mathjax.origin  # noqa: PT018
-html_static_path = ["_static", str(Path(mathjax.origin).parent / "static" / "mathjax" / "tex-svg-full.js")]
+html_static_path = [
+    "_static",
+    str(Path(mathjax.origin).parent / "static" / "mathjax" / "tex-svg-full.js"),
+]
 mathjax_path = "tex-svg-full.js"
 
 # Pages that are files of the repository.
@@ -125,19 +148,8 @@ FILES = {
 PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
 
 
-def unlisted() -> list[str]:
-    """Pages that no list of pages names: they come at the end of the guide."""
-    lists = [(DOCS / name).read_text() for name in ("index.md", "guide.md", "project.md")]
-    blocks = "".join(
-        block for text in lists for block in re.findall(r"^```{toctree}.*?^```", text, re.MULTILINE | re.DOTALL)
-    )
-    named = set(re.findall(r"^(?:.*<)?([\w./-]+)>?$", blocks, re.MULTILINE))
-    pages = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.glob("[!_]*/*.md")}
-    return sorted((pages | {page.stem for page in DOCS.glob("*.md")}) - named - {"index"})
-
-
 def read(app: Sphinx, page: str, content: list[str]) -> None:
-    """Puts the files of the repository in the place of their pages, and makes links between files links between pages.
+    """Put the files of the repository in the place of their pages, and make links between files links between pages.
 
     Comments go: they mark numbers that a script fills in, and Markdown takes a line that begins with one for HTML.
     """
@@ -160,28 +172,36 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
             return f"[{label}]({os.path.relpath(path, (DOCS / page).parent)}{anchor})"
         if not path.is_relative_to(ROOT) or not path.exists():
             return match[0]
-        return f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})" if ADDRESS else label
+        return (
+            f"[{label}]({ADDRESS}/blob/main/{path.relative_to(ROOT)}{anchor})"
+            if ADDRESS
+            else label
+        )
 
-    if page == "guide":
-        app.env.note_dependency(str(DOCS))
-    if page == "guide" and (others := unlisted()):
-        content[0] += "\n".join(["\n```{toctree}", ":maxdepth: 1", "", *others, "```\n"])
     text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
-    content[0] = re.sub(r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text)
+    content[0] = re.sub(
+        r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text
+    )
 
 
-def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain text: a trailing underscore is part of a name there, and a bar is a bar.
+def escape(
+    app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]
+) -> None:
+    """Escape docstrings, which are plain text: a trailing underscore is part of a name there, and a bar is a bar.
 
     "Raises (``fit``):" is a section as "Raises:" is.
     """
     in_example = False
     for number, line in enumerate(lines):
         line = re.sub(r"^(\s*Raises) \(.*\):$", r"\1:", line)
-        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>>"))
+        in_example = bool(line.strip()) and (
+            in_example or line.lstrip().startswith(">>>")
+        )
         if not in_example:
             parts = re.split(r"(``.*?``|`.*?`)", line)
-            parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
+            parts[::2] = [
+                re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]
+            ]
             line = "".join(parts)
         lines[number] = line
     if kind in ("property", "attribute"):
@@ -189,49 +209,105 @@ def escape(app: Sphinx, kind: str, name: str, what: object, options: object, lin
         lines.clear()
 
 
-PLAIN: dict[str, list[str]] = {}  # docstrings of properties: Napoleon would take what stands before a colon for a type
+PLAIN: dict[
+    str, list[str]
+] = {}  # docstrings of properties: Napoleon would take what stands before a colon for a type
 
 
-def restore(app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]) -> None:
-    """Brings back what Napoleon should not see."""
+def restore(
+    app: Sphinx, kind: str, name: str, what: object, options: object, lines: list[str]
+) -> None:
+    """Bring back what Napoleon should not see."""
     lines.extend(PLAIN.pop(name, []))
 
 
-def skip(app: Sphinx, kind: str, name: str, what: object, skipped: bool, options: object) -> bool | None:
-    """Leaves out what classes inherit from other libraries."""
+def skip(
+    app: Sphinx, kind: str, name: str, what: object, skipped: bool, options: object
+) -> bool | None:
+    """Leave out what classes inherit from other libraries."""
     function = what.fget if isinstance(what, property) else what
     module = getattr(function, "__module__", None) or "torch_lapeig"
     return None if str(module).startswith("torch_lapeig") else True
 
 
-FOREIGN = ("torch", "numpy", "scipy", "sklearn", "pytorch_lightning", "lightning", "collections", "typing")
-OTHERS = ("DeviceMesh", "DistributedDataParallel", "DTensor", "StorageReader", "NotFittedError")
+FOREIGN = (
+    "torch",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "pytorch_lightning",
+    "lightning",
+    "collections",
+    "typing",
+)
+OTHERS = (
+    "DeviceMesh",
+    "DistributedDataParallel",
+    "DTensor",
+    "StorageReader",
+    "NotFittedError",
+)
 
 
 def resolve(
     app: Sphinx, env: BuildEnvironment, node: nodes.Element, content: nodes.TextElement
 ) -> nodes.reference | nodes.TextElement | None:
-    """Finds public names by what their path ends with: modules that a name passes through are no part of it.
+    """Find public names by what their path ends with: modules that a name passes through are no part of it.
 
     Types of annotations without a page are words, and so are names of other libraries: their lists are on the network.
     """
     if node.get("refdomain") != "py":
         return None
-    objects, parts = env.domains.python_domain.objects, node.get("reftarget", "").removesuffix("()").split(".")
+    objects, parts = (
+        env.domains.python_domain.objects,
+        node.get("reftarget", "").removesuffix("()").split("."),
+    )
     tails = [".".join(parts[start:]) for start in range(len(parts))]
-    for tail in [*tails, *parts[-2:-1]]:  # an attribute without an entry of its own is on the page of its class
+    for tail in [
+        *tails,
+        *parts[-2:-1],
+    ]:  # an attribute without an entry of its own is on the page of its class
         known = objects if "." in tail else GUIDES
-        if found := [name for name in known if name in objects and name.endswith(f".{tail}")]:
+        if found := [
+            name for name in known if name in objects and name.endswith(f".{tail}")
+        ]:
             name = min(found, key=len)
-            uri = app.builder.get_relative_uri(node["refdoc"], objects[name].docname) + f"#{objects[name].node_id}"
-            return nodes.reference("", "", content, internal=True, refuri=uri, reftitle=name)
-    return content if parts[0] in FOREIGN or parts[-1] in OTHERS or node.get("reftype") == "class" else None
+            uri = (
+                app.builder.get_relative_uri(node["refdoc"], objects[name].docname)
+                + f"#{objects[name].node_id}"
+            )
+            return nodes.reference(
+                "", "", content, internal=True, refuri=uri, reftitle=name
+            )
+    return (
+        content
+        if parts[0] in FOREIGN or parts[-1] in OTHERS or node.get("reftype") == "class"
+        else None
+    )
+
+
+WIDTH = 88  # columns of code that a page shows without a scroll bar
+
+
+def check_width(app: Sphinx, document: nodes.document) -> None:
+    """Warn of code, printed output and examples with lines that a page would cut off."""
+    for node in document.findall(
+        lambda node: isinstance(node, (nodes.literal_block, nodes.doctest_block))
+    ):
+        wide = [line for line in node.astext().splitlines() if len(line) > WIDTH]
+        if wide:
+            logging.getLogger(__name__).warning(
+                "wider than %d columns:\n%s", WIDTH, "\n".join(wide), location=node
+            )
 
 
 def setup(app: Sphinx) -> None:
-    """Connects the hooks."""
+    """Connect the hooks."""
     app.connect("source-read", read)
-    app.connect("autodoc-process-docstring", escape, priority=400)  # before Napoleon makes fields of sections
+    app.connect(
+        "autodoc-process-docstring", escape, priority=400
+    )  # before Napoleon makes fields of sections
     app.connect("autodoc-process-docstring", restore, priority=600)
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", resolve)
+    app.connect("doctree-read", check_width)

@@ -61,7 +61,9 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     Raises:
         TypeError: wrong dtype. ValueError: shape that does not go with the graph, unknown reduction.
 
-    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> path = Graph.from_dense(
+    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ... )
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
     """
@@ -164,8 +166,11 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     Raises:
         TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
 
-    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
-    >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # the eigenvector of λ = 1
+    >>> path = Graph.from_dense(
+    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ... )
+    >>> # the eigenvector of λ = 1
+    >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)
     1.0
     """
     columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
@@ -265,7 +270,8 @@ class SpectralLoss(_GraphLoss):
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
     >>> loss(encoder(x), x).backward()
-    >>> Whitening(1).fit(encoder(x), loss.graph_of(x))(encoder(torch.rand(3, 2))).shape  # an eigenfunction
+    >>> # an eigenfunction
+    >>> Whitening(1).fit(encoder(x), loss.graph_of(x))(encoder(torch.rand(3, 2))).shape
     torch.Size([3, 1])
     """
 
@@ -287,7 +293,9 @@ class Whitening(FittedModule):
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
-    >>> z = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> z = torch.randn(
+    ...     40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> graph = KNN(6)(z)
     >>> y, d = Whitening(2).fit(z, graph)(z), graph.pattern.sum_rows(graph.weight)
     >>> torch.allclose(y.T @ (d[:, None] * y), torch.eye(2, dtype=torch.float64))

@@ -95,9 +95,14 @@ class NeighborhoodSampler(_GraphSampler):
     Every node is the centre of one neighbourhood an epoch, and comes with others besides. In a step the graph of the
     batch is ``graph.subgraph(nodes)``, so the data set has to return the number of each point::
 
-        loader = DataLoader(TensorDataset(x, target, torch.arange(len(x))), batch_sampler=NeighborhoodSampler(graph))
+        loader = DataLoader(
+            TensorDataset(x, target, torch.arange(len(x))),
+            batch_sampler=NeighborhoodSampler(graph),
+        )
         for x, target, nodes in loader:
-            loss = cross_entropy(network(x), target) + 0.3 * laplacian_smoothness(network(x), graph.subgraph(nodes))
+            loss = cross_entropy(network(x), target) + 0.3 * laplacian_smoothness(
+                network(x), graph.subgraph(nodes)
+            )
 
     With several processes each has its share of the centres, as many as the others. Lightning must not put its own
     sampler in the place: ``Trainer(use_distributed_sampler=False)``.
@@ -191,7 +196,9 @@ class EdgeSampler(_GraphSampler):
     Raises:
         TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
 
-    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> path = Graph.from_dense(
+    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ... )
     >>> [sorted(batch) in ([0, 1], [1, 2]) for batch in EdgeSampler(path, 2)]
     [True, True]
     """

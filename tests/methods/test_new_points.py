@@ -11,9 +11,12 @@ from torch_lapeig import (
     LLE,
     MDS,
     DensityCorrected,
+    HeatKernel,
     Isomap,
     KernelPCA,
     LaplacianEigenmaps,
+    Precomputed,
+    Radius,
     SelfTuning,
     SpectralClustering,
 )
@@ -132,3 +135,32 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
         assert error < 2e-5 * module.embedding_.abs().amax()
         underflowing += int((weights(x, KNN(10)(x)).weight == 0).sum())
     assert underflowing > 0
+
+
+def of_centred(kernel, rows):
+    """K̃ between new points and training points."""
+    return rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
+
+
+@pytest.mark.parametrize("method", ["MDS", "MDS of other distances", "KernelPCA", "LaplacianEigenmaps"])
+def test_new_points_fit_their_kernel_by_least_squares(method):
+    """Bengio et al. 2003, Proposition 2: f(x) minimises Σ_i (K̃(x, x_i) − Σ_j λ_j f_j(x) v_ij)²."""
+    x, new = points(30, 4), points(5, 4, seed=1)
+    between, to_new = torch.cdist(x, x), torch.cdist(new, x)
+    if method == "LaplacianEigenmaps":
+        model = LaplacianEigenmaps(3, Radius(100.0), HeatKernel(4.0), scale="orthonormal").fit(x)
+        degrees = (-between.square() / 4).exp().sum(1) - 1  # without the point itself
+        rows = (-to_new.square() / 4).exp()
+        rows = rows / (rows.sum(1, keepdim=True) * degrees).sqrt()
+        columns = model.embedding_ * (1 - model.eigenvalues_)  # λ_j v_ij
+    else:
+        if method == "MDS of other distances":
+            x, new = between, to_new = between**1.5, to_new**1.5
+        kernel, rows = -between.square() / 2, -to_new.square() / 2
+        if method == "KernelPCA":
+            kernel, rows = (kernel / 5).exp(), (rows / 5).exp()
+        rows = of_centred(kernel, rows)
+        kinds = {"MDS": MDS(3), "KernelPCA": KernelPCA(3, "rbf", gamma=0.1)}
+        model = kinds.get(method, MDS(3, metric=Precomputed("distance"))).fit(x)
+        columns = model.embedding_  # √λ_j v_ij: these methods return √λ_j f_j
+    torch.testing.assert_close(model.transform(new), torch.linalg.lstsq(columns, rows.T).solution.T)

@@ -45,7 +45,7 @@ def test_reference_lists_every_name_once():
 
 def test_every_section_of_the_reference_links_to_its_guide():
     for section in SECTIONS:
-        page = re.search(r"\]\((\w+\.md)\)", section)
+        page = re.search(r"\]\((\w+\.md)[)#]", section)
         assert page, section.splitlines()[0]
         assert (DOCS / page[1]).exists()
 

@@ -26,6 +26,42 @@ def test_there_is_code():
     assert len(BLOCKS) >= 4
 
 
+def test_code_fits_a_page():
+    """README and its pages; `docs/conf.py` checks all that the site shows: outputs, examples and programs too."""
+    for name, page in PAGES.items():
+        fenced = re.findall(r"^```(.*)\n((?s:.*?))^```$", page.read_text(), re.MULTILINE)
+        code = "".join(text for kind, text in fenced if not kind.startswith("{"))
+        assert [line for line in code.splitlines() if len(line) > 88] == [], name
+
+
+# Words that people search for, and the pages that answer.
+SEARCHED = {
+    "DDP": ["distributed.md", "layer.md"],
+    "command line": ["command.md", "guide.md"],
+    "few labels": ["newpoints.md", "losses.md", "sklearn.md"],
+    "semi-supervised": ["newpoints.md"],
+    "label propagation": ["newpoints.md"],
+    "disconnected": ["graphs.md", "layer.md", "sklearn.md", "theory.md"],
+    "out of sample": ["newpoints.md"],
+}
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_pages_have_the_words_that_people_search_for(words):
+    for name in SEARCHED[words]:
+        assert words.lower() in " ".join(PAGES[name].read_text().lower().split()), name
+
+
+def test_guide_lists_every_page_once():
+    text = PAGES["guide.md"].read_text()
+    listed = re.findall(r"\]\(([\w/]+)\.md\)", text)
+    contents = re.findall(
+        r"^(?:.*<)?([\w/]+)>?$", "".join(re.findall(r"^```{toctree}.*?^```", text, re.DOTALL | re.M)), re.M
+    )
+    assert len(listed) == len(set(listed))
+    assert set(listed) == set(contents)
+
+
 def test_links_lead_to_files():
     for name, page in PAGES.items():
         links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())

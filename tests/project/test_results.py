@@ -23,6 +23,31 @@ def test_text_and_records_agree():
         assert fill(text, records, page.name) == text, "run python -m experiments results"
 
 
+def test_figures_of_the_readme_are_those_of_records():
+    """The README has no markers, which would stand within its sentences."""
+    records = results.load()
+
+    def cell(record, title, row, column):
+        header, *rows = next(rows for name, rows in records[f"benchmarks/{record}"].tables.items() if title in name)
+        return float(next(line for line in rows if line[0] == row)[header.index(column)].replace(",", ""))
+
+    roll = [cell("eigensolvers-large", "Swiss roll", row, "s") for row in ("100,000", "1,000,000")]
+    memory = cell("eigensolvers-large", "Swiss roll", "1,000,000", "peak MiB") / 1024
+    mnist = [cell("embedding", "MNIST", "torch_lapeig", part) for part in ("processor s", "/ best of scikit-learn")]
+    rows = ("torch_lapeig", "cdist, topk, eigh: the same graph")
+    layer = [cell("layer", "32 × 256", row, "forward + backward ms") for row in rows]
+    rows = ("AddLaplacianPE, a batch", "PyG, is_undirected=True")
+    encodings = [1e6 / cell("positional_encoding", "1000 graphs", row, "graphs / s") for row in rows]
+    text = " ".join((results.ROOT / "README.md").read_text().split())
+    for phrase in (
+        f"100,000 points take {roll[0]:.1f} s on two cores, of a million points {roll[1]:.0f} s in {memory:.1f} GiB",
+        f"takes {mnist[0]:.1f} s of one core from pixels to ten columns, {mnist[1]:.2f} of the time",
+        f"takes {layer[0]:.0f} ms of one core forward and backward, `cdist`, `topk` and `eigh` {layer[1]:.0f} ms",
+        f"take {encodings[0]:.0f} ms of one core, PyTorch Geometric's transform {encodings[1]:.0f} ms",
+    ):
+        assert phrase in text, phrase
+
+
 @pytest.mark.parametrize(
     ("asked", "shown"),
     [

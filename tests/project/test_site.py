@@ -7,7 +7,7 @@ import shutil
 import threading
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import pytest
 
@@ -136,9 +136,19 @@ def test_mathematics_is_drawn(browser, address, page):
     assert browser.execute_script("return document.querySelectorAll('mjx-merror').length") == 0
 
 
-def test_search_finds_nystroem(browser, address):
-    browser.get(address + "search.html?q=Nyström")
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("Nyström", "newpoints"),
+        ("DDP", "distributed"),
+        ("command line", "command"),
+        ("few labels", "newpoints"),
+        ("disconnected", "graphs"),
+    ],
+)
+def test_search_finds_the_page(browser, address, words, page):
+    browser.get(f"{address}search.html?q={quote(words)}")
     # Results come one by one: the first of them are there before the others.
     links = "Array.from(document.querySelectorAll('#search-results li a')).map(a => a.href)"
-    assert wait_for(browser, f"{links}.some(link => link.includes('newpoints') || link.includes('theory'))")
+    assert wait_for(browser, f"{links}.some(link => link.includes('/{page}.html'))")
     assert complaints(browser) == []

@@ -61,7 +61,9 @@ class Sharded(nn.Module):
             raise, and a `DistributedError` that names it on the others; on all of them if they do not agree.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
-    >>> x = torch.rand(200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> module = Sharded(LaplacianEigenmaps(2, KNN(8)))
     >>> y = LaplacianEigenmaps(2, KNN(8))(x)
     >>> torch.allclose(module(x), y)
@@ -153,7 +155,9 @@ class Sharded(nn.Module):
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
-        >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> x = torch.rand(
+        ...     60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ... )
         >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(8))) for _ in range(2))
         >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")

@@ -27,7 +27,9 @@ class ShardedGraph(Graph):
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> path = ShardedGraph.from_rows(Ranks(), row, col, torch.ones(4, dtype=torch.float64), 3)
+    >>> path = ShardedGraph.from_rows(
+    ...     Ranks(), row, col, torch.ones(4, dtype=torch.float64), 3
+    ... )
     >>> eigenpairs(Laplacian(path), 2).values.round(decimals=6) + 0
     tensor([0., 1.], dtype=torch.float64)
     """
@@ -84,7 +86,8 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
         TypeError: another rule. ValueError: an approximate search; as the rule.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()  # as of KNN(1)(x)
+    >>> # as of KNN(1)(x)
+    >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()
     tensor(3.)
     """
     ranks, symmetrize = points.ranks, "union"

@@ -48,7 +48,8 @@ Exchange = Callable[[Tensor], Tensor]
 class DistributedError(RuntimeError):
     """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
-    >>> issubclass(DistributedError, RuntimeError)  # except DistributedError: save what there is, and end
+    >>> # except DistributedError: save what there is, and end
+    >>> issubclass(DistributedError, RuntimeError)
     True
     """
 

@@ -57,7 +57,9 @@ class Laplacian:
         factor: takes the eigenvectors of ``symmetric`` to this operator's, at each node; None stands for 1.
 
     >>> from torch_lapeig import knn_graph
-    >>> Laplacian(knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized").to_dense()
+    >>> Laplacian(
+    ...     knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized"
+    ... ).to_dense()
     tensor([[ 1.0000, -1.0000,  0.0000],
             [-1.0000,  1.5000, -0.5000],
             [ 0.0000, -0.5000,  0.5000]])

@@ -46,7 +46,9 @@ class Eigenpairs:
         iterations: of the solver.
         solver: the one that gave the answer.
 
-    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64))
+    >>> path = Graph.from_edge_index(
+    ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
+    ... )
     >>> pairs = eigenpairs(Laplacian(path), 2)
     >>> pairs.vectors.shape, pairs.gap.round(decimals=6), bool(pairs.converged)
     (torch.Size([3, 2]), tensor(1., dtype=torch.float64), True)
@@ -216,7 +218,8 @@ def eigenpairs(
             (no tqdm): see `Solve`; `TorchLobpcg` raises the first, too, where `torch.lobpcg` breaks down.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
-    >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0  # 1 − cos(πj/2)
+    >>> # 1 − cos(πj/2)
+    >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
@@ -452,7 +455,12 @@ def component_eigenpairs(
         The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> [len(part.pairs.values) for part in component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)]
+    >>> [
+    ...     len(part.pairs.values)
+    ...     for part in component_eigenpairs(
+    ...         Graph.from_dense(torch.block_diag(pair, pair)), 2
+    ...     )
+    ... ]
     [2, 2]
     """
     check_graph(graph)

@@ -39,7 +39,8 @@ class NullSpace:
         part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
         counts: int64 ``(B,)``, the number of parts.
 
-    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))  # two parts of three nodes
+    >>> # two parts of three nodes
+    >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))
     >>> null.counts
     tensor([2])
     """

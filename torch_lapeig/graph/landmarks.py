@@ -120,7 +120,9 @@ class Landmarks:
         TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
 
     >>> from torch_lapeig import LaplacianEigenmaps
-    >>> x = torch.rand(500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x)
     >>> model.embedding_.shape, model.train_points.shape
     (torch.Size([500, 2]), torch.Size([50, 2]))

@@ -210,7 +210,8 @@ class Extension(NamedTuple):
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
-    >>> new.query.tolist(), new.point.tolist(), new.same.tolist()  # the first is the point 2
+    >>> # the first is the point 2
+    >>> new.query.tolist(), new.point.tolist(), new.same.tolist()
     ([0, 1, 1], [2, 0, 1], [2, -1])
     """
 
@@ -229,7 +230,8 @@ class NeighborRule(Protocol):
     this kind embeds the points that it is given. For new points it must be an `ExtendingRule`.
 
     >>> from torch_lapeig import LaplacianEigenmaps
-    >>> def ring(x, mask=None):  # joins each point to the next one, and the last to the first
+    >>> # joins each point to the next one, and the last to the first
+    >>> def ring(x, mask=None):
     ...     node = torch.arange(len(x))
     ...     edges = torch.stack([node, node.roll(-1)])
     ...     ones = torch.ones(2 * len(x), dtype=x.dtype)
@@ -260,22 +262,31 @@ class ExtendingRule(NeighborRule, Protocol):
     >>> class Grid:  # joins points of the same or of touching cells of a grid
     ...     def __init__(self, cell):
     ...         self.cell = cell
+    ...
     ...     def _cells(self, x):
     ...         return (x / self.cell).floor()
+    ...
     ...     def _touching(self, cells, others):
     ...         return (cells[:, None] - others).abs().amax(-1) <= 1
+    ...
     ...     def __call__(self, x, mask=None):
     ...         return self.with_state(x)[0]
+    ...
     ...     def with_state(self, x):
     ...         cells = self._cells(x)
     ...         joined = self._touching(cells, cells).to(x.dtype).fill_diagonal_(0)
     ...         return Graph.from_dense(joined).to_sparse(), cells
+    ...
     ...     def extend(self, queries, x, state):
-    ...         query, point = self._touching(self._cells(queries), state).nonzero(as_tuple=True)
+    ...         query, point = self._touching(self._cells(queries), state).nonzero(
+    ...             as_tuple=True
+    ...         )
     ...         equal = (queries[:, None] == x).all(-1)
     ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
     ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
-    >>> x = torch.rand(100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True
@@ -376,8 +387,12 @@ class Precomputed:
             Each method documents which it takes.
 
     >>> from torch_lapeig import MDS
-    >>> distances = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64)
-    >>> torch.cdist(y := MDS(1, metric=Precomputed("distance"))(distances), y).allclose(distances)
+    >>> distances = torch.tensor(
+    ...     [[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64
+    ... )
+    >>> torch.cdist(y := MDS(1, metric=Precomputed("distance"))(distances), y).allclose(
+    ...     distances
+    ... )
     True
     """
 
@@ -407,7 +422,8 @@ class KNN:
     >>> graph, radii = KNN(1).with_state(x)
     >>> radii
     tensor([1., 1., 2.])
-    >>> KNN(1).extend(torch.tensor([[2.5]]), x, radii)[:2]  # its nearest, and 1, which it is not nearest to, is too far
+    >>> # its nearest, and 1, which it is not nearest to, is too far
+    >>> KNN(1).extend(torch.tensor([[2.5]]), x, radii)[:2]
     (tensor([0]), tensor([2]))
     """
 

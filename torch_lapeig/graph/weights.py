@@ -29,7 +29,13 @@ class NewEdges(NamedTuple):
     ``(E,)``, with gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``;
     ``num_queries``: how many new points there are.
 
-    >>> edges = NewEdges(torch.tensor([0, 0]), torch.tensor([3, 7]), torch.tensor([1.0, 4.0]), torch.ones(2), 1)
+    >>> edges = NewEdges(
+    ...     torch.tensor([0, 0]),
+    ...     torch.tensor([3, 7]),
+    ...     torch.tensor([1.0, 4.0]),
+    ...     torch.ones(2),
+    ...     1,
+    ... )
     >>> SimpleWeights().extend(edges, torch.zeros(8, 1)).exp()
     tensor([1., 1.])
     """
@@ -78,21 +84,36 @@ class Weighting(Configured, nn.Module, abc.ABC):
     ...     def __init__(self, power=1.0):
     ...         super().__init__()
     ...         self.power = power
+    ...
     ...     CONFIGURATION = ("power",)
+    ...
     ...     def forward(self, x, graph):
     ...         pattern, scale = graph.pattern, self.state(x, graph)[:, 0]
-    ...         ratio = pattern.squared_lengths(x) / (pattern.at_row(scale) + pattern.at_col(scale))
+    ...         ratio = pattern.squared_lengths(x) / (
+    ...             pattern.at_row(scale) + pattern.at_col(scale)
+    ...         )
     ...         return graph.with_weight(graph.weight * (1 + ratio) ** -self.power)
+    ...
     ...     def state(self, x, graph):
-    ...         total = graph.pattern.sum_rows(graph.weight * graph.pattern.squared_lengths(x))
+    ...         total = graph.pattern.sum_rows(
+    ...             graph.weight * graph.pattern.squared_lengths(x)
+    ...         )
     ...         return (total / graph.pattern.sum_rows(graph.weight))[:, None]
+    ...
     ...     def extend(self, edges, state):
     ...         total, count = torch.zeros(2, edges.num_queries, dtype=state.dtype)
-    ...         total = total.index_add(0, edges.query, edges.connectivity * edges.squared_lengths)
+    ...         total = total.index_add(
+    ...             0, edges.query, edges.connectivity * edges.squared_lengths
+    ...         )
     ...         count = count.index_add(0, edges.query, edges.connectivity)
     ...         scale = (total / count)[edges.query] + state[edges.point, 0]
-    ...         return edges.connectivity.log() - self.power * (edges.squared_lengths / scale).log1p()
-    >>> x = torch.rand(80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ...         return (
+    ...             edges.connectivity.log()
+    ...             - self.power * (edges.squared_lengths / scale).log1p()
+    ...         )
+    >>> x = torch.rand(
+    ...     80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> module = LaplacianEigenmaps(2, KNN(8), Cauchy()).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True
@@ -357,7 +378,8 @@ class DensityCorrected(Weighting):
         weights: K; default ``HeatKernel("median")``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
-    >>> DensityCorrected(1.0, SimpleWeights())(torch.zeros(3, 1), path).weight  # degrees are 1, 2, 1
+    >>> # degrees are 1, 2, 1
+    >>> DensityCorrected(1.0, SimpleWeights())(torch.zeros(3, 1), path).weight
     tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
 

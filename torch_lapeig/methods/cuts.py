@@ -37,7 +37,9 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
             labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
             symmetric.
 
-    >>> path = Graph.from_dense(torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+    >>> path = Graph.from_dense(
+    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ... )
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
     """

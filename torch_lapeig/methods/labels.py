@@ -31,7 +31,9 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         int64 ``(N,)``, the axis of which each row has most, and the axes ``(k, k)`` as columns.
 
-    >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[0].tolist()
+    >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[
+    ...     0
+    ... ].tolist()
     [0, 0, 1, 1]
     """
     rows = rows / checks.power_of_two(rows, (0, 1))  # so that no square overflows

@@ -131,7 +131,9 @@ class OnLandmarks(GraphEmbedding):
                 points; see ``fit``. RuntimeError: ``resume`` before a fit.
 
         >>> from torch_lapeig import LaplacianEigenmaps
-        >>> x = torch.rand(500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> x = torch.rand(
+        ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ... )
         >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
         >>> int(model.train_count), model.transform(x).shape
         (500, torch.Size([500, 2]))

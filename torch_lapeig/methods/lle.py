@@ -48,7 +48,9 @@ class LLE(EmbeddingModule):
     Raises (``fit``, ``forward``):
         ValueError: not more points than components.
 
-    >>> x = torch.rand(60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> y = LLE(2, KNN(8))(x)
     >>> torch.allclose(y.T @ y, torch.eye(2, dtype=torch.float64))
     True

@@ -36,7 +36,9 @@ class Embedding(NamedTuple):
     component: ``(..., N, n_components)`` and ``(..., N)``.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
-    >>> found = LaplacianEigenmaps(2, KNN(6)).embed(torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
+    >>> found = LaplacianEigenmaps(2, KNN(6)).embed(
+    ...     torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    ... )
     >>> found.columns.shape, found.eigenvalues.shape, bool(found.residuals.max() < 1e-4)
     (torch.Size([50, 2]), torch.Size([2]), True)
     """
@@ -207,7 +209,10 @@ class EmbeddingModule(PointsModule):
     (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
 
     >>> from torch_lapeig import MDS
-    >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))  # two sets
+    >>> # two sets
+    >>> x = torch.rand(
+    ...     2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second of 20 points
     >>> isinstance(model := MDS(3), EmbeddingModule), model(x, mask=mask).shape
     (True, torch.Size([2, 30, 3]))
@@ -301,7 +306,9 @@ class EmbeddingModule(PointsModule):
         >>> x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
         >>> model = LaplacianEigenmaps(2, KNN(6)).fit(x)
         >>> program = torch.export.export(model.frozen(), (x[:5],))
-        >>> torch.allclose(program.module()(x[:5] + 0.01), model.transform(x[:5] + 0.01), atol=1e-5)
+        >>> torch.allclose(
+        ...     program.module()(x[:5] + 0.01), model.transform(x[:5] + 0.01), atol=1e-5
+        ... )
         True
         """
         self.check_fitted()

@@ -60,7 +60,10 @@ class LabelSpreading(SemiSupervised):
     >>> labels = torch.full((60,), -1)
     >>> labels[0], labels[30] = 0, 1
     >>> model = LabelSpreading(KNN(12)).fit(x, labels)
-    >>> model.predict()[[5, 45]].tolist(), model.predict(torch.tensor([[6.5, 5.5]])).tolist()
+    >>> (
+    ...     model.predict()[[5, 45]].tolist(),
+    ...     model.predict(torch.tensor([[6.5, 5.5]])).tolist(),
+    ... )
     ([0, 1], [1])
     """
 

@@ -45,7 +45,11 @@ class SemiSupervised(OnGraph):
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
     >>> model = HarmonicFunction(KNN(3)).fit(x, torch.tensor([0, -1, -1, -1, -1, 1]))
-    >>> isinstance(model, SemiSupervised), model.predict().tolist(), model.predict(torch.tensor([[10.5]])).tolist()
+    >>> (
+    ...     isinstance(model, SemiSupervised),
+    ...     model.predict().tolist(),
+    ...     model.predict(torch.tensor([[10.5]])).tolist(),
+    ... )
     (True, [0, 0, 0, 1, 1, 1], [1])
     """
 

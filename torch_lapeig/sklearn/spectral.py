@@ -333,7 +333,9 @@ def spectral_clustering(
             `SpectralClustering`.
 
     >>> import numpy as np
-    >>> labels = spectral_clustering(np.kron(np.eye(2), np.ones((4, 4))), n_clusters=2, random_state=0)
+    >>> labels = spectral_clustering(
+    ...     np.kron(np.eye(2), np.ones((4, 4))), n_clusters=2, random_state=0
+    ... )
     >>> len(set(labels[:4])), len(set(labels[4:])), bool(labels[0] == labels[-1])
     (1, 1, False)
     """

@@ -37,7 +37,8 @@ class GraphWarning(UserWarning):
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     _ = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))  # two pairs
+    ...     # two pairs
+    ...     _ = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))
     >>> said[0].category.__name__
     'GraphWarning'
     """
@@ -48,7 +49,9 @@ class ConvergenceWarning(UserWarning):
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> laplacian = Laplacian(
+    ...     KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0)))
+    ... )
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
     ...     pairs = eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20))
@@ -66,7 +69,8 @@ class DegeneracyWarning(UserWarning):
     >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()  # of one vector of a plane
+    ...     # of one vector of a plane
+    ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()
     >>> said[0].category.__name__
     'DegeneracyWarning'
     """
@@ -77,7 +81,9 @@ class ConvergenceError(RuntimeError):
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> laplacian = Laplacian(KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0))))
+    >>> laplacian = Laplacian(
+    ...     KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0)))
+    ... )
     >>> try:
     ...     eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
     ... except ConvergenceError:

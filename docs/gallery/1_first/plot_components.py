@@ -1,16 +1,19 @@
 """
-A graph in several pieces
-=========================
+A disconnected graph
+====================
 
-Whoever gets a ``GraphWarning`` about connected components sees here what it means, and the three things that can be
-done: take it as it is, embed each piece on its own, or refuse.
+A ``GraphWarning`` about connected components means that the graph is disconnected. This
+example shows what the embedding is then, and three things to do: take it as it is,
+embed each component on its own, or refuse.
 """
 
 # %%
 # Three curves that do not touch
 # ------------------------------
-# Each point is joined to its eight nearest neighbours; no edge leads from one curve to another.
+# Each point is joined to its eight nearest neighbours; no edge leads from one curve to
+# another.
 
+import textwrap
 import warnings
 
 import matplotlib.pyplot as plt
@@ -20,7 +23,10 @@ from torch_lapeig import KNN, GraphWarning, LaplacianEigenmaps, knn_graph
 
 torch.manual_seed(0)
 t = torch.linspace(0, 1, 120, dtype=torch.float64)
-curves = [torch.stack([3 * t, (3 * t + phase).sin() + 2.5 * phase], 1) for phase in (0.0, 1.0, 2.0)]
+curves = [
+    torch.stack([3 * t, (3 * t + phase).sin() + 2.5 * phase], 1)
+    for phase in (0.0, 1.0, 2.0)
+]
 x = torch.cat(curves) + 0.02 * torch.randn(360, 2, dtype=torch.float64)
 pieces = knn_graph(x, 8).nodes_of_components()
 print("points of each component:", [len(nodes) for nodes in pieces])
@@ -28,14 +34,15 @@ print("points of each component:", [len(nodes) for nodes in pieces])
 # %%
 # Three answers
 # -------------
-# ``"joint"``, the default, solves the plain problem. A graph of c components has c eigenvalues zero, so the first c − 1
-# columns only tell the pieces apart, and a warning says so. ``"separate"`` embeds each piece on its own, as Belkin and
-# Niyogi do. ``"error"`` raises, for those who want to hear of it.
+# ``"joint"``, the default, solves the plain problem. A graph of c components has c
+# eigenvalues zero, so the first c − 1 columns only tell the pieces apart, and a warning
+# says so. ``"separate"`` embeds each piece on its own, as Belkin and Niyogi do.
+# ``"error"`` raises.
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always", GraphWarning)
     joint = LaplacianEigenmaps(2, KNN(8), scale="unit").embed(x)
-print(caught[0].message)
+print(textwrap.fill(str(caught[0].message), 88))
 print("eigenvalues, joint:", [f"{value:.1e}" for value in joint.eigenvalues])
 
 separate = LaplacianEigenmaps(2, KNN(8), scale="unit", components="separate")(x)
@@ -47,8 +54,8 @@ except ValueError as error:
 # %%
 # The picture
 # -----------
-# Joint: each curve is one dot. How far the points of one curve spread is printed: nothing but round-off. Separate: each
-# curve is unrolled by its own first column.
+# Joint: each curve is one dot. The printed spread of the points of one curve is
+# round-off. Separate: each curve is unrolled by its own first column.
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
 for nodes in pieces:
@@ -59,5 +66,7 @@ axes[0].set_title("points")
 axes[1].set_title("joint: two columns")
 axes[2].set(title="separate: first column", xlabel="place along the curve")
 plt.show()
-spread = max(float((joint.columns[n].amax(0) - joint.columns[n].amin(0)).max()) for n in pieces)
+spread = max(
+    float((joint.columns[n].amax(0) - joint.columns[n].amin(0)).max()) for n in pieces
+)
 print(f"joint: a curve spreads over {spread:.1e}")

@@ -2,15 +2,15 @@
 When points are denser in places
 ================================
 
-Whoever samples unevenly gets a map of the density as much as of the shape. Density correction and improved Laplacian
-eigenmaps take the density out again; here is how much of it.
+A map of unevenly sampled points shows the density as well as the shape. Density
+correction and improved Laplacian eigenmaps remove the density; here is how much of it.
 """
 
 # %%
 # A strip with a crowded end
 # --------------------------
-# On a strip the first eigenfunction is a cosine of the place along it. Points are drawn with a density that falls along
-# the strip.
+# On a strip the first eigenfunction is a cosine of the place along it. Points are drawn
+# with a density that falls along the strip.
 
 import matplotlib.pyplot as plt
 import torch
@@ -25,18 +25,23 @@ place = x[:, 0]
 rule = Radius(0.2)
 models = {
     "heat kernel": LaplacianEigenmaps(1, rule, scale="unit"),
-    "density-corrected, α = ½": LaplacianEigenmaps(1, rule, DensityCorrected(0.5), scale="unit"),
-    "density-corrected, α = 1": LaplacianEigenmaps(1, rule, DensityCorrected(1.0), scale="unit"),
+    "density-corrected, α = ½": LaplacianEigenmaps(
+        1, rule, DensityCorrected(0.5), scale="unit"
+    ),
+    "density-corrected, α = 1": LaplacianEigenmaps(
+        1, rule, DensityCorrected(1.0), scale="unit"
+    ),
     "improved eigenmaps": LaplacianEigenmaps.improved(1, rule, scale="unit"),
 }
 
 # %%
 # The first column against the cosine
 # -----------------------------------
-# Printed is the largest distance between column and cosine, each scaled to lie between −1 and 1.
+# The program prints the largest distance between column and cosine, each scaled to lie
+# between −1 and 1.
 
 cosine = (torch.pi * place / 3).cos()
-figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
 for name, model in models.items():
     y = model(x)[:, 0]
     y = 2 * (y - y.amin()) / (y.amax() - y.amin()) - 1
@@ -45,12 +50,13 @@ for name, model in models.items():
     axes.plot(place, y, linewidth=1, label=name)
 axes.plot(place, cosine, "k--", label="cosine")
 axes.set(xlabel="place along the strip", ylabel="first column")
-axes.legend()
+figure.legend(loc="outside right center")
 plt.show()
 
 # %%
 # Which one
 # ---------
-# With α = 1 the kernel sums to an estimate of the density at either end of an edge, and dividing by both leaves the
-# Laplacian of the strip itself (Coifman and Lafon 2006). Improved eigenmaps divide by the number of neighbours
-# (Baghani and Araabi). Both need a rule whose neighbourhoods have one size, as ``Radius`` does.
+# With α = 1 the kernel sums to an estimate of the density at either end of an edge, and
+# dividing by both leaves the Laplacian of the strip itself (Coifman and Lafon 2006).
+# Improved eigenmaps divide by the number of neighbours (Baghani and Araabi). Both need
+# a rule whose neighbourhoods have one size, as ``Radius`` does.

@@ -2,15 +2,16 @@
 A first embedding
 =================
 
-Whoever has points in many dimensions and wants to see how they hang together starts here. A sheet is rolled up in
+Start here to see how points in many dimensions are connected. A sheet is rolled up in
 space; Laplacian eigenmaps join each point to its neighbours and unroll it.
 """
 
 # %%
 # Points and their map
 # --------------------
-# 1500 points of a rolled-up sheet, each joined to its ten nearest neighbours. ``embed`` returns the columns of the
-# map and what is known about them: eigenvalues, residuals and the gap to the next eigenvalue.
+# 1500 points of a rolled-up sheet, each joined to its ten nearest neighbours. ``embed``
+# returns the columns of the map with their eigenvalues, residuals and the gap to the
+# next eigenvalue.
 
 import matplotlib.pyplot as plt
 import torch
@@ -24,21 +25,35 @@ x = torch.from_numpy(points)
 found = LaplacianEigenmaps(2, KNN(10)).embed(x)
 
 print("eigenvalues:", found.eigenvalues.tolist())
-print(f"largest residual {found.residuals.max():.1e}, gap to the next eigenvalue {found.gap:.1e}")
+print(
+    f"largest residual {found.residuals.max():.1e}, gap to the next eigenvalue "
+    f"{found.gap:.1e}"
+)
 
 # %%
 # The picture
 # -----------
-# Colour is the place along the sheet before it was rolled up, which the method never saw. The first column of the map
-# follows it: the rank correlation is printed below the picture.
+# Colour is the place along the sheet before it was rolled up, which the method never
+# saw. The first column of the map follows it: the rank correlation is printed below the
+# picture.
 
 figure = plt.figure(figsize=(9, 4), layout="constrained")
 space = figure.add_subplot(1, 2, 1, projection="3d")
 space.scatter(*points.T, c=along, s=6)
 space.set_title("points in space")
 plane = figure.add_subplot(1, 2, 2)
-plot_embedding(found, along, axes=plane, name="place along the sheet").set_title("their map")
+plot_embedding(found, along, axes=plane, name="place along the sheet").set_title(
+    "their map"
+)
 plt.show()
 
-ranks = torch.stack([found.columns[:, 0], torch.from_numpy(along)]).argsort().argsort().double()
-print(f"rank correlation of first column and place on the sheet: {ranks.corrcoef()[0, 1].abs():.4f}")
+ranks = (
+    torch.stack([found.columns[:, 0], torch.from_numpy(along)])
+    .argsort()
+    .argsort()
+    .double()
+)
+print(
+    "rank correlation of first column and place on the sheet: "
+    f"{ranks.corrcoef()[0, 1].abs():.4f}"
+)

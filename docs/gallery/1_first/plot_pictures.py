@@ -25,12 +25,17 @@ pixel = torch.linspace(-0.2, 1.2, 16, dtype=torch.float64)
 row, column = ((pixel - place[:, None]).square() / 0.03 for place in spot.T)
 images = torch.exp(-row[:, :, None] - column[:, None, :])
 x = images.flatten(1)
-labels = [f"{'lower' if a > 0.5 else 'upper'} {'right' if b > 0.5 else 'left'}" for a, b in spot[:800]]
+labels = [
+    f"{'lower' if a > 0.5 else 'upper'} {'right' if b > 0.5 else 'left'}"
+    for a, b in spot[:800]
+]
 
 model = LaplacianEigenmaps(6, KNN(10)).fit(x[:800])
 y = model.embedding_
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-plot_embedding(y, labels, new=model.transform(x[800:]), axes=left, name="place of the spot")
+plot_embedding(
+    y, labels, new=model.transform(x[800:]), axes=left, name="place of the spot"
+)
 plot_embedding(y, labels, images=images[:800], axes=right, legend=False)
 plt.show()
 
@@ -52,7 +57,9 @@ plt.show()
 # spot lies from the top of the image.
 
 graph = model.weights(x[:800], KNN(10)(x[:800]))
-plot_graph(graph, y, spot[:800, 0], name="distance from the top").set_title("neighbourhood graph")
+plot_graph(graph, y, spot[:800, 0], name="distance from the top").set_title(
+    "neighbourhood graph"
+)
 plt.show()
 
 # %%
@@ -65,7 +72,9 @@ sides = x[:800][is_side]
 parts = KNN(10)(sides).nodes_of_components()
 separate = LaplacianEigenmaps(2, KNN(10), components="separate")(sides)
 shown = [label for label, is_there in zip(labels, is_side, strict=True) if is_there]
-for panel, nodes in zip(plot_embedding(separate, shown, parts=parts), parts, strict=True):
+for panel, nodes in zip(
+    plot_embedding(separate, shown, parts=parts), parts, strict=True
+):
     panel.set_title(f"{len(nodes)} points")
     print(f"a component of {len(nodes)} points")
 plt.show()

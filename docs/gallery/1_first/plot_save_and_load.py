@@ -2,16 +2,19 @@
 Saving a fit and loading it
 ===========================
 
-Whoever fits in one program and embeds new points in another keeps the fit in a ``state_dict``, as any PyTorch module.
-It loads into a fresh module of the same configuration, without pickled code.
+To fit in one program and embed new points in another, keep the fit in a ``state_dict``,
+as of any PyTorch module. It loads into a fresh module of the same configuration,
+without pickled code.
 """
 
 # %%
 # Fit, save, load
 # ---------------
-# ``weights_only=True`` is PyTorch's safe way of loading: tensors and plain values, nothing that runs.
+# ``weights_only=True`` is PyTorch's safe way of loading: tensors and plain values,
+# nothing that runs.
 
 import tempfile
+import textwrap
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,37 +25,49 @@ from torch_lapeig import KNN, LaplacianEigenmaps
 
 pixels, classes = load_digits(return_X_y=True)
 x, x_new = torch.from_numpy(pixels).float().split([1500, 297])
-model = LaplacianEigenmaps(2, KNN(10), scale="unit").fit(x)
+model = LaplacianEigenmaps(5, KNN(10), scale="unit").fit(x)
 
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "digits.pt"
     torch.save(model.state_dict(), file)
-    print(f"{file.stat().st_size / 2**20:.1f} MiB on disk, {x.nbytes / 2**20:.1f} MiB of them the points")
+    print(
+        f"{file.stat().st_size / 2**20:.1f} MiB on disk, {x.nbytes / 2**20:.1f} MiB of "
+        "them the points"
+    )
     state = torch.load(file, weights_only=True)
 
-fresh = LaplacianEigenmaps(2, KNN(10), scale="unit")
+fresh = LaplacianEigenmaps(5, KNN(10), scale="unit")
 fresh.load_state_dict(state)
-print("the same rows for new points:", torch.equal(fresh.transform(x_new), model.transform(x_new)))
+print(
+    "the same rows for new points:",
+    torch.equal(fresh.transform(x_new), model.transform(x_new)),
+)
 
 # %%
 # A module of another configuration does not take it
 # --------------------------------------------------
-# It would place new points by other rules than the old ones. The error says what differs.
+# It would place new points by other rules than the old ones. The error says what
+# differs.
 
 try:
-    LaplacianEigenmaps(2, KNN(15), scale="unit").load_state_dict(state)
+    LaplacianEigenmaps(5, KNN(15), scale="unit").load_state_dict(state)
 except Exception as error:
-    print(type(error).__name__, "-", error)
+    print(textwrap.fill(f"{type(error).__name__}: {error}", 88))
 
 # %%
 # The picture
 # -----------
-# Small dots: the digits of the fit. Large ones: new digits, placed by the loaded module.
+# Small dots: the digits of the fit. Large dots: new digits, placed by the loaded
+# module. Shown are the third and the fifth column, which tell most digits apart.
 
-y_new = fresh.transform(x_new)
+y, y_new = (rows[:, [2, 4]] for rows in (fresh.embedding_, fresh.transform(x_new)))
 figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-axes.scatter(*fresh.embedding_.T, c=classes[:1500], cmap="tab10", s=3, alpha=0.4)
-dots = axes.scatter(*y_new.T, c=classes[1500:], cmap="tab10", s=25, edgecolors="k", linewidths=0.4)
+axes.scatter(*y.T, c=classes[:1500], cmap="tab10", s=3, alpha=0.4)
+dots = axes.scatter(
+    *y_new.T, c=classes[1500:], cmap="tab10", s=25, edgecolors="k", linewidths=0.4
+)
 figure.colorbar(dots, label="digit")
-axes.set_title("digits, and new ones after loading")
+axes.set(
+    title="digits, and new ones after loading", xlabel="column 3", ylabel="column 5"
+)
 plt.show()

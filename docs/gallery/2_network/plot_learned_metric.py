@@ -2,15 +2,16 @@
 A metric learned through the eigenvectors
 =========================================
 
-Whoever has points whose channels are partly noise can learn which of them to look at: the loss is on the embedding, and
-its gradient goes through the eigenvectors, the weights and the distances back to a linear map of the channels.
+Some channels of the points may be noise. The loss is on the embedding; its gradient
+goes through the eigenvectors, the weights and the distances back to a factor for each
+channel, so that training turns the noise down.
 """
 
 # %%
 # A circle hidden in noise
 # ------------------------
-# Two of six channels lie on a circle; the other four are noise of the same size. Neighbours in all six are not
-# those on the circle.
+# Two of six channels lie on a circle; the other four are noise of the same size.
+# Neighbours in all six channels are not neighbours on the circle.
 
 import matplotlib.pyplot as plt
 import torch
@@ -19,15 +20,18 @@ from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.rand(300)
-x = torch.cat([torch.stack([angle.cos(), angle.sin()], 1), 0.7 * torch.randn(300, 4)], 1)
+x = torch.cat(
+    [torch.stack([angle.cos(), angle.sin()], 1), 0.7 * torch.randn(300, 4)], 1
+)
 labelled = torch.arange(60)  # the angle of a fifth of the points is known
 target = torch.stack([angle.cos(), angle.sin()], 1)
 
 # %%
 # Training
 # --------
-# One factor a channel is learned. The loss depends on the plane that the two eigenvectors span, not on their signs or
-# on their turn within it: the two eigenvalues of a circle nearly coincide, so the turn means nothing.
+# One factor a channel is learned. The loss depends on the plane that the two
+# eigenvectors span, not on their signs or on a rotation within the plane: the two
+# eigenvalues of a circle nearly coincide, so the rotation is arbitrary.
 
 scale = torch.zeros(6, requires_grad=True)
 layer = LaplacianEigenmaps(2, KNN(12), HeatKernel("median"), scale="unit")
@@ -35,7 +39,7 @@ optimiser = torch.optim.Adam([scale], lr=0.05)
 
 
 def unexplained(y, rows):
-    """Share of the target's variance at these rows that no linear map of y explains."""
+    """Return the share of the target's variance that no linear map of y explains."""
     basis = torch.linalg.qr(torch.cat([torch.ones(len(rows), 1), y[rows]], 1)).Q
     rest = target[rows] - basis @ (basis.mT @ target[rows])
     return rest.square().sum() / (target[rows] - target[rows].mean(0)).square().sum()
@@ -59,8 +63,8 @@ print("learned factors:", [f"{factor:.2f}" for factor in scales[-1]])
 # %%
 # The picture
 # -----------
-# The factors of the two channels that hold the circle grow against those of noise, and the embedding becomes the
-# circle.
+# The factors of the two channels that hold the circle grow against those of noise, and
+# the embedding becomes the circle.
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.5), layout="constrained")
 axes[0].scatter(*before.T, c=angle, cmap="hsv", s=8)
@@ -71,3 +75,5 @@ lines = axes[2].plot(torch.stack(scales).numpy())
 axes[2].legend(lines, ["circle", "circle", *["noise"] * 4], fontsize="small")
 axes[2].set(title="factors of the channels", xlabel="step")
 plt.show()
+
+# sphinx_gallery_thumbnail_panel = 1

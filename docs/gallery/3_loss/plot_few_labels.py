@@ -2,16 +2,17 @@
 Few labels for many points
 ==========================
 
-Whoever has thousands of points and a handful of labels should try this before any network: labels are carried along the
-neighbourhood graph, in seconds and with nothing to train.
+With thousands of points and a few labels, try this before any network: labels are
+carried along the neighbourhood graph, in seconds and without training.
 """
 
 # %%
 # Digits with one to five labels a class
 # --------------------------------------
-# The methods of the library against the nearest labelled picture: accuracy on the points without a label, mean over
-# three draws of the labels. 27 digits are a component of the graph of their own; where none of them has a label they
-# keep −1, with a warning that is switched off here.
+# The methods of the library against the nearest labelled picture: accuracy on the
+# points without a label, mean over three draws of the labels. 27 digits are a component
+# of the graph of their own; where none of them has a label they keep −1, with a warning
+# that is switched off here.
 
 import warnings
 
@@ -29,7 +30,7 @@ truth = truth.long()
 
 
 def few(per_class, seed):
-    """The labels of a few points of each class, −1 for the others."""
+    """Return the labels of a few points of each class, −1 for the others."""
     order = torch.randperm(len(truth), generator=torch.Generator().manual_seed(seed))
     labels = torch.full_like(truth, -1)
     for digit in range(10):
@@ -39,13 +40,13 @@ def few(per_class, seed):
 
 
 def nearest(labels):
-    """The label of the nearest labelled point."""
+    """Return the label of the nearest labelled point."""
     known = (labels >= 0).nonzero()[:, 0]
     return labels[known[torch.cdist(pixels, pixels[known]).argmin(1)]]
 
 
 def recipe():
-    """The method to take first: the sums of the scores are brought to the shares of the labels."""
+    """Return the method to take first, with classes in the shares of the labels."""
     return HarmonicFunction(KNN(5), class_prior="labels")
 
 
@@ -53,7 +54,9 @@ methods = {
     "nearest labelled picture": nearest,
     "harmonic, class prior": lambda labels: recipe().fit(pixels, labels).predict(),
     "harmonic": lambda labels: HarmonicFunction(KNN(5)).fit(pixels, labels).predict(),
-    "label spreading": lambda labels: LabelSpreading(KNN(5)).fit(pixels, labels).predict(),
+    "label spreading": lambda labels: (
+        LabelSpreading(KNN(5)).fit(pixels, labels).predict()
+    ),
 }
 counts = (1, 2, 5)
 accuracy = {name: [] for name in methods}
@@ -70,8 +73,8 @@ for name, row in accuracy.items():
 # %%
 # Pictures that the graph gets wrong
 # ----------------------------------
-# Right: the most doubtful pictures of one draw with two labels a class, that is those whose two best scores are nearest
-# to each other.
+# Right: the most doubtful pictures of one draw with two labels a class, that is those
+# whose two best scores are nearest to each other.
 
 model = recipe().fit(pixels, few(2, 0))
 best = model.scores_.topk(2, dim=1).values

@@ -2,15 +2,16 @@
 Smoothness in mini-batches
 ==========================
 
-Whoever trains a network with few labels can ask its outputs to be alike where points are neighbours. What decides is
-the batch: it must hold neighbours among *all* points, which a random batch does not.
+A network with few labels may learn from neighbours, whose outputs should be alike. The
+batch decides whether that helps: it must hold neighbours among *all* points, which a
+random batch does not.
 """
 
 # %%
 # Digits with two labels a class
 # ------------------------------
-# One graph of all points is built once. `NeighborhoodSampler` draws batches of points together with their neighbours,
-# and ``graph.subgraph`` cuts out the edges among them.
+# One graph of all points is built once. `NeighborhoodSampler` draws batches of points
+# together with their neighbours, and ``graph.subgraph`` cuts out the edges among them.
 
 import matplotlib.pyplot as plt
 import torch
@@ -33,17 +34,21 @@ data = TensorDataset(x, torch.arange(len(x)))
 
 
 def neighbourhood_loss(logits, nodes):
-    """Smoothness on the edges of the graph of all points."""
-    return laplacian_smoothness(logits.softmax(1), graph.subgraph(nodes), "weighted_mean")
+    """Return the smoothness on the edges of the graph of all points."""
+    return laplacian_smoothness(
+        logits.softmax(1), graph.subgraph(nodes), "weighted_mean"
+    )
 
 
 def own_graph_loss(logits, nodes):
-    """Smoothness on a graph of the batch alone, whose edges join what are no neighbours."""
+    """Return the smoothness on a graph of the batch alone, of no neighbours."""
     alone = HeatKernel()(x[nodes], knn_graph(x[nodes], 10))
     return laplacian_smoothness(logits.softmax(1), alone, "weighted_mean")
 
 
-neighbourhoods = DataLoader(data, batch_sampler=NeighborhoodSampler(graph, 256, neighbors=10))
+neighbourhoods = DataLoader(
+    data, batch_sampler=NeighborhoodSampler(graph, 256, neighbors=10)
+)
 settings = {
     "labels only": (None, neighbourhoods),
     "random batches, own graphs": (own_graph_loss, None),
@@ -54,14 +59,19 @@ settings = {
 # %%
 # Three trainings
 # ---------------
-# The labelled points are seen in every step; the batch only smooths. Accuracy is that of the points without label.
+# The labelled points are seen in every step; the batch only smooths. Accuracy is that
+# of the points without label.
 
 
 def train(smooth, loader, seed):
-    """Accuracy after every fifteenth step."""
+    """Return the accuracy after every fifteenth step."""
     torch.manual_seed(seed)
-    loader = loader or DataLoader(data, 256, sampler=RandomSampler(data), drop_last=True)
-    network = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    loader = loader or DataLoader(
+        data, 256, sampler=RandomSampler(data), drop_last=True
+    )
+    network = torch.nn.Sequential(
+        torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
+    )
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     accuracy, batches = [], iter(())
     for step in range(1, 151):

@@ -2,15 +2,16 @@
 Diffusion maps
 ==============
 
-Whoever wants distances that follow the data, rather than cut through empty space, takes diffusion distances: two points
-are near if a random walk that starts at either of them is soon in the same places.
+Diffusion distances follow the data instead of cutting through empty space: two points
+are near if random walks that start at them are soon in the same places.
 """
 
 # %%
 # Columns whose distances are diffusion distances
 # -----------------------------------------------
-# ``diffusion=τ`` multiplies each column by its eigenvalue of the walk, 1 − λ in size, to the power τ.
-# ``DensityCorrected`` removes the influence of how densely the points were drawn (Coifman and Lafon 2006).
+# ``diffusion=τ`` multiplies each column by its eigenvalue of the walk, 1 − λ in size,
+# to the power τ. ``DensityCorrected`` removes the influence of how densely the points
+# were drawn (Coifman and Lafon 2006).
 
 import matplotlib.pyplot as plt
 import torch
@@ -19,18 +20,24 @@ from torch_lapeig import KNN, DensityCorrected, LaplacianEigenmaps, knn_graph
 
 torch.manual_seed(0)
 t = torch.rand(400, dtype=torch.float64).sqrt() * 3.5 * torch.pi
-x = torch.stack([t * t.cos(), t * t.sin()], 1) / 4 + 0.04 * torch.randn(400, 2, dtype=torch.float64)
+x = torch.stack([t * t.cos(), t * t.sin()], 1) / 4 + 0.04 * torch.randn(
+    400, 2, dtype=torch.float64
+)
 start = int(t.argmax())
 
 times = (16, 512, 16384)
-maps = {time: LaplacianEigenmaps(60, KNN(8), DensityCorrected(), diffusion=time)(x) for time in times}
+maps = {
+    time: LaplacianEigenmaps(60, KNN(8), DensityCorrected(), diffusion=time)(x)
+    for time in times
+}
 distances = {time: (y - y[start]).norm(dim=1) for time, y in maps.items()}
 
 # %%
 # Checked against the walk itself
 # -------------------------------
-# The diffusion distance is also the distance of two rows of the τ-th power of the walk's matrix, weighted by the
-# inverse degrees. All columns give it exactly; the few of an embedding give the part that is left after some time.
+# The diffusion distance is also the distance of two rows of the τ-th power of the
+# walk's matrix, weighted by the inverse degrees. All columns give it exactly; the few
+# columns of an embedding give it at long times.
 
 graph = DensityCorrected()(x, knn_graph(x, 8))
 affinity = graph.to_dense()
@@ -39,22 +46,36 @@ for time in times:
     rows = torch.linalg.matrix_power(affinity / degree[:, None], time)
     exact = ((rows - rows[start]).square() / degree).sum(1).sqrt()
     error = (distances[time] - exact).abs().max() / exact.max()
-    print(f"τ = {time}: 60 columns against the walk, largest difference {error:.1e} of the largest distance")
-left_out = 1 - LaplacianEigenmaps(60, KNN(8), DensityCorrected()).embed(x).eigenvalues[-1]
+    print(
+        f"τ = {time}: 60 columns and the walk differ by {error:.1e} of the largest "
+        "distance"
+    )
+left_out = (
+    1 - LaplacianEigenmaps(60, KNN(8), DensityCorrected()).embed(x).eigenvalues[-1]
+)
 print(f"eigenvalues of the walk that are left out lie below {left_out:.3f}")
 
 # %%
 # The picture
 # -----------
-# Colour is the distance from the outer end of the spiral: in the plane, and by diffusion.
+# Colour is the distance from the outer end of the spiral: in the plane, and by
+# diffusion.
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")
-shown = {"in the plane": (x - x[start]).norm(dim=1), **{f"diffusion, τ = {time}": distances[time] for time in times}}
+shown = {
+    "in the plane": (x - x[start]).norm(dim=1),
+    **{f"diffusion, τ = {time}": distances[time] for time in times},
+}
 for panel, (name, distance) in zip(axes, shown.items(), strict=True):
     panel.scatter(*x.T, c=distance, s=8)
     panel.plot(*x[start].tolist(), "r*", markersize=12)
     panel.set(title=name, aspect="equal")
 for name, distance in shown.items():
     ranks = torch.stack([distance, -t]).argsort().argsort().double()
-    print(f"{name}: rank correlation with the length of the way along the spiral {ranks.corrcoef()[0, 1]:.3f}")
+    print(
+        f"{name}: rank correlation with the length of the way along the spiral "
+        f"{ranks.corrcoef()[0, 1]:.3f}"
+    )
 plt.show()
+
+# sphinx_gallery_thumbnail_panel = 3

@@ -2,15 +2,17 @@
 One graph on two processes
 ==========================
 
-Whoever has more points than one machine holds shares them among processes: each has its own rows, calls the same
-method, and gets its rows of the same answer. Here two processes on one machine talk over the loopback.
+Several processes share the points of one graph that does not fit on one machine: each
+has its own rows, calls the same method, and gets its rows of the same answer. Here two
+processes on one machine talk over the loopback.
 """
 
 # %%
 # What each process runs
 # ----------------------
-# On a cluster this is a script for ``torchrun``. `Sharded` takes the method and needs nothing else. The gradient of a
-# loss that is summed over processes comes back for each one's rows.
+# On a cluster this is a script for ``torchrun``. `Sharded` takes the method and needs
+# nothing else. The gradient of a loss that is summed over processes comes back for each
+# one's rows.
 
 import os
 import subprocess
@@ -34,32 +36,49 @@ rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.set_num_threads(1)
 init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 x = torch.load(f"{folder}/points{rank}.pt").requires_grad_()
-found = Sharded(LaplacianEigenmaps(2, KNN(10), scale="unit"), timeout=30.0).embed(x)
+found = Sharded(LaplacianEigenmaps(2, KNN(10), scale="unit"), timeout=120.0).embed(x)
 found.columns.pow(4).sum().backward()
-torch.save((found.columns.detach(), found.eigenvalues.detach(), x.grad), f"{folder}/answer{rank}.pt")
+answer = found.columns.detach(), found.eigenvalues.detach(), x.grad
+torch.save(answer, f"{folder}/answer{rank}.pt")
 destroy_process_group()
 """
 
 # %%
 # Two processes against one
 # -------------------------
-# The rows are dealt out unevenly: any split is allowed. The processes stop by themselves, or are ended after a minute.
+# The rows are dealt out unevenly: any split is allowed. The processes stop by
+# themselves, or are ended after four minutes.
 
 torch.manual_seed(0)
 angle = 3 * torch.pi * torch.rand(600, dtype=torch.float64)
-x = torch.stack([angle.cos() * angle, 4 * torch.rand(600, dtype=torch.float64), angle.sin() * angle], 1)
+x = torch.stack(
+    [
+        angle.cos() * angle,
+        4 * torch.rand(600, dtype=torch.float64),
+        angle.sin() * angle,
+    ],
+    1,
+)
 split = [250, 350]
 
 with tempfile.TemporaryDirectory() as folder:
     for rank, rows in enumerate(x.split(split)):
         torch.save(rows.clone(), Path(folder) / f"points{rank}.pt")
     path = os.pathsep.join(filter(None, sys.path))
-    environment = {**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank), folder], env=environment) for rank in (0, 1)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(rank), folder], env=environment
+        )
+        for rank in (0, 1)
     ]
     try:
-        codes = [process.wait(timeout=60) for process in processes]
+        codes = [process.wait(timeout=240) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -73,7 +92,10 @@ alone = LaplacianEigenmaps(2, KNN(10), scale="unit").embed(leaf)
 alone.columns.pow(4).sum().backward()
 print(f"eigenvalues differ by {(answers[0][1] - alone.eigenvalues).abs().max():.1e}")
 print(f"columns differ by {(columns - alone.columns).abs().max():.1e}")
-print(f"gradients differ by {(gradient - leaf.grad).norm() / leaf.grad.norm():.1e} in relation")
+print(
+    f"gradients differ by {(gradient - leaf.grad).norm() / leaf.grad.norm():.1e} in "
+    "relation"
+)
 
 # %%
 # The picture

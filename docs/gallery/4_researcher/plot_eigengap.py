@@ -2,8 +2,9 @@
 How many clusters? The eigengap
 ===============================
 
-Whoever has to choose the number of clusters can ask the spectrum: k groups that hang together loosely give k small
-eigenvalues and then a jump. Every embedding comes with the gap behind its last eigenvalue.
+The spectrum suggests the number of clusters: k groups that are weakly connected give k
+small eigenvalues and then a jump. Every embedding comes with the gap after its last
+eigenvalue.
 """
 
 # %%
@@ -15,8 +16,19 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.metrics import adjusted_rand_score
 
+<<<<<<< HEAD
 from torch_lapeig import KNN, HeatKernel, Laplacian, SpectralClustering, eigenpairs, knn_graph
 from torch_lapeig.plots import plot_graph, plot_spectrum
+=======
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    Laplacian,
+    SpectralClustering,
+    eigenpairs,
+    knn_graph,
+)
+>>>>>>> site
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.arange(5) / 5
@@ -29,6 +41,7 @@ figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
 for width, (above, below) in zip(widths, axes.T, strict=True):
     x = centres[truth] + width * noise
     graph = HeatKernel("median")(x, knn_graph(x, 20))
+<<<<<<< HEAD
     pairs = eigenpairs(Laplacian(graph), 10)
     gaps = pairs.values.diff()
     best = int(gaps[1:].argmax()) + 2  # one cluster is always an answer: look from two on
@@ -38,11 +51,30 @@ for width, (above, below) in zip(widths, axes.T, strict=True):
     plot_graph(graph, x, labels, axes=above, legend=False)
     above.set(title=f"width {width}: {best} clusters", aspect="equal", xlabel="", ylabel="")
     plot_spectrum(pairs, after=best, axes=below)
+=======
+    values = eigenpairs(Laplacian(graph), 10).values
+    gaps = values.diff()
+    # one cluster is always an answer: look from two on
+    best = int(gaps[1:].argmax()) + 2
+    labels = SpectralClustering(best, KNN(20)).fit_predict(x)
+    score = adjusted_rand_score(truth, labels)
+    print(
+        f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, "
+        f"adjusted Rand index {score:.3f}"
+    )
+    above.scatter(*x.T, c=labels, s=6, cmap="tab10")
+    above.set(title=f"width {width}: {best} clusters", aspect="equal")
+    below.plot(range(1, 11), values, "o")
+    below.axvline(best + 0.5, color="k", linestyle="--")
+    below.set(xlabel="number", ylabel="eigenvalue")
+>>>>>>> site
 plt.show()
 
 # %%
-# What is seen
+# The spectrum
 # ------------
-# The narrower the groups, the smaller the first five eigenvalues and the wider the jump behind them. As the groups run
-# into each other the jump fades: then the printed gap says that there is no number of clusters to be found, whatever
-# its place.
+# The narrower the groups, the smaller the first five eigenvalues and the wider the jump
+# after them. As the groups overlap, the jump becomes small: then the spectrum suggests
+# no number of clusters.
+
+# sphinx_gallery_thumbnail_panel = 3

@@ -2,15 +2,16 @@
 Isomap, MDS, LLE and kernel PCA
 ===============================
 
-Whoever compares methods finds six of them on one contract: the same calls, batches, masks, gradients, and new points by
-the same formula. Here they look at the same sheet.
+Six methods have one contract: the same calls, batches, masks, gradients, and new points
+by the same formula. Here they embed the same sheet.
 """
 
 # %%
 # One sheet, five methods
 # -----------------------
-# A sheet rolled up in space, with its two true coordinates. How good a map is: the share of each point's ten nearest
-# neighbours on the true sheet that are among its ten nearest in the map.
+# A sheet rolled up in space, with its two true coordinates. How good a map is: the
+# share of each point's ten nearest neighbours on the true sheet that are among its ten
+# nearest in the map.
 
 import time
 
@@ -26,8 +27,10 @@ sheet = torch.stack([torch.from_numpy(along) * 8, x[:, 1]], 1)
 
 
 def neighbours(y):
-    """Whether j is among the ten nearest of i."""
-    nearest = torch.cdist(y, y).fill_diagonal_(torch.inf).topk(10, largest=False).indices
+    """Return whether j is among the ten nearest of i."""
+    nearest = (
+        torch.cdist(y, y).fill_diagonal_(torch.inf).topk(10, largest=False).indices
+    )
     return torch.zeros(len(y), len(y), dtype=torch.bool).scatter_(1, nearest, True)
 
 
@@ -63,4 +66,9 @@ for name, method in methods.items():
         continue
     y, y_new = method.out_of_sample(small, new)
     (gradient,) = torch.autograd.grad(y_new.square().sum(), small)
-    print(f"{name:24s} {tuple(y_new.shape)} new rows, gradient finite: {bool(gradient.isfinite().all())}")
+    print(
+        f"{name:24s} {tuple(y_new.shape)} new rows, gradient finite: "
+        f"{bool(gradient.isfinite().all())}"
+    )
+
+# sphinx_gallery_thumbnail_panel = 4

@@ -2,15 +2,15 @@
 What float32 is worth
 =====================
 
-Whoever computes in single precision should know how far the answer is from the true one. Every embedding carries its
-residuals and its gap, and the two of them bound the angle.
+How far is an answer in single precision from the true one? Every embedding carries its
+residuals and its gap, and the two bound the angle.
 """
 
 # %%
 # The same graphs in both precisions
 # ----------------------------------
-# A sheet becomes longer and longer, so that its eigenvalues crowd at zero. The library asks whether float32 resolves
-# the gap and, where it does not, solves in float64 and rounds.
+# A sheet becomes longer and longer, so that its eigenvalues crowd at zero. The library
+# solves float32 in float64 and rounds the answer.
 
 import matplotlib.pyplot as plt
 import torch
@@ -25,28 +25,42 @@ for length in lengths:
     x = unit * torch.tensor([length, 1.0])
     double = LaplacianEigenmaps(3, KNN(12), scale="orthonormal").embed(x)
     single = LaplacianEigenmaps(3, KNN(12), scale="orthonormal").embed(x.float())
-    outside = single.columns.double() - double.columns @ (double.columns.mT @ single.columns.double())
+    outside = single.columns.double() - double.columns @ (
+        double.columns.mT @ single.columns.double()
+    )
     sine = torch.linalg.matrix_norm(outside, 2)
-    rows.append((float(double.gap), float(double.residuals.max()), float(single.residuals.max()), float(sine)))
+    rows.append(
+        (
+            float(double.gap),
+            float(double.residuals.max()),
+            float(single.residuals.max()),
+            float(sine),
+        )
+    )
     print(
-        f"length {length:3d}: gap {double.gap:.1e}, residuals float64 {rows[-1][1]:.0e}, float32 {rows[-1][2]:.0e}, "
-        f"angle between the answers {sine:.0e}"
+        f"length {length:2d}: gap {double.gap:.1e}, residuals {rows[-1][1]:.0e} "
+        f"(float64) and {rows[-1][2]:.0e} (float32), angle {sine:.0e}"
     )
 
 # %%
 # The picture
 # -----------
-# The angle between the two answers, and the bound of Davis and Kahan, residual over gap, with the residuals that come
-# with float32. The points themselves were rounded to float32 as well, which the residuals do not see.
+# The angle between the two answers, and the bound of Davis and Kahan, residual over
+# gap, with the residuals that come with float32. The points themselves were rounded to
+# float32 as well, which residuals do not show.
 
 gap, of_double, of_single, sine = torch.tensor(rows).T
-figure, axes = plt.subplots(figsize=(6.5, 4), layout="constrained")
+figure, axes = plt.subplots(figsize=(8.5, 4), layout="constrained")
 axes.loglog(lengths, gap, "k^--", label="gap")
 axes.loglog(lengths, of_double, "o-", label="residual, float64")
 axes.loglog(lengths, of_single, "o-", label="residual, float32")
 axes.loglog(lengths, sine, "s-", label="angle between the answers")
 axes.loglog(lengths, of_single / gap, ":", label="residual / gap, float32")
-axes.set(xlabel="length of the sheet", xticks=lengths, xticklabels=[str(length) for length in lengths])
+axes.set(
+    xlabel="length of the sheet",
+    xticks=lengths,
+    xticklabels=[str(length) for length in lengths],
+)
 axes.minorticks_off()
-axes.legend(fontsize="small")
+figure.legend(loc="outside right center")
 plt.show()

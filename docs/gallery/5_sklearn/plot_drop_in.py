@@ -2,8 +2,9 @@
 In the place of scikit-learn's SpectralEmbedding
 ================================================
 
-Whoever has a program with ``sklearn.manifold.SpectralEmbedding`` changes one import. The graph is the same entry by
-entry, the columns are the same up to their signs, and new samples can be placed.
+A program with ``sklearn.manifold.SpectralEmbedding`` changes one import. The graph is
+the same entry by entry, the columns are the same up to their signs, and new samples can
+be placed.
 """
 
 # %%
@@ -30,19 +31,29 @@ for name, estimator in (("scikit-learn", Theirs), ("torch_lapeig", SpectralEmbed
         theirs = fitted
 print("seconds:", {name: f"{value:.2f}" for name, value in seconds.items()})
 print("edges that differ:", (fitted.affinity_matrix_ != theirs.affinity_matrix_).nnz)
-largest = np.abs(np.abs(fitted.embedding_) - np.abs(theirs.embedding_)).max() / np.abs(theirs.embedding_).max()
-print(f"columns differ by {largest:.1e} of the largest entry; our largest residual {fitted.residuals_.max():.1e}")
+largest = (
+    np.abs(np.abs(fitted.embedding_) - np.abs(theirs.embedding_)).max()
+    / np.abs(theirs.embedding_).max()
+)
+print(
+    f"columns differ by {largest:.1e} of the largest entry; our largest residual "
+    f"{fitted.residuals_.max():.1e}"
+)
 
 # %%
 # What scikit-learn lacks
 # -----------------------
-# New samples. A fresh draw of the curve goes where it belongs: the place along the curve, told from the three nearest
-# rows of the fit, is off by the printed share of its length.
+# New samples. A fresh draw of the curve goes where it belongs: the place along the
+# curve, estimated from the three nearest rows of the fit, has the printed error
+# relative to the length of the curve.
 
 y_new = fitted.transform(x_new)
 nearest = ((y_new[:, None] - fitted.embedding_) ** 2).sum(-1).argsort(1)[:, :3]
 error = np.abs(along[nearest].mean(1) - along_new) / np.ptp(along)
-print(f"median error of the place along the curve {np.median(error):.4f}, largest {error.max():.3f}")
+print(
+    f"median error of the place along the curve {np.median(error):.4f}, largest "
+    f"{error.max():.3f}"
+)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 left.scatter(x[:, 0], x[:, 2], c=along, s=3)

@@ -2,8 +2,9 @@
 Label spreading as an estimator
 ===============================
 
-Whoever uses ``sklearn.semi_supervised.LabelSpreading`` can take ours in its place: it solves for the limit that
-scikit-learn's iteration tends to, and its k-nearest-neighbour graph may be weighted.
+This estimator takes the place of ``sklearn.semi_supervised.LabelSpreading``: it solves
+for the limit that scikit-learn's iteration tends to, and its k-nearest-neighbour graph
+may be weighted.
 """
 
 # %%
@@ -28,13 +29,16 @@ unlabelled = labels < 0
 theirs = Theirs(**options, max_iter=10_000, tol=1e-13).fit(x, labels)
 difference = np.abs(theirs.label_distributions_ - ours.label_distributions_).max()
 print(f"scikit-learn, {theirs.n_iter_} iterations, differs by {difference:.1e}")
-print(f"accuracy of the points without label: {(ours.transduction_ == truth)[unlabelled].mean():.3f}")
+print(
+    "accuracy of the points without label: "
+    f"{(ours.transduction_ == truth)[unlabelled].mean():.3f}"
+)
 
 # %%
 # The picture
 # -----------
-# Left: the labels given, as crosses, and those found. Right: the share of the first class anywhere in the plane, by
-# ``predict_proba`` of new samples.
+# Left: the labels given, as crosses, and those found. Right: the share of the first
+# class anywhere in the plane, by ``predict_proba`` of new samples.
 
 grid = np.stack(np.meshgrid(np.linspace(-1.5, 2.5, 80), np.linspace(-1, 1.5, 60)), -1)
 share = ours.predict_proba(grid.reshape(-1, 2))[:, 0].reshape(60, 80)
@@ -42,7 +46,9 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constraine
 left.scatter(*x.T, c=ours.transduction_, cmap="coolwarm", s=8)
 left.scatter(*x[~unlabelled].T, c="k", marker="x", s=60)
 left.set(title="labels found", aspect="equal")
-shading = right.pcolormesh(*grid.transpose(2, 0, 1), share, cmap="coolwarm_r", shading="nearest")
+shading = right.pcolormesh(
+    *grid.transpose(2, 0, 1), share, cmap="coolwarm_r", shading="nearest"
+)
 figure.colorbar(shading, label="share of the first class")
 right.set_aspect("equal")
 plt.show()

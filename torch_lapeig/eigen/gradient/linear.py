@@ -44,7 +44,9 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
 
     >>> from torch_lapeig.graph.pattern import DensePattern
     >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
-    >>> operator = SymmetricOperator(DensePattern((2,)), matrix, torch.ones(2, dtype=torch.float64))
+    >>> operator = SymmetricOperator(
+    ...     DensePattern((2,)), matrix, torch.ones(2, dtype=torch.float64)
+    ... )
     >>> solve_linear(operator, torch.tensor([[0.75], [0.0]], dtype=torch.float64))
     tensor([[1.0000],
             [0.5000]], dtype=torch.float64)

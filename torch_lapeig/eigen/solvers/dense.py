@@ -20,7 +20,9 @@ class Eigh:
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> laplacian = Laplacian(KNN(8)(x))
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> torch.allclose(eigenpairs(laplacian, 4, Eigh()).values, values)

@@ -133,7 +133,9 @@ class SmoothedAggregation:
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> x = torch.rand(400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.rand(
+    ...     400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ... )
     >>> laplacian = Laplacian(KNN(8)(x))
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> from torch_lapeig.eigen import Lobpcg

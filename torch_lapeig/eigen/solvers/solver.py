@@ -39,7 +39,11 @@ class Preconditioner(Protocol):
     ...     diagonal = operator.diagonal[:, None] + 1e-6
     ...     return lambda r: r / diagonal
     >>> x = torch.rand(200, 2, dtype=torch.float64)
-    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)).converged)
+    >>> bool(
+    ...     eigenpairs(
+    ...         Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)
+    ...     ).converged
+    ... )
     True
     """
 
@@ -58,7 +62,9 @@ class RitzPairs(NamedTuple):
         finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
         inverses: the preconditioner built for each graph, or None.
 
-    >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False]))
+    >>> pairs = RitzPairs(
+    ...     torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False])
+    ... )
     >>> pairs.part(slice(0, 1)).vectors.shape
     torch.Size([1, 9, 4])
     """
