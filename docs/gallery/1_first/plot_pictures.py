@@ -2,16 +2,18 @@
 Pictures of an embedding
 ========================
 
-Whoever wants to look at an embedding draws it with three functions: points, spectrum, graph. They draw into axes of
-matplotlib's and return them, so that titles and everything else are yours.
+Whoever wants to look at an embedding draws it with three functions: points, spectrum,
+graph. They draw into axes of matplotlib's and return them, so that titles and
+everything else are yours.
 """
 
 # %%
 # Points
 # ------
-# Images of a spot that lies anywhere in a square: the embedding finds the square. Labels of few kinds are colours with
-# a legend, other numbers a colour bar. New points are rings below the others. Where points are images, some are drawn
-# at their places, with an edge in the colour of their label.
+# Images of a spot that lies anywhere in a square: the embedding finds the square.
+# Labels of few kinds are colours with a legend, other numbers a colour bar. New points
+# are rings below the others. Where points are images, some are drawn at their places,
+# with an edge in the colour of their label.
 
 import matplotlib.pyplot as plt
 import torch
@@ -42,8 +44,8 @@ plt.show()
 # %%
 # Spectrum
 # --------
-# The two sides of a square are equal, and so are nearly the first two eigenvalues; then comes a gap. The hollow dot is
-# the next eigenvalue, which is known by the gap.
+# The two sides of a square are equal, and so are nearly the first two eigenvalues; then
+# comes a gap. The hollow dot is the next eigenvalue, which is known by the gap.
 
 found = LaplacianEigenmaps(6, KNN(10)).embed(x)
 print("eigenvalues:", [f"{value:.4f}" for value in found.eigenvalues])
@@ -53,8 +55,8 @@ plt.show()
 # %%
 # Graph
 # -----
-# The edges that the method saw, in the plane of the first two columns: the darker the heavier. Colour is how far the
-# spot lies from the top of the image.
+# The edges that the method saw, in the plane of the first two columns: the darker the
+# heavier. Colour is how far the spot lies from the top of the image.
 
 graph = model.weights(x[:800], KNN(10)(x[:800]))
 plot_graph(graph, y, spot[:800, 0], name="distance from the top").set_title(

@@ -2,14 +2,16 @@
 A hundred thousand points by landmarks
 ======================================
 
-Whoever has more points than a neighbour search likes joins each to a few landmarks. The eigenproblem is that of the
-landmarks, and every point, known or new, gets its row by its shares in them.
+Whoever has more points than a neighbour search likes joins each to a few landmarks. The
+eigenproblem is that of the landmarks, and every point, known or new, gets its row by
+its shares in them.
 """
 
 # %%
 # A rolled sheet that comes in blocks
 # -----------------------------------
-# ``fit_stream`` reads blocks from a list, a DataLoader or a memory map. Nothing of the size of the data is kept.
+# ``fit_stream`` reads blocks from a list, a DataLoader or a memory map. Nothing of the
+# size of the data is kept.
 
 import matplotlib.pyplot as plt
 import torch
