@@ -122,7 +122,7 @@ def test_no_single_move_makes_a_refined_cut_smaller(k):
     for seed in range(5):
         graph = Graph.from_dense(random_affinity(14, seed=seed))
         labels = torch.randint(0, k, (14,), generator=torch.Generator().manual_seed(seed))
-        refined = refine_cut(labels, graph)
+        refined = refine_cut(labels, graph, rounds=1000)
         cut = normalized_cut(refined, graph)
         assert cut <= normalized_cut(labels, graph)
         assert len(refined.unique()) == len(labels.unique())

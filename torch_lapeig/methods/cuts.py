@@ -9,9 +9,9 @@ from torch import Tensor
 
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_graph, check_whole
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.support import checks
 
-ROUNDS = 500  # of `refine_cut`; a thousand nodes take some ten
 SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
 
 
@@ -94,16 +94,17 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 
 @torch.no_grad()
 @checks.full_precision
-def refine_cut(labels: Tensor, graph: Graph) -> Tensor:
+def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
 
     A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; where that does not
-    make the cut smaller, it makes the better half of them, and so on. It ends where no move of one node gains anything.
-    No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
+    make the cut smaller, the next round makes the better half of them, and so on. It ends where no move of one node
+    gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so.
         graph: of the same nodes.
+        rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
 
     Returns:
         int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
@@ -119,27 +120,28 @@ def refine_cut(labels: Tensor, graph: Graph) -> Tensor:
     _check_cuttable(graph)
     if not (labels >= 0).any():
         return labels.clone()
-    assigned = _assignment(labels, graph).double().reshape(graph.batch_size, graph.num_nodes, -1)
+    _assignment(labels, graph)  # checks the shape
     weight = graph.weight.double()
-    between, degrees = graph.pattern.without_loops(weight), graph.pattern.sum_rows(weight)
-    own = graph.pattern.sum_rows(between).reshape(assigned.shape[:2])
-    volumes = degrees.reshape(assigned.shape[:2])
+    between = graph.pattern.without_loops(weight)
+    lines = (graph.batch_size, graph.num_nodes)
+    links_of, degrees = graph.pattern.sum_rows(between).reshape(lines), graph.pattern.sum_rows(weight).reshape(lines)
+    k = checks.check_classes(labels)
 
-    def state_of(assigned: Tensor) -> Moves:
-        links = graph.pattern.matmul(between, assigned.reshape(*graph.shape, -1), is_symmetric=True)
-        return Moves.of(assigned, links.reshape(assigned.shape), own, volumes)
+    def moves_of(labels: Tensor) -> Moves:
+        clusters = torch.nn.functional.one_hot(labels.clamp_min(0), k) * (labels >= 0)[..., None]
+        links = graph.pattern.matmul(between, clusters.double().reshape(*graph.shape, k), is_symmetric=True)
+        return Moves.of(labels, links.reshape(*lines, k), links_of, degrees)
 
-    now = state_of(assigned)
+    now = moves_of(labels.reshape(lines))
     allowed = now.movers.sum(1)
-    for _ in range(ROUNDS):
+    for _ in range(checks.check_count(rounds, "rounds")):
         if not allowed.any():
             break
-        tried = state_of(now.after(allowed))
+        tried = moves_of(now.after(allowed))
         better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
         now = Moves(*(torch.where(_like(better, new), new, old) for new, old in zip(tried, now, strict=True)))
         allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
-    found = torch.where(now.assigned.any(2), now.assigned.argmax(2), -1)
-    return found.reshape(labels.shape)
+    return now.labels.reshape(labels.shape)
 
 
 def _like(chosen: Tensor, value: Tensor) -> Tensor:
@@ -150,38 +152,46 @@ def _like(chosen: Tensor, value: Tensor) -> Tensor:
 class Moves(NamedTuple):
     """Partitions of B graphs into K clusters, and the gain of the best move of each node.
 
-    ``assigned`` ``(B, N, K)`` of ones and zeros; ``cut`` ``(B,)``, the normalised cut; ``volume`` ``(B, K)``, the
-    degrees of each cluster; ``gain`` ``(B, N)``, by which the cut gets smaller if the node moves to the cluster
-    ``target`` int64 ``(B, N)``.
+    ``labels`` int64 ``(B, N)``; ``cut`` ``(B,)``, the normalised cut; ``volume`` ``(B, K)``, the degrees of each
+    cluster; ``gain`` ``(B, N)``, by which the cut gets smaller if the node moves to the cluster ``target`` int64
+    ``(B, N)``.
     """
 
-    assigned: Tensor
+    labels: Tensor
     cut: Tensor
     volume: Tensor
     gain: Tensor
     target: Tensor
 
     @classmethod
-    def of(cls, assigned: Tensor, links: Tensor, own: Tensor, degrees: Tensor) -> Moves:
+    def of(cls, labels: Tensor, links: Tensor, links_of: Tensor, degrees: Tensor) -> Moves:
         """Return the moves, given the weights ``links`` ``(B, N, K)`` between each node and each cluster.
 
         Args:
-            own: weights ``(B, N)`` between each node and all others. degrees: these, and self loops.
+            links_of: weights ``(B, N)`` between each node and all others. degrees: the same with self loops.
         """
-        volume = (degrees[..., None] * assigned).sum(1, keepdim=True)
-        cut = (assigned * (own[..., None] - links)).sum(1, keepdim=True)
+        k, own = links.shape[2], labels.clamp_min(0)
+        outside = (links_of - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
+        graphs = len(labels)
+        cluster = (own + k * torch.arange(graphs, device=own.device)[:, None]).flatten()
+        volume, cut = (
+            sum_of_groups((part * (labels >= 0)).flatten(), cluster, graphs * k).reshape(graphs, k)
+            for part in (degrees, outside)
+        )
         share = _over(cut, volume)
+        # No other node gains anything by a move: all its links are in its cluster.
+        item, node = (outside > 0).nonzero(as_tuple=True)
+        link, degree, start = links[item, node], degrees[item, node][:, None], own[item, node][:, None]
         # A node that leaves its cluster cuts its links there, and no longer its links to others; one that joins does
         # the opposite.
-        change = own[..., None] - 2 * links
-        left = ((share - _over(cut - change, volume - degrees[..., None])) * assigned).sum(2)
-        joined = share - _over(cut + change, volume + degrees[..., None])
-        joined = joined.masked_fill((assigned > 0) | (volume == 0), -torch.inf)
-        gain, target = joined.max(2)
-        rest = (assigned * volume).sum(2) - degrees
-        is_last = rest <= 1e-12 * degrees
-        gain = (left + gain).masked_fill(is_last | ~assigned.any(2), -torch.inf)
-        return cls(assigned, share.sum((1, 2)), volume[:, 0], gain, target)
+        change = links_of[item, node][:, None] - 2 * link
+        left = (share[item] - _over(cut[item] - change, volume[item] - degree)).gather(1, start)[:, 0]
+        joined = share[item] - _over(cut[item] + change, volume[item] + degree)
+        best, place = joined.masked_fill(volume[item] == 0, -torch.inf).scatter(1, start, -torch.inf).max(1)
+        is_last = (volume[item].gather(1, start) - degree)[:, 0] <= 1e-12 * degree[:, 0]
+        gain, target = torch.full_like(degrees, -torch.inf), own.clone()
+        gain[item, node], target[item, node] = (left + best).masked_fill(is_last, -torch.inf), place
+        return cls(labels, share.sum(1), volume, gain, target)
 
     @property
     def movers(self) -> Tensor:
@@ -189,11 +199,9 @@ class Moves(NamedTuple):
         return self.gain > 1e-12 * self.cut[:, None].clamp_min(1e-300)
 
     def after(self, allowed: Tensor) -> Tensor:
-        """Return the partitions after the best moves, ``allowed`` ``(B,)`` of each graph."""
+        """Return the labels after the best moves, ``allowed`` ``(B,)`` of each graph."""
         rank = self.gain.argsort(1, descending=True).argsort(1)
-        moving = self.movers & (rank < allowed[:, None])
-        moved = torch.nn.functional.one_hot(self.target, self.assigned.shape[2]).to(self.assigned)
-        return torch.where(moving[..., None], moved, self.assigned)
+        return torch.where(self.movers & (rank < allowed[:, None]), self.target, self.labels)
 
 
 def _over(cut: Tensor, volume: Tensor) -> Tensor:

@@ -40,9 +40,8 @@ print(f"residuals up to {model.residuals_.max():.1e}")
 x, t = block(3000)
 y = model.transform(x)
 ranks = torch.stack([y[:, 0], t]).argsort().argsort().double()
-print(
-    f"rank correlation of the first column with the way along the roll: {ranks.corrcoef()[0, 1].abs():.3f}"
-)
+rank = ranks.corrcoef()[0, 1].abs()
+print(f"rank correlation of the first column with the way along the roll: {rank:.3f}")
 
 figure = plt.figure(figsize=(9, 4), layout="constrained")
 left = figure.add_subplot(1, 2, 1, projection="3d")
