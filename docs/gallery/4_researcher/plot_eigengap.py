@@ -43,14 +43,14 @@ for width, (above, below) in zip(widths, axes.T, strict=True):
     below.plot(path.n_clusters, path.silhouettes, "s--", label="silhouette")
     below.plot(path.n_clusters, path.cuts / path.n_clusters, "^:", label="cut / number")
     below.set(xlabel="number of clusters", ylim=(0, 1.05))
-axes[1, 0].legend()
+axes[1, 0].legend(loc="center right")
 plt.show()
 
 # %%
 # What speaks for a number
 # ------------------------
 # One solve serves all numbers. The narrower the groups, the wider the gap after five
-# eigenvalues (shown over the widest of each panel) and the larger the silhouette. As the
-# groups overlap, both fade: then nothing suggests a number of clusters.
+# eigenvalues (shown over the widest of each panel) and the larger the silhouette. As
+# the groups overlap, both fade: then nothing suggests a number of clusters.
 
 # sphinx_gallery_thumbnail_panel = 3
