@@ -455,7 +455,7 @@ def compile_loops() -> str:
         return "there already"
     begin = time.perf_counter()
     done = subprocess.run([sys.executable, str(ROOT / "hatch_build.py")], capture_output=True, text=True, check=False)
-    outcome = "compiled" if done.returncode == 0 else f"not compiled ({done.stderr.strip()[-200:]})"
+    outcome = "compiled" if done.returncode == 0 else f"not compiled ({done.stderr.strip()[:300]})"
     return f"{outcome} in {time.perf_counter() - begin:.0f} s"
 
 
