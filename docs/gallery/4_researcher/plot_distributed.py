@@ -43,7 +43,8 @@ destroy_process_group()
 # %%
 # Two processes against one
 # -------------------------
-# The rows are dealt out unevenly: any split is allowed. The processes stop by themselves, or are ended after a minute.
+# The rows are dealt out unevenly: any split is allowed. The processes stop by themselves, or are ended after five
+# minutes.
 
 torch.manual_seed(0)
 angle = 3 * torch.pi * torch.rand(600, dtype=torch.float64)
@@ -59,10 +60,11 @@ with tempfile.TemporaryDirectory() as folder:
         subprocess.Popen([sys.executable, "-c", program, str(rank), folder], env=environment) for rank in (0, 1)
     ]
     try:
-        codes = [process.wait(timeout=60) for process in processes]
+        codes = [process.wait(timeout=300) for process in processes]
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     if any(codes):
         raise RuntimeError(f"the processes ended with {codes}")
     answers = [torch.load(Path(folder) / f"answer{rank}.pt") for rank in (0, 1)]
