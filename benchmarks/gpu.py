@@ -234,8 +234,9 @@ def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generato
             begin, rows, factors = offsets.to(device, kind), index.to(device, kind), weight.to(device, dtype)
             given: dict[str, Any] = {"mode": "sum", "per_sample_weights": factors, "include_last_offset": True}
             bags = partial(torch.nn.functional.embedding_bag, rows, x.to(device, dtype), begin, **given)
-            whole = {"offsets": begin, "initial": 0, "unsafe": True}
-            segments = partial(torch.segment_reduce, terms.to(device, dtype), "sum", **whole)
+            segments = partial(
+                torch.segment_reduce, terms.to(device, dtype), "sum", offsets=begin, initial=0, unsafe=True
+            )
             name = f"{kind}, {dtype}".replace("torch.", "")
             place.attempt(f"embedding_bag, {name}", partial(error_of, bags, wanted))
             place.attempt(f"segment_reduce, {name}", partial(error_of, segments, wanted))
