@@ -198,7 +198,8 @@ def _square(matrix: Tensor) -> Tensor:
 def _rebuilt(a: Tensor) -> Tensor:
     """Return V Λ Vᵀ."""
     values, vectors = torch.linalg.eigh(a)
-    return vectors * values[..., None, :] @ vectors.mT
+    rebuilt: Tensor = vectors * values[..., None, :] @ vectors.mT
+    return rebuilt
 
 
 def eigh(place: Place) -> None:
