@@ -285,7 +285,7 @@ class SpectralClustering(GraphEmbedding):
 
 
 class ClusterPath(NamedTuple):
-    """What speaks for each number of clusters: see `SpectralClustering.path`.
+    """Evidence for each number of clusters, from 2 on: see `SpectralClustering.path`.
 
     Attributes:
         n_clusters: int64 ``(K,)``, 2, 3, …
