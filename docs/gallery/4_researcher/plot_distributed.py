@@ -43,38 +43,69 @@ torch.save(answer, f"{folder}/answer{rank}.pt")
 destroy_process_group()
 """
 
-# %% # Two processes against one # ------------------------- # The rows are dealt out
-unevenly: any split is allowed. The processes stop by themselves, or are ended after
-five # minutes.
+# %%
+# Two processes against one
+# -------------------------
+# The rows are dealt out unevenly: any split is allowed. The processes stop by
+# themselves, or are ended after five minutes.
 
-torch.manual_seed(0) angle = 3 * torch.pi * torch.rand(600, dtype=torch.float64) x =
-torch.stack(     [         angle.cos() * angle,         4 * torch.rand(600,
-dtype=torch.float64),         angle.sin() * angle,     ],     1, ) split = [250, 350]
+torch.manual_seed(0)
+angle = 3 * torch.pi * torch.rand(600, dtype=torch.float64)
+x = torch.stack(
+    [
+        angle.cos() * angle,
+        4 * torch.rand(600, dtype=torch.float64),
+        angle.sin() * angle,
+    ],
+    1,
+)
+split = [250, 350]
 
-with tempfile.TemporaryDirectory() as folder:     for rank, rows in
-enumerate(x.split(split)):         torch.save(rows.clone(), Path(folder) /
-f"points{rank}.pt")     path = os.pathsep.join(filter(None, sys.path))     environment =
-{         **os.environ,         "PYTHONPATH": path,         "GLOO_SOCKET_IFNAME": "lo",
-"OMP_NUM_THREADS": "1",     }     processes = [         subprocess.Popen(
-[sys.executable, "-c", program, str(rank), folder], env=environment         )
-for rank in (0, 1)     ]     try:         codes = [process.wait(timeout=300) for process
-in processes]     finally:         for process in processes:             process.kill()
-process.wait()     if any(codes):         raise RuntimeError(f"the processes ended with
-{codes}")     answers = [torch.load(Path(folder) / f"answer{rank}.pt") for rank in (0,
-1)] columns, gradient = (torch.cat([answer[part] for answer in answers]) for part in (0,
-2))
+with tempfile.TemporaryDirectory() as folder:
+    for rank, rows in enumerate(x.split(split)):
+        torch.save(rows.clone(), Path(folder) / f"points{rank}.pt")
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(rank), folder], env=environment
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        codes = [process.wait(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(codes):
+        raise RuntimeError(f"the processes ended with {codes}")
+    answers = [torch.load(Path(folder) / f"answer{rank}.pt") for rank in (0, 1)]
+columns, gradient = (torch.cat([answer[part] for answer in answers]) for part in (0, 2))
 
-leaf = x.clone().requires_grad_() alone = LaplacianEigenmaps(2, KNN(10),
-scale="unit").embed(leaf) alone.columns.pow(4).sum().backward() print(f"eigenvalues
-differ by {(answers[0][1] - alone.eigenvalues).abs().max():.1e}") print(f"columns differ
-by {(columns - alone.columns).abs().max():.1e}") print(     f"gradients differ by
-{(gradient - leaf.grad).norm() / leaf.grad.norm():.1e} in "     "relation" )
+leaf = x.clone().requires_grad_()
+alone = LaplacianEigenmaps(2, KNN(10), scale="unit").embed(leaf)
+alone.columns.pow(4).sum().backward()
+print(f"eigenvalues differ by {(answers[0][1] - alone.eigenvalues).abs().max():.1e}")
+print(f"columns differ by {(columns - alone.columns).abs().max():.1e}")
+print(
+    f"gradients differ by {(gradient - leaf.grad).norm() / leaf.grad.norm():.1e} in "
+    "relation"
+)
 
-# %% # The picture # ----------- # The sheet from above and its map; colour tells the
-process that has a point.
+# %%
+# The picture
+# -----------
+# The sheet from above and its map; colour tells the process that has a point.
 
-owner = torch.arange(2).repeat_interleave(torch.tensor(split)) figure, (left, right) =
-plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained") left.scatter(x[:, 0], x[:,
-2], c=owner, s=8, cmap="coolwarm") left.set(title="points, by process", aspect="equal")
-right.scatter(*columns.T, c=owner, s=8, cmap="coolwarm") right.set_title("one map")
+owner = torch.arange(2).repeat_interleave(torch.tensor(split))
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+left.scatter(x[:, 0], x[:, 2], c=owner, s=8, cmap="coolwarm")
+left.set(title="points, by process", aspect="equal")
+right.scatter(*columns.T, c=owner, s=8, cmap="coolwarm")
+right.set_title("one map")
 plt.show()
