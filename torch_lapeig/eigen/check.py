@@ -64,7 +64,7 @@ class Solution:
     @cached_property
     def is_converged(self) -> bool:
         """Return whether the pairs of all graphs have converged."""
-        return checks.look(self.converged.all())[0]
+        return checks.synchronise(self.converged.all())[0]
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""

@@ -254,7 +254,7 @@ class Laplacian:
         if weight.numel():
             unsound = unsound | ~(weight.detach().amin() >= 0)
         slight = self.slight.any()
-        return Has(*checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
+        return Has(*checks.synchronise(unsound, isolated.any(), slight, slight | tiny.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:

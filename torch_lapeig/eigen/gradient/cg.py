@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.support.tuning import steps_between_looks
+from torch_lapeig.support.tuning import steps_between_checks
 
 Map = Callable[[Tensor], Tensor]
 
@@ -54,7 +54,7 @@ def conjugate_gradients(
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)
     energy = torch.full_like(left, torch.inf)
-    going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
+    going, stale, look = left > allowed(best), 0, steps_between_checks(target.device)
     for iteration in range(limit + 1):
         # A column that looks solved waits for the others: its round-off would lead it anywhere.
         moving = going & (norms(r) > 0.5 * allowed(z))
