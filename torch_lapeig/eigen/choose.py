@@ -28,7 +28,7 @@ from torch_lapeig.support.tuning import (
     solves_all_pairs,
 )
 
-# Made once: checking options takes time.
+# Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Auto:
-    """Solver that suits a problem by its size, storage, batch and factors, with others in case it does not converge.
+    """Choice of a solver by the size, storage, batch and factors of a problem, with others if it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
@@ -60,7 +60,7 @@ class Auto:
         if operator.is_sharded:
             return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
         if not knows_entries(operator):
-            return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
+            return Choice((ChebyshevSubspace(),), "a matrix that is known only by its products")
         # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
         if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
             return Choice((Eigh(),), "all pairs of small graphs at once")
@@ -71,11 +71,11 @@ class Auto:
         if is_sparse and (batch == 1 or n > BATCHED_NODES):
             return choose_for_graph(next(operator.items()), k)
         if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
-            return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
+            return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
         if n > FALLBACK_NODES:
             return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
-        # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
-        # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
+        # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
+        # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
         most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
         filters = ChebyshevSubspace(max_products=most)
         # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
@@ -90,7 +90,7 @@ class Auto:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        """Return the pairs of the first solver that converges, or of the last one that finds any."""
         return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
 
@@ -102,8 +102,9 @@ def last_resort(n: int) -> Solver:
 def choose_for_graph(operator: Operator, k: int) -> Choice:
     """Choose the solvers for the ``k`` smallest pairs of one sparse Laplacian.
 
-    The values of curves and surfaces begin crowded, by Weyl's law, so that filters need many products; the factors of
-    such graphs stay sparse, and bear weights of all sizes. The factors of bodies and of graphs without a shape fill in.
+    The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
+    products; the factors of such graphs stay sparse, and handle weights of all sizes. The factors of bodies and of
+    graphs without a shape fill in.
     """
     n, last = operator.num_nodes, last_resort(operator.num_nodes)
     if int(operator.nullity) > k:

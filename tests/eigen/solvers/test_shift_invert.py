@@ -410,7 +410,7 @@ def test_a_krylov_space_knows_its_products():
     space = BlockKrylov(operator, lambda y: b @ y, known, 24, 3, 0)
     for number in range(1, 6):
         space.fill(3 * number)
-    (values, turn), (again, residuals) = space.ritz(), space.look()
+    (values, turn), (again, residuals) = space.ritz(), space.values_and_residuals()
     torch.testing.assert_close(again, values, atol=1e-10, rtol=1e-12)
     vectors, outside = space.vectors(turn), b - known @ (known.mT @ b)
     torch.testing.assert_close(vectors.mT @ vectors, torch.eye(15, dtype=torch.float64), atol=1e-12, rtol=0)
