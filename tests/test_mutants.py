@@ -206,7 +206,7 @@ def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
 
 def test_affinities_are_no_distances():
     affinity = torch.exp(-torch.cdist(points(10, 2), points(10, 2)).square())
-    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; are these affin"):
+    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; for affin"):
         MDS(2, metric=Precomputed("distance"))(affinity)
 
 

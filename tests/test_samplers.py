@@ -137,7 +137,7 @@ def test_edges_are_drawn_in_proportion_to_their_weight():
         (lambda: EdgeSampler(GRAPH, 3), ValueError, "batch_size must be even"),
         (lambda: EdgeSampler(GRAPH, 2.0), TypeError, "batch_size must be an integer"),
         (lambda: EdgeSampler(Graph.from_dense(torch.eye(3))), ValueError, "graph must have an edge"),
-        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be an even number"),
+        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be even in number"),
     ],
 )
 def test_errors(call, error, message):

@@ -77,7 +77,7 @@ def graphs_for_others() -> Iterator[Probe]:
         yield (
             f"{name}: graph and mask",
             partial(module, GRAPH, mask=MASK),
-            Clear(("mask must be None", "carries its own")),
+            Clear(("mask must be None", "has its own")),
         )
         yield f"{name}: points", partial(module, X), Clear(("affinity", "(N, N)", "(12, 3)"))
         yield f"{name}: operator", partial(module, LAPLACIAN), Clear(("affinity must be", "Laplacian"))

@@ -73,7 +73,7 @@ class Shifted(NamedTuple):
         """Return the positions of the factors' entries; None beyond limits. See `Structure.of`."""
         if self.pattern is None:
             return Structure.of(self.crow, self.col, most)
-        known: _CachedStructure | None = _structures.get(self.pattern)
+        cached: _CachedStructure | None = _structures.get(self.pattern)
         if cached is None or (cached.found is None and not most.are_within(cached.most)):
             _structures[self.pattern] = cached = _CachedStructure(Structure.of(self.crow, self.col, most), most)
         return cached.found if cached.found is not None and cached.found.size.are_within(most) else None
