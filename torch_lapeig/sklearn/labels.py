@@ -80,7 +80,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
         if not callable(self.kernel):
             checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
-        kernel = MatrixFunction(self.kernel, of_two=True) if callable(self.kernel) else rbf(self.gamma, X)
+        kernel = MatrixFunction(self.kernel, takes_pair=True) if callable(self.kernel) else rbf(self.gamma, X)
         return self._from(OfKernel(X, kernel), X)
 
     @torch.no_grad()
