@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ PAGES = (DOCS / "degeneracy.md", DOCS / "coming_from" / "index.md")
 IMAGES = HERE.parent / "docs" / "images" / "benchmarks"
 PLACE = re.compile(r"^\{\{ (\w+) \}\}$", re.MULTILINE)
 PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)", re.DOTALL)
-NOTHING = "Not recorded on this version; earlier figures are in [RESULTS-0.1.md](RESULTS-0.1.md)."
+NOTHING = "Not recorded on this version."
 PROFILE = "profile"  # what a table says for a chart that is a performance profile
 
 Packed = Mapping[str, Any]
@@ -52,7 +53,7 @@ def caption(record: Packed) -> str:
     threads = (
         "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
     )
-    return f"`{record['command']}`: {record['date']}, {threads}; {record['seconds']:.0f} s in all."
+    return wrapped(f"`{record['command']}`: {record['date']}, {threads}; {record['seconds']:.0f} s in all.")
 
 
 def section(name: str, record: Packed) -> str:
@@ -78,7 +79,13 @@ def versions(records: Mapping[str, Packed]) -> str:
     said: dict[str, list[str]] = {}
     for stem, record in records.items():
         said.setdefault(f"{machine_of(record)}; {versions_of(record)}", []).append(stem)
-    return "\n".join(f"- {', '.join(stems)}: {what}." for what, stems in said.items()) or NOTHING
+    lines = (f"- {', '.join(stems)}: {environment}." for environment, stems in said.items())
+    return "\n".join(wrapped(line, "  ") for line in lines) or NOTHING
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of at most 100 characters; ``indent`` of all lines but the first."""
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def generate(template: str, records: Mapping[str, Packed]) -> str:
@@ -100,7 +107,7 @@ def fill(page: str, records: Mapping[str, Packed]) -> str:
             f"{section(stem, record)}\n\nMade on {machine_of(record)} with {versions_of(record)}."
             for stem, record in found
         ]
-        return match.group(1) + ("\n\n".join(said) or NOTHING.split(";")[0] + ".") + "\n" + match.group(3)
+        return match.group(1) + ("\n\n".join(said) or NOTHING) + "\n" + match.group(3)
 
     return PART.sub(filled, page)
 

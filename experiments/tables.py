@@ -16,6 +16,7 @@ PACKAGES = (
     *("umap-learn", "pynndescent", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
 )
 Cell = str | float | None
+PAGE_WIDTH = 100  # maximum characters of a row of a table in a document, unless two columns take more
 
 
 class Table:
@@ -67,12 +68,28 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """For a document, without columns in which no row has anything."""
+        """Return the table for a document, in parts that fit a page, without columns in which every cell is empty.
+
+        Each part begins with the leading columns that identify a row.
+        """
         rows = self.formatted()
         kept = [i for i, _ in enumerate(self.columns) if not rows or any(row[i] not in ("", "–") for row in rows)]
         names, forms = list(self.columns), list(self.columns.values())
-        cells = [[row[i] for i in kept] for row in rows]
-        return f"**{self.title}**\n\n{markdown([names[i] for i in kept], [bool(forms[i]) for i in kept], cells)}"
+        widths = [max(len(cell) for cell in (names[i], *(row[i] for row in rows))) + 3 for i in kept]
+        keys = 1
+        while keys < len(kept) and len({tuple(row[i] for i in kept[:keys]) for row in rows}) < len(rows):
+            keys += 1
+        parts: list[list[int]] = [[]]
+        for position in range(keys, len(kept)):
+            if parts[-1] and sum(widths[:keys]) + sum(widths[p] for p in [*parts[-1], position]) > PAGE_WIDTH:
+                parts.append([])
+            parts[-1].append(position)
+        shown = [[*kept[:keys], *(kept[p] for p in part)] for part in parts]
+        found = [
+            markdown([names[i] for i in part], [bool(forms[i]) for i in part], [[row[i] for i in part] for row in rows])
+            for part in shown
+        ]
+        return "\n\n".join([f"**{self.title}**", *found])
 
 
 def markdown(header: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:

@@ -294,7 +294,7 @@ CASES = {
     "multigrid of a kernel": (
         lambda: eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg()),
         TypeError,
-        r"operator must be a Laplacian for multigrid, got a SymmetricOperator; use Lobpcg\(preconditioner=SparseLU\(\)\)",
+        r"operator must be a Laplacian for multigrid, got a SymmetricOperator; use Lobpcg\(preconditioner=",
     ),
     "operator NaN": (
         lambda: eigenpairs(SymmetricOperator.of_largest(NAN @ NAN.T), 2),
