@@ -32,7 +32,7 @@ Packed = Mapping[str, Any]
 
 
 def load(folder: Path = RECORDS) -> dict[str, Packed]:
-    """Records by the names of their files."""
+    """Return records by the names of their files."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
@@ -49,7 +49,7 @@ def versions_of(record: Packed) -> str:
 
 
 def caption(record: Packed) -> str:
-    """When and how a record was made."""
+    """Return when and how a record was made."""
     threads = (
         "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
     )
@@ -57,7 +57,7 @@ def caption(record: Packed) -> str:
 
 
 def section(name: str, record: Packed) -> str:
-    """A record as Markdown; what its picture shows in whole, a performance profile, is in the record only."""
+    """Return a record as Markdown; what its picture shows in whole, a performance profile, is in the record only."""
     tables = (part if isinstance(part, str) else Table.unpack(part) for part in record["parts"])
     parts = [
         part if isinstance(part, str) else part.markdown()
@@ -69,13 +69,13 @@ def section(name: str, record: Packed) -> str:
 
 
 def sections(name: str, records: Mapping[str, Packed]) -> str:
-    """All records of a benchmark, or that there is none."""
+    """Return all records of a benchmark, or that there is none."""
     found = [section(stem, record) for stem, record in records.items() if record["benchmark"] == name]
     return "\n\n".join(found) or NOTHING
 
 
 def versions(records: Mapping[str, Packed]) -> str:
-    """What the records were made with and on, each said once."""
+    """Return the versions and machines of the records, each once."""
     said: dict[str, list[str]] = {}
     for stem, record in records.items():
         said.setdefault(f"{machine_of(record)}; {versions_of(record)}", []).append(stem)
@@ -89,7 +89,7 @@ def wrapped(text: str, indent: str = "") -> str:
 
 
 def generate(template: str, records: Mapping[str, Packed]) -> str:
-    """The document."""
+    """Return the document."""
 
     def filled(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -99,7 +99,7 @@ def generate(template: str, records: Mapping[str, Packed]) -> str:
 
 
 def fill(page: str, records: Mapping[str, Packed]) -> str:
-    """A page with the records in their places."""
+    """Return a page with the records in their places."""
 
     def filled(match: re.Match[str]) -> str:
         found = [(stem, record) for stem, record in records.items() if record["benchmark"] == match.group(2)]
@@ -113,7 +113,7 @@ def fill(page: str, records: Mapping[str, Packed]) -> str:
 
 
 def bars(table: Table, axes: Any) -> None:
-    """One table's column as horizontal bars with their values."""
+    """Draw one column of a table as horizontal bars with their values."""
     column = list(table.columns).index(table.chart or "")
     rows = [(str(row[0]), row[column]) for row in table.rows if isinstance(row[column], int | float)]
     names, values = [name for name, _ in rows], [float(value) for _, value in rows if isinstance(value, int | float)]
@@ -128,7 +128,7 @@ def bars(table: Table, axes: Any) -> None:
 
 
 def draw(name: str, tables: Sequence[Table], folder: Path = IMAGES) -> None:
-    """The chart of a record."""
+    """Draw the chart of a record."""
     import matplotlib
 
     matplotlib.use("Agg")

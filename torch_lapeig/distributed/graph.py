@@ -76,7 +76,7 @@ class ShardedGraph(Graph):
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "this call needs the whole graph, got nodes on several ranks; docs/distributed.md lists the calls that do not"
+            "this call needs the whole graph, got nodes on several ranks; docs/distributed.md lists calls that do not"
         )
 
     to_scipy = subgraph = nodes_of_components = _refuse
