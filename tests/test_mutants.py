@@ -141,7 +141,7 @@ def test_conjugate_gradients_return_the_best_iterate():
 
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 def test_the_gradient_of_each_direction_of_an_edge_is_half_of_the_pair(normalization):
-    """As differences of both directions together say; a transposed or unsymmetrised solve would not."""
+    """Compare with differences of both directions, which detect a transposed or unsymmetrised solve."""
     graph = knn_graph(points(30, 3), 5)
     weight = (graph.weight * (1 + points(30, 1).abs()[graph.pattern.row.long(), 0])).detach()
     weight = (weight + graph.pattern.transpose(weight)) / 2

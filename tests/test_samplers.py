@@ -27,7 +27,7 @@ def test_a_neighbourhood_is_a_node_with_neighbours_of_its_own():
 
 @pytest.mark.parametrize("size", [5, 30, 1000])
 def test_every_node_is_a_centre_once(size):
-    """With as many neighbours as the longest row each batch is the neighbourhood of its centres."""
+    """If ``neighbors`` is the longest row, each batch is the neighbourhood of its centres."""
     most = int((GRAPH.to_dense() > 0).sum(1).max())
     sampler = NeighborhoodSampler(GRAPH, size + most, neighbors=most)
     batches = list(sampler)

@@ -1,4 +1,4 @@
-"""What files as people have them give: the points that are meant, or one sentence that says what to do."""
+"""Files as people have them: the reader returns the intended points, or one sentence with the fix."""
 
 import argparse
 import gzip
@@ -250,7 +250,7 @@ def test_tables_of_parquet(tmp_path, monkeypatch):
 
 
 def test_annotated_data(tmp_path, monkeypatch):
-    """Its library is replaced."""
+    """The test replaces anndata by a stand-in."""
     path = tmp_path / "a.h5ad"
     path.touch()
     data = types.SimpleNamespace(X=sparse.csr_array(X), obs=FRAME.assign(kind=KINDS), obsm={})

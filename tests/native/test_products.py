@@ -53,7 +53,7 @@ def close(found, expected, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_equal_the_dense_matrix(dtype):
-    """Whatever the number of columns: the loops take them by fours, eights and sixteens."""
+    """Any number of columns is right: the loops handle them by fours, eights and sixteens."""
     for (rows, cols), m in itertools.product(((40, 30), (1, 1), (30, 40)), (*range(1, 36), 64, 67)):
         crow, col, values, dense = random_rows(rows, cols, dtype, seed=m)
         y = torch.randn(cols, m, dtype=dtype)
