@@ -360,7 +360,7 @@ CASES = {
     "nodes alone": (
         lambda: SmoothnessCallback(1.0, nodes=lambda batch: batch[1]),
         ValueError,
-        "nodes goes with a Graph of all points",
+        "nodes needs graph_from to be a Graph of all points",
     ),
     "manual": (lambda: broken("encoder", automatic_optimization=False), ValueError, "automatic_optimization must be"),
     "reduction": (
