@@ -80,7 +80,7 @@ class SmoothnessCallback(Callback):
             not a scalar.
         RuntimeError: a step that does not call the submodule.
 
-    With several processes each computes and logs the smoothness of its own batches, as of any loss.
+    With several processes each computes and logs the smoothness of its own batches, as with any loss.
 
     Use ``drop_last=True`` in the data loader if the last batch would have fewer points than the graph has neighbours.
 

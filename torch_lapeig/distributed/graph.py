@@ -20,10 +20,11 @@ from torch_lapeig.support.cached import cached_property
 
 
 class ShardedGraph(Graph):
-    """Graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
+    """Graph spread over ranks: each rank stores n of its nodes, and the edges that begin there.
 
-    Weightings, `Laplacian`, `eigenpairs` and their derivatives accept it as any graph, if all ranks call them.
-    Functions that need the whole graph in one process raise TypeError.
+    `from_rows` and `sharded_graph` construct it. Weightings, `Laplacian`, `eigenpairs` and their derivatives accept it
+    like any `Graph`, provided that all ranks call them. Functions that need the whole graph in one process raise
+    TypeError.
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])

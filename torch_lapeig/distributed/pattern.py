@@ -61,6 +61,8 @@ class ShardedPattern(SparsePattern):
         numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks; random vectors
             and ties depend on it.
 
+    The arguments are not checked here; `ShardedGraph.from_rows` checks the edges that it receives.
+
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
     >>> path.sum_rows(torch.ones(4))

@@ -36,6 +36,10 @@ MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a me
 class Choice(NamedTuple):
     """Solvers to try one after the other, until one converges, and the reason for them.
 
+    Attributes:
+        solvers: the solvers in the order of the attempts.
+        reason: one clause in English, for messages and logs.
+
     >>> Choice((ChebyshevSubspace(), Eigh()), "clusters").solvers[1]
     Eigh()
     """

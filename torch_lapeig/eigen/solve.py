@@ -359,7 +359,11 @@ def _with_factor(laplacian: Laplacian, factor: Tensor, found: Differentiated, so
 
 @dataclass(frozen=True, eq=False)
 class ComponentEigenpairs:
-    """Eigenpairs of one connected component: its ``nodes``, int64 ``(M,)`` in ascending order, and their ``pairs``.
+    """Eigenpairs of one connected component of a graph.
+
+    Attributes:
+        nodes: int64 ``(M,)``, the nodes of the component in ascending order.
+        pairs: the eigenpairs, with vectors ``(M, min(k, M))`` in the order of ``nodes``.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> parts = component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)
@@ -381,12 +385,17 @@ def component_eigenpairs(
     """Compute the ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
 
     Args:
-        graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
-        k: pairs of each component, or as many as it has nodes. The first one is trivial.
-        normalization: of the Laplacians. solve, options: see `eigenpairs`.
+        graph: one graph or a batch; node i of graph b of a batch has the number ``b * N + i``.
+        k: number of pairs of each component, the trivial pair included; a component of M < k nodes has M pairs.
+        normalization: normalization of the Laplacians, see `Laplacian`.
+        solve, options: see `eigenpairs`.
 
     Returns:
-        The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
+        The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
+
+    Raises:
+        TypeError, ValueError: a graph that is not a `Graph`, k < 1, an unknown normalization, and the errors of
+            `eigenpairs`.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> [len(part.pairs.values) for part in component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)]

@@ -195,6 +195,10 @@ class EmbeddingModule(PointsModule):
     A method defines the hooks ``_fit_points``, ``_extend`` and ``_width``. It overrides ``_prepare`` if it accepts
     other input than points or their pairs (an option `Precomputed`), and ``_embed`` if it solves a batch at once.
 
+    Args:
+        n_components: number of columns of the embedding, ≥ 1.
+        solve: options of the eigensolve, a `Solve`, a solver, or None for the default.
+
     >>> from torch_lapeig import MDS
     >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))  # two sets
     >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second set has 20 points

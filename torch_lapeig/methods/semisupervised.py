@@ -41,6 +41,15 @@ class SemiSupervised(OnGraph):
 
     A method defines ``_solved`` and ``_extended``.
 
+    Args:
+        neighbors: rule of the graph, `KNN`, `Radius` or ``Precomputed("affinity")``.
+        weights: weighting of the edges, see `LabelSpreading`; None with ``Precomputed``.
+        n_classes: number C of classes, ≥ 1, or None: the largest label plus one, or the number of columns of soft
+            labels.
+
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range; see also `forward`.
+
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
     >>> model = HarmonicFunction(KNN(3)).fit(x, torch.tensor([0, -1, -1, -1, -1, 1]))
