@@ -350,7 +350,7 @@ CASES = {
     "other points": (
         lambda: two_loaders(lambda batch: batch["near"][-1], 5),
         ValueError,
-        r"SmoothnessCallback: module 'encoder' gave 5 rows for 12 points; .*\[numbers of the points, None\]",
+        r"SmoothnessCallback: module 'encoder' returned 5 rows for 12 points; .*\[numbers of the points, None\]",
     ),
     "number of calls": (
         lambda: two_loaders(lambda batch: [None], 5),
