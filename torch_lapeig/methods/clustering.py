@@ -1,4 +1,4 @@
-"""Spectral clustering, its differentiable embedding, and the normalised cut it relaxes."""
+"""Spectral clustering, its differentiable embedding, and the normalised cut that it relaxes."""
 
 from __future__ import annotations
 
@@ -38,22 +38,21 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
     cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
-    λ_1 + … + λ_K of L y = λ D y. A cluster of no volume (empty, or isolated nodes only) adds nothing.
+    λ_1 + … + λ_K of L y = λ D y. A cluster without volume (empty, or isolated nodes only) contributes 0.
 
     Args:
-        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to the others count
-            as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
-            to one (within 1e-3, in half precision twice its eps; rows of padding are left out): expected cut over
-            expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
-        graph: of the same nodes. Gradients flow to its weights, and to soft assignments.
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
+            count as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
+            to 1 (within 1e-3, in half precision within twice its eps; rows of padding are not checked). Their value is
+            expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+        graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
 
     Returns:
-        ``()``, or ``(B,)`` for a batch.
+        ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
     Raises:
-        TypeError: labels neither integers nor floating. ValueError: shape that does not go with the graph,
-            labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
-            symmetric.
+        TypeError: labels neither integers nor floating. ValueError: labels of another shape than the graph's or below
+            −1, assignments that are negative, not finite or do not sum to 1, a graph that is not symmetric.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -63,19 +62,19 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """
     check_graph(graph)
     if graph.similarity is not None:
-        raise ValueError("graph must be symmetric to be cut, got one of ImprovedWeights")
+        raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
     check_whole(graph)
     assignment = _assignment(labels, graph)
     pattern = graph.pattern
     volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
-    # Not vol − assoc, which cancels where the cut is small. A self loop is never cut.
+    # Sum the cut itself: the difference of volume and inner weight cancels for small cuts. A self loop is never cut.
     between = pattern.without_loops(graph.weight)
     cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
     return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
 
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
-    """Return soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
+    """Return soft assignments ``(..., N, K)`` unchanged, and labels as indicators of the clusters."""
     checks.check_tensor(labels, "labels")
     if labels.dtype in (torch.int32, torch.int64):
         if tuple(labels.shape) != tuple(graph.shape):
@@ -108,36 +107,37 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 class SpectralClustering(GraphEmbedding):
     """Normalised spectral clustering: labels from the rows of k eigenvectors of a neighbourhood graph.
 
-    The k smallest eigenpairs of L y = λ D y are taken with the trivial one, as in the papers. A graph of k connected
-    components has exactly k distinct rows, one for each component, which is the wanted answer: no warning is given.
-    The columns of ``forward`` and ``embed`` are the rows that get labels.
+    The columns of ``forward`` and ``embed`` hold the rows that get labels: the k smallest eigenpairs of L y = λ D y
+    with the trivial one, as in the papers. A graph of k connected components has exactly k distinct rows, one for each
+    component, which is the wanted clustering, so there is no warning.
 
     Args:
         n_clusters: k, at most the number of nodes of positive degree.
-        neighbors, weights: of the graph, as of `LaplacianEigenmaps`.
+        neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
             *Normalized cuts and image segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral
             clustering*, 2007, section 4.
-        assign_labels: how rows get labels. ``"kmeans"``: scikit-learn's (the extra ``sklearn``). ``"cluster_qr"``: by
-            a QR decomposition with column pivoting, at once and without chance (Damle, Minden & Ying 2019).
-            ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See ``methods.labels``.
-        n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
-        n_init: starts of k-means, of which the best is taken.
+        assign_labels: labels from rows. ``"kmeans"``: scikit-learn's k-means (the extra ``sklearn``).
+            ``"cluster_qr"``: a QR decomposition with column pivoting, without iteration or randomness (Damle, Minden &
+            Ying 2019). ``"discretize"``: the nearest partition up to a rotation (Yu & Shi 2003). See
+            ``methods.labels``.
+        n_components: number of eigenvectors; default: ``n_clusters``, which ways other than k-means require.
+        n_init: number of starts of k-means, of which the best is kept.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: of k-means and ``"discretize"``.
 
-    Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. They take the place of clusters into which the
-    others would be split only by eigenvalues above 1, which is theirs in I − S.
+    Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. In I − S they have the eigenvalue 1. So they
+    take the place of clusters that would be split from the other nodes by eigenvalues above 1.
 
-    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many: a loss on the
-    rows should not depend on which (see `eigenpairs`).
+    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many. A loss of the
+    rows should not depend on the choice of basis (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
-        labels. cluster_centers_: ``(k, k)``, of k-means their means; cluster_axes_: ``(k, k)``, of the other ways one
-        column for each cluster, None where not. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large
-        where k suits the graph. (With ``n_components`` rows have as many columns.)
+        labels. cluster_centers_: ``(k, k)``, the means of k-means, else None. cluster_axes_: ``(k, k)``, one column for
+        each cluster of the other ways, else None. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k,
+        large if k suits the graph. (With ``n_components`` rows have as many columns.)
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
@@ -175,7 +175,7 @@ class SpectralClustering(GraphEmbedding):
         if assign_labels != "kmeans" and self.n_components != n_clusters:
             raise ValueError(
                 f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
-                f"gives each column a cluster, got {n_components}"
+                f"needs one column for each cluster, got {n_components}"
             )
         self.n_clusters = n_clusters
         self.variant: Variant = variant
@@ -197,11 +197,11 @@ class SpectralClustering(GraphEmbedding):
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
-        """Return the rows that get labels, of generalised eigenvectors."""
+        """Return the rows that get labels, given generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
-        # Rows of D^-½ V scaled to length 1 equal rows of V scaled so. The first column, constant on all but isolated
-        # nodes, keeps them away from zero.
+        # Scaled to length 1, rows of D^-½ V equal rows of V. The first column is constant on all but isolated nodes,
+        # so that other rows are not zero.
         active = y[..., :1].detach() != 0
         y = y / checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
@@ -215,9 +215,12 @@ class SpectralClustering(GraphEmbedding):
         return self._rows(super()._extend(x, state))
 
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
-        """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
+        """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, and return the module.
 
-        Half precision is kept as float32. A batch is refused: fit its graphs one by one.
+        Half precision is kept as float32.
+
+        Raises:
+            TypeError, ValueError: a batch (fit its graphs one by one); see also the class.
         """
         return self.fit_with(x, np.random.RandomState(self.seed))
 
@@ -225,7 +228,7 @@ class SpectralClustering(GraphEmbedding):
     @checks.full_precision
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
-        # Made first: without scikit-learn nothing else is done.
+        # Made first, so that a missing scikit-learn is reported before the solve.
         by_means = k_means(self.n_clusters, self.n_init, random, verbose) if self.assign_labels == "kmeans" else None
         super().fit(x)
         active = self.embedding_[:, 0] != 0
@@ -262,10 +265,10 @@ class SpectralClustering(GraphEmbedding):
         return self._labels_of(self.transform(x_new))
 
     def _taken_by_isolated(self, isolated: int) -> int:
-        """Return how many clusters isolated nodes take from the other nodes.
+        """Return the number of clusters that isolated nodes take from the other nodes.
 
-        As eigenvectors of I − S isolated nodes have the eigenvalue 1: a split of the others whose eigenvalue is larger
-        comes after them.
+        Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
+        eigenvalues.
         """
         return min(isolated, int((self.eigenvalues_[: self.n_clusters] > 1).sum()))
 
@@ -280,7 +283,7 @@ class SpectralClustering(GraphEmbedding):
 
 
 def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
-    """Return rows whose last columns are eigenvectors of the first isolated nodes, 1 there and 0 elsewhere."""
+    """Return rows whose last ``count`` columns are replaced by indicators of the first isolated nodes."""
     rows, isolated = rows.clone(), (~active).nonzero().flatten()[:count]
     rows[:, rows.shape[1] - count :] = 0
     rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
