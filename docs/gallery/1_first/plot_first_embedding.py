@@ -42,7 +42,9 @@ space = figure.add_subplot(1, 2, 1, projection="3d")
 space.scatter(*points.T, c=along, s=6)
 space.set_title("points in space")
 plane = figure.add_subplot(1, 2, 2)
-plot_embedding(found, along, axes=plane, name="place along the sheet").set_title("their map")
+plot_embedding(found, along, axes=plane, name="place along the sheet").set_title(
+    "their map"
+)
 plt.show()
 
 ranks = (

@@ -16,10 +16,6 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-<<<<<<< HEAD
-from torch_lapeig import KNN, HeatKernel, Laplacian, SpectralClustering, eigenpairs, knn_graph
-from torch_lapeig.plots import plot_graph, plot_spectrum
-=======
 from torch_lapeig import (
     KNN,
     HeatKernel,
@@ -28,7 +24,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
->>>>>>> site
+from torch_lapeig.plots import plot_graph, plot_spectrum
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.arange(5) / 5
@@ -41,19 +37,8 @@ figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
 for width, (above, below) in zip(widths, axes.T, strict=True):
     x = centres[truth] + width * noise
     graph = HeatKernel("median")(x, knn_graph(x, 20))
-<<<<<<< HEAD
     pairs = eigenpairs(Laplacian(graph), 10)
     gaps = pairs.values.diff()
-    best = int(gaps[1:].argmax()) + 2  # one cluster is always an answer: look from two on
-    labels = SpectralClustering(best, KNN(20)).fit_predict(x)
-    score = adjusted_rand_score(truth, labels)
-    print(f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, adjusted Rand index {score:.3f}")
-    plot_graph(graph, x, labels, axes=above, legend=False)
-    above.set(title=f"width {width}: {best} clusters", aspect="equal", xlabel="", ylabel="")
-    plot_spectrum(pairs, after=best, axes=below)
-=======
-    values = eigenpairs(Laplacian(graph), 10).values
-    gaps = values.diff()
     # one cluster is always an answer: look from two on
     best = int(gaps[1:].argmax()) + 2
     labels = SpectralClustering(best, KNN(20)).fit_predict(x)
@@ -62,12 +47,10 @@ for width, (above, below) in zip(widths, axes.T, strict=True):
         f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, "
         f"adjusted Rand index {score:.3f}"
     )
-    above.scatter(*x.T, c=labels, s=6, cmap="tab10")
+    plot_graph(graph, x, labels, axes=above, legend=False)
     above.set(title=f"width {width}: {best} clusters", aspect="equal")
-    below.plot(range(1, 11), values, "o")
-    below.axvline(best + 0.5, color="k", linestyle="--")
-    below.set(xlabel="number", ylabel="eigenvalue")
->>>>>>> site
+    above.set(xlabel="", ylabel="")
+    plot_spectrum(pairs, after=best, axes=below)
 plt.show()
 
 # %%
