@@ -124,21 +124,20 @@ def _choose_without_loops(graph: SparsePattern, last: Solver) -> Choice:
 
 
 def is_thin(graph: SparsePattern) -> bool:
-    """Return whether a graph is nearly a tree, whose factors do not fill in: 2.5 neighbours a node at most."""
+    """Return whether a graph is nearly a tree, whose factors do not fill in: at most 2.5 neighbours a node."""
     return len(graph) <= 2.5 * graph.total
 
 
 def share_of_ball(graph: SparsePattern) -> float:
-    """Return the share of the nodes of a ball at one end of a graph that have all neighbours in it.
+    """Return the share of inner nodes of a ball at one end of a graph: their neighbours lie in the ball.
 
-    It is near 1 on curves and surfaces, near 0 on expanders. It counts as 1 for graphs that are nearly trees, and for
-    small graphs.
+    It is near 1 on curves and surfaces, near 0 on expanders. For small graphs and near trees 1 is returned.
     """
     n = graph.total
     size = max(n // 32, 125)
     if n <= 2 * size or is_thin(graph):
         return 1.0
-    # At the first use: it comes with SciPy's linear algebra, not with this library.
+    # Imported at first use, because it loads SciPy's linear algebra.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 

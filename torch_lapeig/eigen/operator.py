@@ -174,7 +174,7 @@ class Operator(Protocol):
         yield self
 
     def parts(self, columns: int) -> list[slice]:
-        """Return the graphs to solve together with blocks of so many columns, part by part on torch's threads."""
+        """Return slices of a batch to solve in parallel on torch's threads, with blocks of so many columns."""
         return [slice(0, self.batch_size)]
 
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class Operator(Protocol):
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
-    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are multiplied in slices."""
     n, m = x.shape[-2:]
     # 10,000 × 10 took 0.11 ms as a whole, in slices of the rows 0.25; at 400,000 × 10 slices take less than half.
     if x.numel() <= 2**17 or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
@@ -209,10 +209,10 @@ def dots(x: Tensor, y: Tensor) -> Tensor:
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
+    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall blocks by slices of rows, which all threads share."""
     n, m = x.shape[-2:]
     is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
-    # With one column slices are four times slower.
+    # With one column, slices are four times slower.
     is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= 3
     if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
         return matmul(x.mT, y)

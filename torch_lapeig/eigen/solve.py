@@ -91,7 +91,7 @@ class Eigenpairs:
 
 @dataclass(frozen=True)
 class Auto:
-    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others in case it does not converge.
+    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others if it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
@@ -110,7 +110,7 @@ class Auto:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        """Return the pairs of the first solver that converges, or of the last one that finds any."""
         return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
 

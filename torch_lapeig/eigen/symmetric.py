@@ -385,7 +385,7 @@ class SymmetricOperator(WithEntries):
         return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
 
     def parts(self, columns: int) -> list[slice]:
-        """Return parts of the batch; see `Operator.parts`.
+        """Return slices of the batch; see `Operator.parts`.
 
         A single slice on other devices, and where parts would be so small that Python dominates the time.
         """

@@ -114,14 +114,14 @@ def slices(count: int, least: float) -> list[slice]:
 
 
 def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
-    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
+    """Run ``work`` on slices of n rows that fit the cache, in parallel on torch's threads.
 
-    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
-    clears their memory.
+    Several operations on a slice read and write memory once. New tensors of all rows would double the time, because
+    the system clears their memory.
     """
     length = rows_of_block(row_bytes, device, "cache")
-    # Torch's threads share an operation on all rows: an update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms, in
-    # slices 1.1; of 100,000 rows 22 and 8.
+    # Torch's threads share an operation on all rows. An update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms as a
+    # whole and 1.1 in slices; of 100,000 rows 22 and 8.
     if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= 2**24):
         return work(slice(0, n))
 

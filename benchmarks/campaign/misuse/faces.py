@@ -155,7 +155,7 @@ def embeddings() -> dict[str, Any]:
 
 
 def fitted() -> Iterator[Probe]:
-    """New points before a fit, or unlike those of the fit."""
+    """Yield new points before a fit, or unlike those of the fit."""
     makes = embeddings()
     for name, module in makes.items():
         yield f"{name}: not fitted", partial(module.transform, X), Clear(("must be fitted", name), (RuntimeError,))
@@ -207,7 +207,7 @@ class _Network(nn.Module):
 
 
 def recorded() -> Iterator[Probe]:
-    """`torch.export`, `torch.jit.trace` and `torch.vmap` of what depends on the data at every step."""
+    """Yield `torch.export`, `torch.jit.trace` and `torch.vmap` of what depends on the data at every step."""
     layers = embeddings()
     for name, layer in layers.items():
         network, words = _Network(layer), (name, "torch.export or torch.jit.trace", "use torch.compile")
