@@ -50,12 +50,12 @@ PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu"
 
 
 def first_line(module: str) -> str:
-    """Of its docstring."""
+    """Return the first line of a module's docstring."""
     return (importlib.import_module(module).__doc__ or "").strip().splitlines()[0]
 
 
 def listing(console: Console) -> None:
-    """What there is to run."""
+    """Print the benchmarks and programs."""
     for title, modules in (("benchmarks", BENCHMARKS), ("programs, with command lines of their own", PROGRAMS)):
         console.print(f"[bold]{title}[/bold]")
         for name, module in modules.items():
@@ -64,7 +64,7 @@ def listing(console: Console) -> None:
 
 
 def parser_of(name: str, module: Any) -> argparse.ArgumentParser:
-    """The command line of one benchmark."""
+    """Return the command line of one benchmark."""
     parser = argparse.ArgumentParser(
         f"benchmarks {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +78,7 @@ def parser_of(name: str, module: Any) -> argparse.ArgumentParser:
 
 
 def run(name: str, arguments: Sequence[str], console: Console) -> None:
-    """One benchmark in this process."""
+    """Run one benchmark in this process."""
     module = importlib.import_module(BENCHMARKS[name])
     options = parser_of(name, module).parse_args(arguments)
     import torch
@@ -101,7 +101,7 @@ def run(name: str, arguments: Sequence[str], console: Console) -> None:
 
 
 def without_paths(arguments: Sequence[str]) -> list[str]:
-    """The arguments as a record shows them: folders and files are this machine's own."""
+    """Return the arguments without this machine's folders and files, as a record shows them."""
     named = {"--data": "--data FOLDER", "--folder": "", "--json": ""}
     shown, skip = [], False
     for argument in arguments:
@@ -117,7 +117,7 @@ def without_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def run_all(arguments: Sequence[str], console: Console) -> int:
-    """Each benchmark in a process of its own, its record in the folder of records; how many ended with an error."""
+    """Run each benchmark in a process of its own, with a record for each; return the number of failures."""
     parser = argparse.ArgumentParser("benchmarks all")
     parser.add_argument("--quick", action="store_true", help="smaller problems, fewer rounds: ten minutes on two cores")
     parser.add_argument("--threads", type=int, nargs="+", default=None, help="default 1 and 2; quick: 1")
@@ -139,7 +139,7 @@ def run_all(arguments: Sequence[str], console: Console) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """List, or run what is named."""
+    """Run the named benchmark or program, or list them."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(width=160)
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])

@@ -30,7 +30,7 @@ RETURNED = {"MALLOC_MMAP_THRESHOLD_": "500000", "MALLOC_TRIM_THRESHOLD_": "50000
 
 
 def gradient(graph: Graph, tolerance: float, backward_tolerance: float) -> tuple[Tensor, float, float]:
-    """Edge gradient of a loss of vectors and values; seconds of forward and backward."""
+    """Return edge gradient of a loss of vectors and values; seconds of forward and backward."""
     weight = graph.weight.clone().requires_grad_()
     to_vectors = torch.randn(graph.num_nodes, K, dtype=weight.dtype, generator=torch.Generator().manual_seed(0))
     now = clock()
@@ -69,7 +69,7 @@ def memory(n: int) -> str:
 
 
 def affinities(batch: int, n: int, kind: str) -> Tensor:
-    """Dense affinities of random points in 5 dimensions: of their 10 nearest neighbours, or of all pairs."""
+    """Return dense affinities of random points in 5 dimensions: of their 10 nearest neighbours, or of all pairs."""
     x = torch.randn(batch, n, 5, generator=torch.Generator().manual_seed(0))
     if kind == "10-NN":
         graph: Graph = HeatKernel()(x, knn_graph(x, 10))
@@ -107,7 +107,7 @@ def batches(rounds: int, k: int = 8) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="measure memory only, in this process")

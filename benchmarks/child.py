@@ -39,7 +39,7 @@ class Child:
         )
 
     def answer(self) -> Any:
-        """The next line; `Ended` where none comes any more."""
+        """Return the next line; `Ended` where none comes any more."""
         assert self.process.stdout is not None
         if not (line := self.process.stdout.readline()):
             raise Ended(self.process.wait())
@@ -49,7 +49,7 @@ class Child:
         return found
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """The answer to a request."""
+        """Return the answer to a request."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")
@@ -65,7 +65,7 @@ class Child:
 
 
 def answers_to() -> TextIO:
-    """Where answers go: what libraries print goes to standard error from now on."""
+    """Set where answers go; everything that libraries print goes to standard error."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return out

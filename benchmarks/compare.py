@@ -39,7 +39,7 @@ class Side(Child):
             raise SystemExit(f"error: {checkout} holds no torch_lapeig; {found} was imported")
 
     def time(self, row: str) -> tuple[float, float]:
-        """Seconds, and the norm of what came out."""
+        """Return seconds, and the norm of what came out."""
         try:
             answer = self.ask({"row": row})
         except Ended as ended:
@@ -48,7 +48,7 @@ class Side(Child):
 
 
 def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:
-    """Seconds of both sides in each round after one of warm-up, and how far their results differ in relation.
+    """Return seconds of both sides in each round after one of warm-up, and how far their results differ in relation.
 
     There are ``rounds`` of them, or as many as `LONGEST` allows, at least three.
     """

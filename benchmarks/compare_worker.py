@@ -28,7 +28,7 @@ SHORTEST = 0.05  # seconds that are timed at least
 
 
 def named(name: str) -> Any:
-    """A public name, at the top level or in one of the rooms."""
+    """Return a public name, at the top level or in one of the rooms."""
     for module in ("", ".graph", ".eigen", ".methods", ".losses", ".pyg"):
         try:
             found = getattr(importlib.import_module(f"torch_lapeig{module}"), name, None)
@@ -40,7 +40,7 @@ def named(name: str) -> Any:
 
 
 def cloud(n: int, d: int, seed: int = 0) -> Tensor:
-    """Gaussian clusters that overlap, so that the neighbourhood graph is connected."""
+    """Return Gaussian clusters that overlap, so that the neighbourhood graph is connected."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(10, d, generator=generator)
     x: Tensor = centres[torch.arange(n) % 10] / 2 + torch.randn(n, d, generator=generator)
@@ -57,7 +57,7 @@ def eigenmaps(k: int = 10) -> Any:
 
 @cache
 def graph(name: str) -> Any:
-    """A neighbourhood graph with heat weights, or a grid; the same whatever version searches."""
+    """Return a neighbourhood graph with heat weights, or a grid; the same whatever version searches."""
     if name == "grid":
         number = np.arange(200 * 200).reshape(200, 200)
         ends = [np.concatenate([number[:-1].ravel(), number[:, :-1].ravel()])]
@@ -77,7 +77,7 @@ def graph(name: str) -> Any:
 
 
 def gradient_of(leaf: Tensor) -> Tensor:
-    """Of a tensor that ``backward`` has reached."""
+    """Return the gradient of a tensor that ``backward`` has reached."""
     assert leaf.grad is not None
     return leaf.grad
 
@@ -239,7 +239,7 @@ ROWS: dict[str, Callable[[], Call]] = {
 
 
 def main() -> None:
-    """For each line {"row": …} print the seconds of a call, the mean of as many as take long enough, and its result.
+    """Print for each line {"row": …} the mean seconds of a call, and its result.
 
     Seconds of the processor with one thread, elapsed ones with more.
     """

@@ -42,13 +42,13 @@ class Problem:
 
     @property
     def target(self) -> Tensor:
-        """C of the loss tr(C V f(Λ) Vᵀ), symmetric ``(N, N)``."""
+        """Return C of the loss tr(C V f(Λ) Vᵀ), symmetric ``(N, N)``."""
         random = torch.randn(self.nodes, self.nodes, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
         return (random + random.mT) / 2
 
     @property
     def directions(self) -> Tensor:
-        """Of the weights, ``(3, E)``."""
+        """Return directions of the weights, ``(3, E)``."""
         shape = DIRECTIONS, len(self.edges)
         return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
@@ -68,7 +68,7 @@ CUT = Problem("ring of 12, k = 2", 12, RING, 2)
 
 
 def precise_matrix(problem: Problem, weights: list[Any]) -> Any:
-    """I − D^-½ W D^-½."""
+    """Return I − D^-½ W D^-½."""
     degrees = [mpmath.mpf(0)] * problem.nodes
     for (a, b), weight in zip(problem.edges, weights, strict=True):
         degrees[a] += weight
@@ -80,7 +80,7 @@ def precise_matrix(problem: Problem, weights: list[Any]) -> Any:
 
 
 def precise_loss(problem: Problem, weights: list[Any], kind: str) -> Any:
-    """tr(C V f(Λ) Vᵀ)."""
+    """Return tr(C V f(Λ) Vᵀ)."""
     values, vectors = mpmath.eigsy(precise_matrix(problem, weights))
     order = sorted(range(problem.nodes), key=lambda i: values[i])[: problem.k]
     target = mpmath.matrix(problem.target.tolist())
@@ -93,7 +93,7 @@ def precise_loss(problem: Problem, weights: list[Any], kind: str) -> Any:
 
 
 def reference(problem: Problem, delta: float, kind: str) -> Tensor:
-    """Derivatives in the directions, by central differences with a step of 1e-20, ``(3,)``."""
+    """Return derivatives in the directions, by central differences with a step of 1e-20, ``(3,)``."""
     with mpmath.workdps(DIGITS):
         step = mpmath.mpf(10) ** -20
         weights = [mpmath.mpf(w) for w in problem.weights(delta).tolist()]
@@ -111,27 +111,27 @@ def reference(problem: Problem, delta: float, kind: str) -> Tensor:
 
 
 def affinity(problem: Problem, weight: Tensor) -> Tensor:
-    """W."""
+    """Return W."""
     row, col = torch.tensor(problem.edges).T
     half = torch.zeros(problem.nodes, problem.nodes, dtype=weight.dtype).index_put((row, col), weight)
     return half + half.mT
 
 
 def symmetric(problem: Problem, weight: Tensor) -> Tensor:
-    """I − D^-½ W D^-½, dense."""
+    """Return I − D^-½ W D^-½, dense."""
     w = affinity(problem, weight)
     scale = w.sum(1).rsqrt()
     return torch.eye(problem.nodes, dtype=weight.dtype) - scale[:, None] * w * scale
 
 
 def torch_loss(problem: Problem, values: Tensor, vectors: Tensor, kind: str) -> Tensor:
-    """The loss by values and vectors."""
+    """Return the loss by values and vectors."""
     weighted = vectors * (-HEAT * values).exp() if kind == "heat" else vectors
     return (problem.target * (weighted @ vectors.mT)).sum()
 
 
 def of_matrix(solve: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> Gradient:
-    """The gradient by a function from a dense matrix and k to the k smallest values and vectors."""
+    """Return the gradient by a function from a dense matrix and k to the k smallest values and vectors."""
 
     def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
         leaf = weight.clone().requires_grad_()
@@ -143,7 +143,7 @@ def of_matrix(solve: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> Gradient
 
 
 def ours(**options: Any) -> Gradient:
-    """By `eigenpairs` of the graph; functions of values go through ``projected``."""
+    """Return the gradient by `eigenpairs` of the graph; functions of values go through ``projected``."""
 
     def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
         leaf = weight.clone().requires_grad_()
@@ -189,7 +189,7 @@ def by_torch_sla() -> Gradient:
 
 
 def by_ncut(exact: bool) -> Gradient:
-    """It takes points and a function from them to affinities, and returns the largest values of D^-½ W D^-½."""
+    """Return the gradient by ncut_pytorch, which takes points and returns large values of D^-½ W D^-½."""
     from ncut_pytorch import ncut_fn
 
     def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
@@ -250,7 +250,7 @@ MAKERS: dict[str, tuple[str, Callable[[], Gradient]]] = {
 
 
 def candidates(record: Record) -> Iterator[tuple[str, Gradient]]:
-    """Those that can be imported; the others are named in the record."""
+    """Return the candidates that can be imported; the record names the others."""
     missing = []
     for name, (package, make) in MAKERS.items():
         try:
@@ -266,7 +266,7 @@ def candidates(record: Record) -> Iterator[tuple[str, Gradient]]:
 
 
 def outcome(gradient: Gradient, problem: Problem, delta: float, kind: str, truth: Tensor | None) -> tuple[str, float]:
-    """What is said in the table, and the relative error; NaN where there is none."""
+    """Return the cell of the table, and the relative error, NaN without one."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -287,7 +287,7 @@ def outcome(gradient: Gradient, problem: Problem, delta: float, kind: str, truth
 def compared(
     title: str, problems: tuple[Problem, ...], kind: str, deltas: tuple[float, ...], gradients: dict[str, Gradient]
 ) -> tuple[Table, dict[str, list[float]]]:
-    """A row a case, a column a library; and the errors."""
+    """Return a row a case, a column a library; and the errors."""
     table = Table(title, {"": "", **dict.fromkeys(gradients, "")})
     errors: dict[str, list[float]] = {name: [] for name in gradients}
     for problem in problems:
@@ -302,7 +302,7 @@ def compared(
 
 
 def summary(gradients: dict[str, Gradient], errors: list[dict[str, list[float]]]) -> Table:
-    """Of each library the version, how often there was no number or a wrong one, and the largest error."""
+    """Return for each library its version, the number of failures and errors, and the largest error."""
     names = ("", "version", "cases", "NaN, inf or an error", "off by more than 1 %", "largest error")
     table = Table("All cases in which a gradient exists", dict.fromkeys(names, ""))
     for name in gradients:

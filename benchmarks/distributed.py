@@ -43,7 +43,7 @@ NEIGHBORS, PAIRS, TOLERANCE = 10, 10, 1e-6
 
 
 def roll(chunk: int, dims: int) -> Tensor:
-    """A part of a swiss roll, turned in ``dims`` dimensions."""
+    """Return a part of a swiss roll, turned in ``dims`` dimensions."""
     g = torch.Generator().manual_seed(1000 + chunk)
     t = 1.5 * torch.pi * (1 + 2 * torch.rand(CHUNK, generator=g, dtype=torch.float64))
     x = torch.stack([t * t.cos(), 21 * torch.rand(CHUNK, generator=g, dtype=torch.float64), t * t.sin()], 1)
@@ -53,7 +53,7 @@ def roll(chunk: int, dims: int) -> Tensor:
 
 
 def blobs(chunk: int, dims: int) -> Tensor:
-    """A part of 20 normal blobs that overlap."""
+    """Return a part of 20 normal blobs that overlap."""
     g = torch.Generator().manual_seed(1000 + chunk)
     centres = 0.5 * torch.randn(20, dims, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     of_point = torch.randint(20, (CHUNK,), generator=g)
@@ -82,7 +82,7 @@ class Clock:
 
 
 def measure(ranks: Ranks, data: str, nodes: int, dims: int, before: float) -> dict[str, Any]:
-    """One run from points to eigenpairs on all ranks."""
+    """Measure one run from points to eigenpairs on all ranks."""
     chunks = range(nodes // CHUNK)
     mine = [SETS[data](chunk, dims) for chunk in chunks if chunk % ranks.world == ranks.rank]
     x = torch.cat(mine) if mine else torch.zeros(0, dims, dtype=torch.float64)
@@ -118,13 +118,13 @@ class Counted:
         self.looks.append((self.ranks.calls, self.ranks.sent))
 
     def of_iteration(self) -> tuple[float, float]:
-        """Collectives and bytes of an iteration, the median."""
+        """Return collectives and bytes of an iteration, the median."""
         steps = list(itertools.pairwise(self.looks)) or [((0, 0), (0, 0))]
         return tuple(median(after[i] - before[i] for before, after in steps) for i in (0, 1))  # type: ignore[return-value]
 
 
 def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], folder: str) -> None:
-    """One process: all runs, each on a group of its own."""
+    """Run all measurements as one process, each in a group of its own."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
@@ -138,7 +138,7 @@ def worker(rank: int, world: int, port: int, runs: list[tuple[str, int, int]], f
 
 
 def measured(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
-    """The measures of all ranks together: the largest memory and halo, the messages of one rank."""
+    """Return the measures of all ranks together: the largest memory and halo, the messages of one rank."""
     with socket.socket() as found, tempfile.TemporaryDirectory() as folder:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -154,7 +154,7 @@ def measured(data: str, nodes: int, dims: int, world: int) -> dict[str, Any]:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """The runs, each beside that of one rank on the same data; the sums are of the default, without ``on all``."""
+    """Return the runs, each beside one rank on the same data; sums are of the default, without ``on all``."""
     columns = {"data": "", "points": ".0f", "ranks": ".0f", **dict.fromkeys(PHASES, ".2f"), "sum": ".2f"}
     columns |= {"times less": ".2f", "memory MiB": ".0f", "of one": ".2f", "halo %": ".1f", "iterations": ".0f"}
     columns |= {"collectives an iteration": ".1f", "MB an iteration": ".2f", "|Δλ|": ".0e"}
@@ -178,7 +178,7 @@ def table(found: list[dict[str, Any]]) -> Table:
 
 
 def cases(options: argparse.Namespace) -> list[tuple[str, int, int, int]]:
-    """Data, points, dimensions and ranks of each run."""
+    """Return data, points, dimensions and ranks of each run."""
     if options.quick:
         return [("roll", 20_000, 10, 1), ("roll", 20_000, 10, 2), ("roll", 20_000, 10, 4), ("blobs", 10_000, 20, 2)]
     wanted = [("roll", n, 10, world) for n in options.nodes for world in options.ranks]
@@ -187,7 +187,7 @@ def cases(options: argparse.Namespace) -> list[tuple[str, int, int, int]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is run."""
+    """Add the options of this benchmark."""
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--nodes", type=int, nargs="*", default=[100_000, 400_000, 1_000_000], help="of the rolls")
     parser.add_argument("--blobs", type=int, nargs="*", default=[200_000], help="points, in 50 dimensions")

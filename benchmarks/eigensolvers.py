@@ -41,14 +41,14 @@ def normalized(affinity: csr_array) -> csr_array:
 
 
 def residual(s: csr_array, v: np.ndarray) -> float:
-    """Largest ‖v − S v − λ v‖ of unit vectors with their Rayleigh quotients λ."""
+    """Return largest ‖v − S v − λ v‖ of unit vectors with their Rayleigh quotients λ."""
     v = v / np.linalg.norm(v, axis=0)
     image = v - s @ v
     return float(np.linalg.norm(image - v * (v * image).sum(0), axis=0).max())
 
 
 def largest_angle(v: np.ndarray, exact: np.ndarray) -> float:
-    """Sine of the largest angle between the spans."""
+    """Return sine of the largest angle between the spans."""
     q, basis = np.linalg.qr(v)[0], np.linalg.qr(exact)[0]
     return float(np.linalg.norm(q - basis @ (basis.T @ q), 2))
 
@@ -80,7 +80,7 @@ def candidates(graph: Graph) -> dict[str, Solve]:
 
 
 def loosest(solve: Solve, s: csr_array, limit: float) -> tuple[float, float, float] | None:
-    """Loosest tolerance that reaches the residual, that residual, and the seconds; None where none does in time."""
+    """Return the loosest tolerance that reaches the residual, that residual and the seconds; or None."""
     now = clock()
     begin = time.perf_counter()
     for tolerance in TOLERANCES:
@@ -123,7 +123,7 @@ def compare(title: str, graph: Graph, rounds: int, limit: float = 120.0) -> Tabl
 
 
 def grown(n: int, threads: int) -> list[float]:
-    """Iterations, seconds, residual, gap and MiB at the highest of a process of its own."""
+    """Return iterations, seconds, residual, gap and MiB at the highest of a process of its own."""
     torch.set_num_threads(threads)
     graph, now = graphs.swiss_roll(n), clock()
     gap = eigenpairs(Laplacian(graph), K, tolerance=0.1).gap.item() if n < 10**6 else 1e-5
@@ -134,7 +134,7 @@ def grown(n: int, threads: int) -> list[float]:
 
 
 def growth() -> Table:
-    """From 10⁴ to 10⁶ nodes; the last once more with huge pages for large tensors, which PyTorch asks for by itself
+    """Measure 10⁴ to 10⁶ nodes; the last once more with huge pages for large tensors, which PyTorch requests itself
     where THP_MEM_ALLOC_ENABLE is 1."""
     columns = {"nodes": ",", "huge pages": "", "iterations": ".0f", "s": ".2f", "residual": ".1e", "gap": ".1e"}
     title = f"Swiss roll, residual ≤ 1e-6 and ≤ 0.1 of the gap, {torch.get_num_threads()} threads"
@@ -148,7 +148,7 @@ def growth() -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--large", action="store_true", help="only the growth up to 10⁶ nodes")
 

@@ -42,7 +42,7 @@ def digits_graph(dtype: torch.dtype) -> Graph:
 
 
 def quality(graph: Graph, y: NDArray[np.float64], exact: torch.Tensor) -> tuple[float, float]:
-    """Largest residual ‖L_sym v − λ v‖ and sine of the largest angle to the exact eigenvectors, of v = D^½ y."""
+    """Return largest residual ‖L_sym v − λ v‖ and sine of the largest angle to the exact eigenvectors, of v = D^½ y."""
     laplacian = Laplacian(graph.with_weight(graph.weight.double()))
     v = laplacian.degrees.sqrt()[:, None] * torch.as_tensor(y, dtype=torch.float64)
     v = v / v.norm(dim=0)
@@ -53,7 +53,7 @@ def quality(graph: Graph, y: NDArray[np.float64], exact: torch.Tensor) -> tuple[
 
 
 def mnist_candidates() -> dict[str, Callable[[], Any]]:
-    """Estimators on the graph of ten neighbours, eleven with the sample itself."""
+    """Return estimators on the graph of ten neighbours, eleven with the sample itself."""
     theirs: Any = {"affinity": "nearest_neighbors", "n_neighbors": 11, "random_state": 0}
     return {
         "torch_lapeig": lambda: estimators.SpectralEmbedding(K, n_neighbors=11),
@@ -67,7 +67,7 @@ def mnist_candidates() -> dict[str, Callable[[], Any]]:
 
 
 def mnist(rounds: int) -> list[dict[str, Any]]:
-    """One record for each candidate and dtype: seconds of the processor and elapsed, residual, accuracy."""
+    """Return one record for each candidate and dtype: seconds of the processor and elapsed, residual, accuracy."""
     pixels, labels = (part.numpy() for part in mnist_test(None))
     rows: list[dict[str, Any]] = []
     for dtype in ("float32", "float64"):
@@ -96,7 +96,7 @@ def mnist(rounds: int) -> list[dict[str, Any]]:
 
 
 def largest_residual(affinity: Any, y: NDArray[Any]) -> float:
-    """Largest ‖L_sym v − λ v‖ of the columns v = D^½ y, of length 1, of affinities without their diagonal."""
+    """Return largest ‖L_sym v − λ v‖ of the columns v = D^½ y, of length 1, of affinities without their diagonal."""
     affinity = csr_array(affinity, dtype=np.float64)
     affinity = csr_array(affinity - diags(affinity.diagonal()))
     root = np.sqrt(affinity.sum(1))
@@ -107,14 +107,14 @@ def largest_residual(affinity: Any, y: NDArray[Any]) -> float:
 
 
 def accuracy(y: NDArray[Any], labels: NDArray[Any], folds: int) -> float:
-    """Of 5-NN in the embedding, cross-validated, the mean of four divisions into folds."""
+    """Return the accuracy of 5-NN in the embedding, cross-validated, the mean of four divisions into folds."""
     classifier = KNeighborsClassifier(5)
     divisions = (StratifiedKFold(folds, shuffle=True, random_state=seed) for seed in range(4))
     return float(np.mean([cross_val_score(classifier, y, labels, cv=division).mean() for division in divisions]))
 
 
 def mnist_table(rows: list[dict[str, Any]], rounds: int) -> Table:
-    """The rows with their processor time over that of scikit-learn's best solver for the dtype."""
+    """Return the rows with their processor time over that of scikit-learn's best solver for the dtype."""
     columns = {"": "", "dtype": "", "processor s": ".2f", "elapsed s": ".2f", "/ best of scikit-learn": ".2f"}
     columns |= {"residual": ".1e", "5-NN, halves": ".4f", "5-NN, ten folds": ".4f"}
     title = f"MNIST test set, pixels to {K} columns, {torch.get_num_threads()} threads, median of {rounds}"

@@ -18,7 +18,7 @@ MNIST = "t10k-images-idx3-ubyte.gz"
 
 
 def neighbors_of(x: np.ndarray, k: int) -> Graph:
-    """Unweighted k-NN graph (union) of points in few dimensions, by a k-d tree."""
+    """Return unweighted k-NN graph (union) of points in few dimensions, by a k-d tree."""
     n = len(x)
     _, index = cKDTree(x).query(x, k + 1, workers=-1)
     # A point is its own first neighbour, but for copies of it.
@@ -29,14 +29,14 @@ def neighbors_of(x: np.ndarray, k: int) -> Graph:
 
 
 def swiss_roll(n: int, k: int = 15, *, heat: bool = False) -> Graph:
-    """k-NN graph of a swiss roll, unweighted or with a heat kernel of median bandwidth."""
+    """Return k-NN graph of a swiss roll, unweighted or with a heat kernel of median bandwidth."""
     x = make_swiss_roll(n, random_state=0)[0]
     graph = neighbors_of(x, k)
     return HeatKernel()(torch.from_numpy(x), graph) if heat else graph
 
 
 def mnist_points(data: Path | None = None) -> np.ndarray:
-    """MNIST's test images, in ``data`` or the folder that TORCH_LAPEIG_DATA names; FileNotFoundError without them."""
+    """Return MNIST's test images from ``data`` or TORCH_LAPEIG_DATA; FileNotFoundError without them."""
     folder = data or Path(os.environ.get("TORCH_LAPEIG_DATA", "."))
     if not (folder / MNIST).exists():
         raise FileNotFoundError(
@@ -48,22 +48,22 @@ def mnist_points(data: Path | None = None) -> np.ndarray:
 
 
 def mnist(data: Path | None, k: int = 10) -> Graph:
-    """k-NN graph of the MNIST test images."""
+    """Return k-NN graph of the MNIST test images."""
     return knn_graph(torch.from_numpy(mnist_points(data)), k)
 
 
 def digits_points() -> np.ndarray:
-    """scikit-learn's digits."""
+    """Return scikit-learn's digits."""
     return np.asarray(load_digits().data, dtype=np.float64)
 
 
 def digits(k: int = 10) -> Graph:
-    """k-NN graph of scikit-learn's digits."""
+    """Return k-NN graph of scikit-learn's digits."""
     return knn_graph(torch.from_numpy(digits_points()), k)
 
 
 def bridged_blobs(n: int = 20_000, clusters: int = 10, k: int = 10) -> Graph:
-    """k-NN graph of Gaussian clusters in 10 dimensions, each joined to the next by three edges."""
+    """Return k-NN graph of Gaussian clusters in 10 dimensions, each joined to the next by three edges."""
     x, label = make_blobs(n, 10, centers=clusters, center_box=(-12, 12), random_state=0)
     affinity = knn_graph(torch.tensor(x), k).to_scipy().tolil()
     for one in range(clusters - 1):

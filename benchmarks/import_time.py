@@ -24,7 +24,7 @@ LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(torch_lapeig\S*)")
 
 
 def own_seconds() -> dict[str, float]:
-    """Seconds of each module of this library, without what it imports."""
+    """Return seconds of each module of this library, without what it imports."""
     command = [sys.executable, "-X", "importtime", "-c", BEFORE + "import torch_lapeig"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
@@ -32,13 +32,13 @@ def own_seconds() -> dict[str, float]:
 
 
 def loaded_of_scipy() -> list[str]:
-    """Modules of SciPy that come with this library and did not come with ``scipy.sparse``."""
+    """Return modules of SciPy that come with this library and did not come with ``scipy.sparse``."""
     command = [sys.executable, "-c", BEFORE + "import torch_lapeig" + LOADED]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--rounds", type=int, default=11)
 
 

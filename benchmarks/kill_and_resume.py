@@ -55,7 +55,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 
 
 def digest(value: Any) -> str:
-    """Of tensors, arrays and what JSON holds, to the last bit."""
+    """Return a digest of tensors, arrays and JSON values, to the last bit."""
     if isinstance(value, dict):
         value = [[name, digest(item)] for name, item in value.items()]
     if isinstance(value, torch.Tensor):
@@ -65,7 +65,7 @@ def digest(value: Any) -> str:
 
 
 def random_state() -> str:
-    """Digest of the global random generators' states."""
+    """Return digest of the global random generators' states."""
     numpy_state: Any = np.random.get_state()
     return digest([random.getstate(), digest(numpy_state[1]), numpy_state[2:], digest(torch.get_rng_state())])
 
@@ -127,7 +127,7 @@ def note_trainings(module: Any, out: Path) -> None:
 
 
 def run_training(name: str, out: Path, moment: Moment | None = None) -> None:
-    """The short form of an experiment, in a process of its own."""
+    """Run the short form of an experiment, in a process of its own."""
     torch.set_num_threads(1)
     out.mkdir(exist_ok=True)
     with warnings.catch_warnings(), (out / "printed.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
@@ -141,7 +141,7 @@ def run_training(name: str, out: Path, moment: Moment | None = None) -> None:
 
 
 def run(name: str, out: Path, moment: Moment | None = None) -> bool:
-    """Whether an experiment came to its end; else it was killed at the moment, by itself or from here.
+    """Return whether an experiment came to its end; else it was killed at the moment, by itself or from here.
 
     Raises:
         RuntimeError: it failed in another way.
@@ -157,14 +157,14 @@ def run(name: str, out: Path, moment: Moment | None = None) -> bool:
 
 
 def without_times(value: Any) -> Any:
-    """A result without what was measured in seconds."""
+    """Return a result without what was measured in seconds."""
     if isinstance(value, dict):
         return {name: without_times(item) for name, item in value.items() if "seconds" not in name}
     return value
 
 
 def ending(out: Path) -> dict[str, Any]:
-    """What a finished run is compared by."""
+    """Return the results by which finished runs are compared."""
     order: dict[str, set[str]] = {}
     for folder, epoch, i, *noted in map(json.loads, (out / "order.jsonl").read_text().splitlines()):
         order.setdefault(f"{folder}: batch {i} of epoch {epoch}", set()).add(str(noted))
@@ -180,12 +180,12 @@ def ending(out: Path) -> dict[str, Any]:
 
 
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """Names of the parts in which two endings differ."""
+    """Return names of the parts in which two endings differ."""
     return [part for part in expected if found[part] != expected[part]]
 
 
 def random_moment(rng: random.Random, counts: dict[str, int], seconds: float) -> Moment:
-    """One that an undisturbed run of so many events and seconds has."""
+    """Return a random moment of an undisturbed run of so many events and seconds."""
     kind = rng.choice(KINDS)
     return kind, rng.uniform(0, seconds) if kind == "time" else rng.randint(1, counts[kind])
 

@@ -36,19 +36,19 @@ class Work(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether the budget holds."""
+        """Return whether the budget holds."""
         return self.budget is None or self.waits <= self.budget + 1e-9
 
 
 def once(name: str, seen: pretended.Seen, call: Callable[[], Any], budget: float | None = None) -> tuple[Work, Any]:
-    """What one call takes, and what it gives."""
+    """Return the cost of one call, and its result."""
     before = seen.launches, seen.waits
     result = call()
     return Work(name, seen.launches - before[0], seen.waits - before[1], budget), result
 
 
 def each(name: str, seen: pretended.Seen, call: Callable[[Callable[..., None]], Any], budget: float) -> Work:
-    """What a step takes between the reports of progress of one call, in the median: the last one is checked twice."""
+    """Return the median cost of a step between two reports of progress; the last step is checked twice."""
     reports: list[tuple[int, int]] = []
     call(lambda *_: reports.append((seen.launches, seen.waits)))
     steps = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(reports)]
@@ -63,7 +63,7 @@ def swiss_roll(n: int) -> Tensor:
 
 
 def of_layer(seen: pretended.Seen, quick: bool) -> Iterator[Work]:
-    """Forward and backward of a layer in the middle of a network."""
+    """Yield forward and backward of a layer in the middle of a network."""
     shape = (8, 64, 8) if quick else (32, 256, 16)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(pretended.NAME).requires_grad_()
     layer = LaplacianEigenmaps(8, KNN(8))
@@ -74,7 +74,7 @@ def of_layer(seen: pretended.Seen, quick: bool) -> Iterator[Work]:
 
 
 def of_graph(seen: pretended.Seen, n: int) -> Iterator[Work]:
-    """A search and the weights of its edges."""
+    """Yield a search and the weights of its edges."""
     x = torch.randn(n, 50, generator=torch.Generator().manual_seed(0)).to(pretended.NAME)
     search, graph = once(f"search, {n:,} × 50, 15 neighbours", seen, lambda: knn_graph(x, 15), 10)
     yield search
@@ -99,7 +99,7 @@ class Counting:
 
 
 def of_roll(seen: pretended.Seen, n: int) -> Iterator[Work]:
-    """Multigrid, LOBPCG and the conjugate gradients of its backward."""
+    """Yield multigrid, LOBPCG and the conjugate gradients of its backward."""
     graph: Graph = knn_graph(swiss_roll(n), 10).to(torch.device(pretended.NAME, 0))
     graph = graph.with_weight(graph.weight.detach().requires_grad_())
     laplacian = Laplacian(graph)
@@ -123,7 +123,7 @@ def of_roll(seen: pretended.Seen, n: int) -> Iterator[Work]:
 
 
 def of_cube(seen: pretended.Seen, n: int) -> Iterator[Work]:
-    """Filters on points that fill eight dimensions."""
+    """Yield filters on points that fill eight dimensions."""
     x = torch.rand(n, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     laplacian = Laplacian(knn_graph(x, 15).to(torch.device(pretended.NAME, 0)))
 
@@ -134,7 +134,7 @@ def of_cube(seen: pretended.Seen, n: int) -> Iterator[Work]:
 
 
 def counted(quick: bool) -> Iterator[Work]:
-    """All pieces of work, one after the other."""
+    """Yield all pieces of work, one after the other."""
     n = 1500 if quick else 20_000
     with pretended.device() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -35,7 +35,7 @@ OURS, SAME, ALL = "torch_lapeig", "cdist, topk, eigh: the same graph", "cdist, e
 
 
 def generalized(weight: Tensor) -> Tensor:
-    """Eigenvectors of L y = λ D y by `eigh` of the dense matrix."""
+    """Return eigenvectors of L y = λ D y by `eigh` of the dense matrix."""
     scale = weight.sum(-1).rsqrt()
     vectors = torch.linalg.eigh(-scale[:, :, None] * weight * scale[:, None])[1]
     y: Tensor = scale[..., None] * vectors[..., 1 : K + 1]
@@ -74,7 +74,7 @@ def points(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Te
 
 
 def gradient(layer: Callable[[Tensor], Tensor], shape: Shape, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Of a loss that does not depend on signs."""
+    """Return the gradient of a loss that does not depend on signs."""
     x, probe = points(shape, dtype)
     (layer(x.requires_grad_()).square() * probe).sum().backward()
     assert x.grad is not None
@@ -82,7 +82,7 @@ def gradient(layer: Callable[[Tensor], Tensor], shape: Shape, dtype: torch.dtype
 
 
 def peak(name: str, shape: Shape) -> float:
-    """MiB that a forward and backward adds to what a process has at its highest."""
+    """Return MiB that a forward and backward adds to what a process has at its highest."""
     layer = candidates()[name]
     x = points(shape)[0][:1]
     layer(x.requires_grad_()).sum().backward()  # what is loaded on the first call
@@ -114,7 +114,7 @@ def speed(shape: Shape, rounds: int) -> Table:
 
 
 def small(rounds: int) -> Table:
-    """Small sets, forward and backward, over the same graph by plain torch."""
+    """Return small sets, forward and backward, over the same graph by plain torch."""
     title = f"Small sets of 16 dimensions, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
     columns = {"": "", "torch_lapeig ms": ".2f", "plain torch ms": ".2f", "time / plain torch": ".2f"}
     table = Table(title, columns, chart="time / plain torch")
@@ -129,7 +129,7 @@ def small(rounds: int) -> Table:
 
 
 def random_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Up to 8 items of up to 20 points, some of them far away, copies, all equal, or with a symmetry."""
+    """Return up to 8 items of up to 20 points: some far away, copies, all equal, or symmetric."""
     count = int(torch.randint(1, 9, (), generator=generator))
     size = torch.randint(0, 21, (count,), generator=generator)
     x = torch.randn(count, max(1, int(size.max())), 3, generator=generator)
@@ -149,7 +149,7 @@ def random_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def train(steps: int) -> Table:
-    """Networks with the layer inside, trained on random batches; what is not finite is counted."""
+    """Return networks with the layer inside, trained on random batches; what is not finite is counted."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     counts: collections.Counter[str] = collections.Counter()
@@ -189,7 +189,7 @@ def train(steps: int) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--steps", type=int, default=300, help="random training steps")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of timing")
 

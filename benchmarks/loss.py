@@ -32,7 +32,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
 
 
 def in_training(rounds: int) -> Table:
-    """A step of a small convolutional network on 256 digits, with and without smoothness of its predictions."""
+    """Return a step of a small convolutional network on 256 digits, with and without smoothness of its predictions."""
     digits = load_digits()
     x, target = torch.from_numpy(digits.data).float() / 16, torch.from_numpy(digits.target)
     whole = own_graph(x)
@@ -72,12 +72,12 @@ def in_training(rounds: int) -> Table:
 
 
 def own_graph(x: Tensor) -> Graph:
-    """The neighbourhood graph of the points of a batch."""
+    """Return the neighbourhood graph of the points of a batch."""
     return HeatKernel()(x, knn_graph(x, NEIGHBORS))
 
 
 def against_products(rounds: int) -> Table:
-    """The losses beside a bare product with the same graph."""
+    """Return the losses beside a bare product with the same graph."""
     nodes, columns = 50_000, 32
     generator = torch.Generator().manual_seed(0)
     graph = knn_graph(torch.rand(nodes, 3, generator=generator), 18)

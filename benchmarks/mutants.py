@@ -58,7 +58,12 @@ MUTANTS = (
         "exact = given",
         "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
     ),
-    Mutant("eigen/gradient/cg.py", "return Found(best, left)", "return Found(z, norms(target - image(z)))", UNFOUND),
+    Mutant(
+        "eigen/gradient/cg.py",
+        "return BestIterate(best, left)",
+        "return BestIterate(z, norms(target - image(z)))",
+        UNFOUND,
+    ),
     Mutant(
         "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",

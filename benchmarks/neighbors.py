@@ -34,14 +34,14 @@ RECALL = 0.99
 
 
 def product(queries: Tensor, x: Tensor, rows: int = 1024) -> None:
-    """The blocked matrix product, and nothing else."""
+    """Compute only the blocked matrix product."""
     buffer = x.new_empty(rows, len(x))
     for block in queries.split(rows):
         torch.mm(block, x.T, out=buffer[: len(block)])
 
 
 def agreement(x: Tensor, sample: int = 2000) -> float:
-    """Share of neighbours that a float64 brute force finds too, on queries spread over all points."""
+    """Return share of neighbours that a float64 brute force finds too, on queries spread over all points."""
     chosen = torch.linspace(0, len(x) - 1, sample).long()
     found = nearest_neighbors(x, K).indices[chosen]
     hits = 0
@@ -54,7 +54,7 @@ def agreement(x: Tensor, sample: int = 2000) -> float:
 
 
 def normal_points(n: int, d: int) -> Tensor:
-    """As far apart in each direction: the worst case."""
+    """Return points of equal spread in each direction: the worst case."""
     return torch.randn(n, d, generator=torch.Generator().manual_seed(0))
 
 
@@ -90,7 +90,7 @@ def compare(x: Tensor, rounds: int, rows: int, kind: str = "normal points") -> T
 
 
 def compare_tree(n: int, rounds: int) -> Table:
-    """Few dimensions: SciPy's tree with all cores, its building included."""
+    """Compare in few dimensions with SciPy's tree on all cores, its building included."""
     x = normal_points(n, 3)
 
     def peer() -> object:
@@ -106,14 +106,14 @@ def compare_tree(n: int, rounds: int) -> Table:
 
 
 def clustered_points(n: int, d: int = 50) -> Tensor:
-    """A hundred normal clusters."""
+    """Return a hundred normal clusters."""
     generator = torch.Generator().manual_seed(0)
     centres = 3 * torch.randn(100, d, generator=generator)
     return centres[torch.randint(0, 100, (n,), generator=generator)] + torch.randn(n, d, generator=generator)
 
 
 def compare_approximate(n: int) -> Table:
-    """One run each, and the share of the true neighbours found of a sample.
+    """Run each search once, and return the share of true neighbours of a sample.
 
     pynndescent after it has compiled, with more and more neighbours, of which the first count, until it finds 0.99 too.
     """
@@ -149,7 +149,7 @@ def compare_approximate(n: int) -> Table:
 
 
 def peak_memory(rows: int) -> float:
-    """MiB above the input for ``rows`` queries among 10⁶ × 50 points; the highest so far of the process counts."""
+    """Return the MiB above the input for ``rows`` queries among 10⁶ × 50 points, by the highest so far."""
     x = torch.randn(10**6, 50, generator=torch.Generator().manual_seed(0))
     nearest_neighbors(x[:5000], K)  # what any search takes
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -158,7 +158,7 @@ def peak_memory(rows: int) -> float:
 
 
 def construction(n: int, rounds: int) -> tuple[float, float]:
-    """Seconds of the search, and of symmetrising, weighting and degrees together: the best of some rounds."""
+    """Return seconds of the search, and of symmetrising, weighting and degrees together: the best of some rounds."""
     x = torch.randn(n, 50, generator=torch.Generator().manual_seed(0))
     graph = knn_graph(x, K)
     seconds = in_turn(
@@ -174,7 +174,7 @@ def construction(n: int, rounds: int) -> tuple[float, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--rows", type=int, default=8192, help="queries of each round at 70,000 points")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--approximate", type=int, default=10**6, help="points of the approximate search; 0: none")

@@ -35,7 +35,7 @@ Calls = dict[str, Callable[[], object]]
 
 
 def roll(points: int, seed: int = 0) -> Tensor:
-    """A swiss roll with noise, float64 ``(N, 3)``."""
+    """Return a swiss roll with noise, float64 ``(N, 3)``."""
     random = torch.Generator().manual_seed(seed)
     t = 1.5 * torch.pi * (1 + 2 * torch.rand(points, dtype=torch.float64, generator=random))
     height = 21 * torch.rand(points, dtype=torch.float64, generator=random)
@@ -64,7 +64,7 @@ def scikit_learn(points: int) -> tuple[str, Calls]:
 
 
 def umap(points: int) -> tuple[str, Calls]:
-    """The spectral layout of a graph that is given."""
+    """Return the spectral layout of a graph that is given."""
     from umap.spectral import spectral_layout
 
     x = roll(points)
@@ -94,7 +94,7 @@ def pyg(count: int) -> tuple[str, Calls]:
 
 
 def torch_linalg(points: int) -> tuple[str, Calls]:
-    """Forward and backward of ten eigenvectors of one graph, sparse here and dense there."""
+    """Return forward and backward of ten eigenvectors of one graph, sparse here and dense there."""
     x = roll(points)
     graph = HeatKernel()(x, knn_graph(x, 10))
     edges, weight = graph.edge_index, graph.weight
@@ -128,7 +128,7 @@ def torch_linalg(points: int) -> tuple[str, Calls]:
 
 
 def ncut(points: int) -> tuple[str, Calls]:
-    """Twenty eigenvectors of points; theirs is Nyström of a complete Gaussian graph above 8192 points."""
+    """Return twenty eigenvectors of points; theirs is Nyström of a complete Gaussian graph above 8192 points."""
     from ncut_pytorch import ncut_fn
 
     random = torch.Generator().manual_seed(0)

@@ -26,7 +26,7 @@ NAME = "laplacian_eigenvector_pe"
 
 
 def molecule(nodes: int, generator: torch.Generator) -> Data:
-    """A tree of short branches with three more edges, as rings."""
+    """Return a tree of short branches with three more edges, as rings."""
     number = torch.arange(1, nodes)
     parent = (number - 1 - torch.randint(0, 3, (nodes - 1,), generator=generator)).clamp_min(0)
     ring = torch.randint(0, nodes, (2, 3), generator=generator)
@@ -35,7 +35,7 @@ def molecule(nodes: int, generator: torch.Generator) -> Data:
 
 
 def residual(found: list[Data] | Batch, sizes: list[int], edges: list[Tensor]) -> float:
-    """Largest ‖L v − λ v‖ of the encodings, with Rayleigh quotients λ."""
+    """Return largest ‖L v − λ v‖ of the encodings, with Rayleigh quotients λ."""
     encodings = found[NAME].split(sizes) if isinstance(found, Batch) else [data[NAME] for data in found]
     largest = 0.0
     for edge_index, v in zip(edges, (e.double() for e in encodings), strict=True):

@@ -90,16 +90,16 @@ class Seen(TorchDispatchMode):
 
     @property
     def launches(self) -> int:
-        """Of kernels."""
+        """Return the number of launched kernels."""
         return self.kernels.total()
 
     @property
     def waits(self) -> int:
-        """Of the host for the device."""
+        """Return how often the host has waited for the device."""
         return self.waits_by_kind.total()
 
     def wait(self, kind: str, times: int = 1) -> None:
-        """The host waits for the device."""
+        """Count a wait of the host for the device."""
         if times:
             self.waits_by_kind[kind] += times
             self.sites[site()] += times
@@ -108,7 +108,7 @@ class Seen(TorchDispatchMode):
         return self.run(func, args, kwargs or {})
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operation, on the numbers of its operands."""
+        """Run an operation on the numbers of its operands."""
         name = NAMES.get(func) or NAMES.setdefault(func, str(func).partition(".")[2])
         short = name.partition(".")[0]
         flat: list[Any] = []
@@ -163,7 +163,7 @@ class Seen(TorchDispatchMode):
 
 
 def _bare(value: Any, flat: list[Any]) -> Any:
-    """The numbers of tensors on the device, and the rest as it is; all that is in lists and tuples goes to ``flat``."""
+    """Return tensors of the device as their numbers, other values unchanged; all are added to ``flat``."""
     if type(value) in (tuple, list):
         return type(value)([_bare(part, flat) for part in value])
     flat.append(value)
@@ -185,7 +185,7 @@ def _is_csr(value: Any) -> bool:
 
 
 def site() -> str:
-    """The innermost file and line of this library that runs."""
+    """Return the innermost file and line of this library that runs."""
     for file, _, line in _frames():
         return f"{file}:{line}"
     return "?"
@@ -328,7 +328,7 @@ AUTOCAST = torch.library.Library("_", "IMPL")
 
 @contextlib.contextmanager
 def device() -> Iterator[Seen]:
-    """While it is open, ``"pretended"`` is a device of torch. `SkipTest` before torch 2.11, which has none."""
+    """Make ``"pretended"`` a device of torch; raise `SkipTest` before torch 2.11, which lacks it."""
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise SkipTest(f"the pretended device needs torch 2.11, this is {torch.__version__}")
     if torch._C._get_privateuse1_backend_name() != NAME:

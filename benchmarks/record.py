@@ -46,7 +46,7 @@ class Record:
             self.console.print(part.rich() if isinstance(part, Table) else part, highlight=False)
 
     def pack(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         seconds = (datetime.datetime.now(datetime.timezone.utc) - self.begun).total_seconds()
         return {
             "benchmark": self.benchmark,
@@ -71,5 +71,5 @@ class Record:
 
 
 def clock_of(threads: int) -> str:
-    """What is measured: with one thread seconds of the processor, which a busy neighbour hardly changes."""
+    """Return the clock: with one thread seconds of the processor, which busy neighbours hardly change."""
     return "processor" if threads == 1 else "elapsed"

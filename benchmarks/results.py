@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ PAGES = (DOCS / "degeneracy.md", DOCS / "coming_from" / "index.md")
 IMAGES = HERE.parent / "docs" / "images" / "benchmarks"
 PLACE = re.compile(r"^\{\{ (\w+) \}\}$", re.MULTILINE)
 PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)", re.DOTALL)
-NOTHING = "Not recorded on this version; earlier figures are in [RESULTS-0.1.md](RESULTS-0.1.md)."
+NOTHING = "Not recorded on this version."
 PROFILE = "profile"  # what a table says for a chart that is a performance profile
 
 Packed = Mapping[str, Any]
 
 
 def load(folder: Path = RECORDS) -> dict[str, Packed]:
-    """Records by the names of their files."""
+    """Return records by the names of their files."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
@@ -48,15 +49,15 @@ def versions_of(record: Packed) -> str:
 
 
 def caption(record: Packed) -> str:
-    """When and how a record was made."""
+    """Return when and how a record was made."""
     threads = (
         "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
     )
-    return f"`{record['command']}`: {record['date']}, {threads}; {record['seconds']:.0f} s in all."
+    return wrapped(f"`{record['command']}`: {record['date']}, {threads}; {record['seconds']:.0f} s in all.")
 
 
 def section(name: str, record: Packed) -> str:
-    """A record as Markdown; what its picture shows in whole, a performance profile, is in the record only."""
+    """Return a record as Markdown; what its picture shows in whole, a performance profile, is in the record only."""
     tables = (part if isinstance(part, str) else Table.unpack(part) for part in record["parts"])
     parts = [
         part if isinstance(part, str) else part.markdown()
@@ -68,21 +69,27 @@ def section(name: str, record: Packed) -> str:
 
 
 def sections(name: str, records: Mapping[str, Packed]) -> str:
-    """All records of a benchmark, or that there is none."""
+    """Return all records of a benchmark, or that there is none."""
     found = [section(stem, record) for stem, record in records.items() if record["benchmark"] == name]
     return "\n\n".join(found) or NOTHING
 
 
 def versions(records: Mapping[str, Packed]) -> str:
-    """What the records were made with and on, each said once."""
+    """Return the versions and machines of the records, each once."""
     said: dict[str, list[str]] = {}
     for stem, record in records.items():
         said.setdefault(f"{machine_of(record)}; {versions_of(record)}", []).append(stem)
-    return "\n".join(f"- {', '.join(stems)}: {what}." for what, stems in said.items()) or NOTHING
+    lines = (f"- {', '.join(stems)}: {environment}." for environment, stems in said.items())
+    return "\n".join(wrapped(line, "  ") for line in lines) or NOTHING
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of at most 100 characters; ``indent`` of all lines but the first."""
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def generate(template: str, records: Mapping[str, Packed]) -> str:
-    """The document."""
+    """Return the document."""
 
     def filled(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -92,7 +99,7 @@ def generate(template: str, records: Mapping[str, Packed]) -> str:
 
 
 def fill(page: str, records: Mapping[str, Packed]) -> str:
-    """A page with the records in their places."""
+    """Return a page with the records in their places."""
 
     def filled(match: re.Match[str]) -> str:
         found = [(stem, record) for stem, record in records.items() if record["benchmark"] == match.group(2)]
@@ -100,13 +107,13 @@ def fill(page: str, records: Mapping[str, Packed]) -> str:
             f"{section(stem, record)}\n\nMade on {machine_of(record)} with {versions_of(record)}."
             for stem, record in found
         ]
-        return match.group(1) + ("\n\n".join(said) or NOTHING.split(";")[0] + ".") + "\n" + match.group(3)
+        return match.group(1) + ("\n\n".join(said) or NOTHING) + "\n" + match.group(3)
 
     return PART.sub(filled, page)
 
 
 def bars(table: Table, axes: Any) -> None:
-    """One table's column as horizontal bars with their values."""
+    """Draw one column of a table as horizontal bars with their values."""
     column = list(table.columns).index(table.chart or "")
     rows = [(str(row[0]), row[column]) for row in table.rows if isinstance(row[column], int | float)]
     names, values = [name for name, _ in rows], [float(value) for _, value in rows if isinstance(value, int | float)]
@@ -121,7 +128,7 @@ def bars(table: Table, axes: Any) -> None:
 
 
 def draw(name: str, tables: Sequence[Table], folder: Path = IMAGES) -> None:
-    """The chart of a record."""
+    """Draw the chart of a record."""
     import matplotlib
 
     matplotlib.use("Agg")

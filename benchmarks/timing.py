@@ -12,12 +12,12 @@ PAUSE = 0.3  # seconds
 
 
 def clock() -> Callable[[], float]:
-    """The processor's clock with one thread, since neighbours that are busy hardly change it; else the wall's."""
+    """Return the processor's time with one thread, since busy neighbours hardly change it; else the wall's."""
     return time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, calls: int = 1) -> dict[str, list[float]]:
-    """Seconds of each candidate in each round, after one round of warm-up; of the mean of ``calls`` if it is short.
+    """Return seconds of each candidate in each round after a warm-up; the mean of ``calls`` if it is short.
 
     A pause before each lets the worker threads of the one before go to sleep: those of OpenBLAS and OpenMP go on
     spinning for a while, which costs a peer in the same process up to half of a two-core machine.
@@ -36,10 +36,10 @@ def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, ca
 
 
 def median(seconds: list[float], unit: float = 1.0) -> float:
-    """In units of so many of a second's parts: 1e3 for milliseconds."""
+    """Return the median in parts of a second, 1e3 for milliseconds."""
     return unit * statistics.median(seconds)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> float:
-    """Median over rounds of our time over theirs."""
+    """Return median over rounds of our time over theirs."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

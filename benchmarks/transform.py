@@ -41,14 +41,14 @@ if ClassicalMDS is None:
 
 
 def embedding(peer: Any) -> torch.Tensor:
-    """A fitted peer's embedding of its training points."""
+    """Return a fitted peer's embedding of its training points."""
     if isinstance(peer, PeerKernelPCA):
         return torch.from_numpy(peer.eigenvectors_)
     return torch.from_numpy(peer.embedding_)
 
 
 def angle(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Sine of the largest angle between two column spaces."""
+    """Return sine of the largest angle between two column spaces."""
     a, b = torch.linalg.qr(a)[0], torch.linalg.qr(b)[0]
     return float(torch.linalg.matrix_norm(b - a @ (a.mT @ b), 2))
 
@@ -69,13 +69,13 @@ def new_points(queries: int, rounds: int) -> Table:
 
 
 def on_a_sphere(n: int, dimension: int, seed: int) -> torch.Tensor:
-    """Uniform points on the unit sphere: their coordinates are its first eigenfunctions."""
+    """Return uniform points on the unit sphere: their coordinates are its first eigenfunctions."""
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.functional.normalize(torch.randn(n, dimension, generator=generator, dtype=torch.float64), dim=1)
 
 
 def eigenfunction_errors(n: int, seeds: int) -> Table:
-    """Relative errors after the linear map that fits the embedding of the training points best."""
+    """Return relative errors after the linear map that fits the embedding of the training points best."""
     columns = {"": "", "training points": ".3f", "new points": ".3f", "new / training": ".2f"}
     table = Table(f"Error against exact eigenfunctions, N = {n}, mean of {seeds} samples", columns)
     for name, dimension, neighbors in (("circle", 2, 30), ("sphere", 3, 30)):
@@ -106,7 +106,7 @@ def fits(n: int, rounds: int) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of this benchmark alone."""
+    """Add the options of this benchmark."""
     parser.add_argument("--queries", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
 

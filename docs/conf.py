@@ -143,7 +143,6 @@ FILES = {
     "changelog": "CHANGELOG.md",
     "contributing": "CONTRIBUTING.md",
     "results": "benchmarks/RESULTS.md",
-    "results-0.1": "benchmarks/RESULTS-0.1.md",
 }
 PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
 

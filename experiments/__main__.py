@@ -48,7 +48,7 @@ set_parsing_settings(import_path_denylist=["*"], import_path_allowlist=IMPORTABL
 
 
 class Parser(ArgumentParser):
-    """That of jsonargparse, which says of a module that is not imported who may be named."""
+    """Parser of jsonargparse that names the allowed classes of a module that is not imported."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Exit with a message."""
@@ -64,7 +64,7 @@ def check_class_path(path: str) -> None:
 
 
 def class_paths(value: Any) -> Iterator[str]:
-    """Every ``class_path`` in nested options, also where jsonargparse takes any value."""
+    """Yield every ``class_path`` in nested options, also where jsonargparse takes any value."""
     if isinstance(value, dict) and "class_path" in value:
         yield str(value["class_path"])
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
@@ -84,13 +84,13 @@ def check_configurations(arguments: Iterable[str]) -> None:
 
 
 def experiment(name: str) -> Callable[..., None]:
-    """The function of an experiment. Its module is loaded here, as those of trainings take seconds to import."""
+    """Return the function of an experiment. Its module is loaded here, as those of trainings take seconds to import."""
     function: Callable[..., None] = getattr(import_module(f"experiments.{name}"), name)
     return function
 
 
 def headline(name: str) -> str:
-    """First line of an experiment's docstring, read from its file: loading it would take seconds."""
+    """Return first line of an experiment's docstring, read from its file: loading it would take seconds."""
     source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
     return (ast.get_docstring(next(functions)) or "").splitlines()[0]
@@ -103,7 +103,7 @@ def list_experiments() -> None:
 
 
 def parser_of(name: str) -> Parser:
-    """Typed options of an experiment's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
+    """Return typed options of an experiment's arguments; of ``trainer``, a dict, those of Lightning's Trainer."""
     function = experiment(name)
     parser = Parser(description=headline(name), allow_abbrev=False)
     parser.add_argument("--config", action="config", help="file of arguments; those after it override it")
@@ -116,7 +116,7 @@ def parser_of(name: str) -> Parser:
 
 
 def spelled_out(arguments: Iterable[str]) -> list[str]:
-    """``--data-dir`` as ``--data_dir``, and flags such as ``--quick`` without a value as ``--quick=true``."""
+    """Return ``--data-dir`` as ``--data_dir``, and flags such as ``--quick`` without a value as ``--quick=true``."""
     result = [re.sub(r"^--[a-z][\w.-]*", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
     for i, (option, following) in enumerate(zip(result, [*result[1:], "--"], strict=True)):
         if option in ("--quick", "--fresh", "--distributed") and following.startswith("--"):

@@ -79,7 +79,7 @@ def bars(
 
 
 def embedded(images: int, size: int, neighbors: int, place: torch.device, length: int, width: int, seed: int) -> Maps:
-    """A random set of images in two dimensions by each method."""
+    """Return a random set of images in two dimensions by each method."""
     pixels, vertical = data.bars(images, size, seed, length, width)
     flat = pixels.reshape(images, -1)
     x = torch.from_numpy(flat).to(place)
@@ -93,7 +93,7 @@ def embedded(images: int, size: int, neighbors: int, place: torch.device, length
 
 
 def scores(found: Maps) -> dict[str, Any]:
-    """2-means accuracy of each map; the number of components, and how well they alone tell the families apart."""
+    """Return the 2-means accuracy of each map, the number of components, and the accuracy by components."""
     vertical = np.bincount(found.component, found.vertical)
     count = np.bincount(found.component)
     return {
@@ -104,7 +104,7 @@ def scores(found: Maps) -> dict[str, Any]:
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over sets of images: accuracies, how many graphs are connected, and what components alone tell."""
+    """Return over sets of images: accuracies, the number of connected graphs, and accuracy by components."""
     metrics: dict[str, Any] = {}
     for name in METHODS:
         values = [result[name] for result in results]
@@ -119,7 +119,7 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def accuracy_table(metrics: dict[str, Any]) -> Table:
-    """2-means accuracy of the methods."""
+    """Return 2-means accuracy of the methods."""
     rows = [
         [label, plus_minus(metrics[name], 4), f"{metrics[name]['least']:.4f}", f"{metrics[name]['greatest']:.4f}"]
         for name, label in METHODS.items()
@@ -146,7 +146,7 @@ def size_table(sizes: dict[str, dict[str, Any]]) -> Table:
 
 
 def figure(found: Maps, sizes: dict[str, dict[str, Any]], width: int) -> Figure:
-    """Two images, both maps, and the accuracy by length of the bars of one width."""
+    """Return two images, both maps, and the accuracy by length of the bars of one width."""
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     example, *axes, lengths = figure.subplots(1, 4)
     pixels, vertical = found.pixels, found.vertical

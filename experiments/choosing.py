@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     apart: int = 0
 
     def part(self, share: float, generator: Generator) -> Sample:
-        """A random part, in order."""
+        """Return a random part, in order."""
         chosen = np.sort(generator.permutation(len(self.x))[: round(share * len(self.x))])
         return Sample(self.x[chosen], self.truth[chosen], None if self.time is None else self.time[chosen], self.apart)
 
@@ -63,7 +63,7 @@ Draw = Callable[[Generator], Sample]
 
 
 def _whole(name: str, data_dir: Path | None) -> Sample:
-    """A data set of files or of scikit-learn."""
+    """Return a data set of files or of scikit-learn."""
     bundled = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
     if name in bundled:
         bunch = bundled[name]()
@@ -111,7 +111,7 @@ class Setting(NamedTuple):
     weighting: str = "heat"
 
     def embed(self, x: Tensor, columns: int) -> tuple[Tensor, Tensor, int]:
-        """Embedding ``(N, columns)``, eigenvalues and number of components."""
+        """Return embedding ``(N, columns)``, eigenvalues and number of components."""
         rule = KNN(self.k or math.isqrt(len(x)), self.symmetrize)  # type: ignore[arg-type]
         graph = rule(x)
         weights: Weighting = WEIGHTINGS[self.weighting]()
@@ -190,7 +190,7 @@ def choosing(
 
 
 def measured(sample: Sample, seed: int) -> dict[str, Any]:
-    """Scores in hundredths by question and option, and the number of components of the graph of each option."""
+    """Return scores in hundredths by question and option, and the number of components of the graph of each option."""
     x = torch.from_numpy(np.ascontiguousarray(sample.x)).float()
     some = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:FEW])
     far = _allowed(sample)
@@ -219,7 +219,7 @@ def measured(sample: Sample, seed: int) -> dict[str, Any]:
 
 
 def _allowed(sample: Sample) -> Tensor:
-    """Which points may tell of which, bool ``(N, N)``: not of themselves, and not those that share samples."""
+    """Return which points may vote for which, bool ``(N, N)``: not for themselves or for shared samples."""
     if sample.time is None:
         return ~torch.eye(len(sample.x), dtype=torch.bool)
     time = torch.from_numpy(sample.time)
@@ -227,7 +227,7 @@ def _allowed(sample: Sample) -> Tensor:
 
 
 def told(y: Tensor, truth: Array, allowed: Tensor, voters: int = VOTERS) -> float:
-    """What the nearest in an embedding ``(N, d)`` tell of each point, in hundredths.
+    """Return how well the nearest in an embedding ``(N, d)`` predict each point, in hundredths.
 
     Of labels the accuracy of the vote of the nearest (leave-one-out k-NN); of numbers the share of their variance that
     the mean of the nearest explains, summed over columns.
@@ -246,21 +246,21 @@ def told(y: Tensor, truth: Array, allowed: Tensor, voters: int = VOTERS) -> floa
 
 
 def described(of: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Size of a set, kind of its truth, and the score of the default."""
+    """Return size of a set, kind of its truth, and the score of the default."""
     base = [cell["scores"]["k"][BASE["k"]] for cell in of]
     n, d = of[0]["size"]
     return {"points": n, "dimension": d, "labels": of[0]["labels"], "default": mean_and_interval(base)}
 
 
 def parts_of(of: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean number of components of the graph by symmetrisation, k = 10, and by k."""
+    """Return mean number of components of the graph by symmetrisation, k = 10, and by k."""
     questions = ("symmetrisation", "k")
     options = [(question, option) for question in questions for option in of[0]["parts"][question]]
     return {f"{q} {option}": float(np.mean([cell["parts"][q][option] for cell in of])) for q, option in options}
 
 
 def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) -> dict[str, Any]:
-    """Each option's score minus that of the default on the same draws; over data sets the set is the unit.
+    """Return each option's score minus that of the default on the same draws; over data sets the set is the unit.
 
     ``all``, ``labels``, ``numbers``: mean and interval over all sets, those with labels, those with numbers; ``sets``:
     the mean difference of each set; ``lowest`` and ``highest`` of these; how many are ``better`` or ``worse`` by 0.1.
@@ -291,7 +291,7 @@ def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) 
 
 
 def tables(metrics: dict[str, Any]) -> list[Table]:
-    """One for the sets, and one for each question."""
+    """Return one table for the sets, and one for each question."""
     sets = metrics["sets"]
     rows = [
         [
@@ -325,7 +325,7 @@ def tables(metrics: dict[str, Any]) -> list[Table]:
 
 
 def figure(differences: dict[str, Any]) -> Figure:
-    """A panel for each question: the difference to the default, of each set and of all."""
+    """Return a panel for each question: the difference to the default, of each set and of all."""
     figure = Figure(figsize=(13, 7), layout="constrained")
     panels = figure.subplots(2, 3)
     for panel, (question, title) in zip(panels.flat, TITLES.items(), strict=False):
@@ -348,7 +348,7 @@ def _colour(number: int) -> Any:
 
 
 def _panel(panel: Axes, options: dict[str, Any]) -> None:
-    """Options in their order are joined by lines; those that depend on the data follow."""
+    """Draw ordered options as a line, then those that depend on the data."""
     place = np.arange(len(options)) + np.cumsum([option in (GAP, PICKED, "√N") for option in options]) / 2
     joined = place == np.arange(len(options))
     for i, name in enumerate(next(iter(options.values()))["sets"]):

@@ -86,7 +86,7 @@ def make_clouds(
     spread: float,
     generator: torch.Generator,
 ) -> Clouds:
-    """``count`` clouds, of each shape as many as of the others (but for one).
+    """Return ``count`` clouds, of each shape as many as of the others (but for one).
 
     Args:
         shapes: names, whose places are the classes.
@@ -114,7 +114,7 @@ def make_clouds(
 
 
 def farthest(points: Tensor, n: int) -> Tensor:
-    """``n`` of the points ``(C, N, 3)``: the first one, then each the farthest from those before.
+    """Return ``n`` of the points ``(C, N, 3)``: the first one, then each the farthest from those before.
 
     Eldar et al., *The farthest point strategy for progressive image sampling* (1997), the usual sampling of clouds for
     networks: without gaps, and so are its beginnings.
@@ -130,7 +130,7 @@ def farthest(points: Tensor, n: int) -> Tensor:
 
 
 def normalized(points: Tensor, mask: Tensor) -> Tensor:
-    """Points ``(C, N, 3)`` with their centre at 0 and a root mean square distance of 1 from it."""
+    """Return points ``(C, N, 3)`` with their centre at 0 and a root mean square distance of 1 from it."""
     valid, size = mask[..., None], mask.sum(1)[:, None, None]
     points = points - (points * valid).sum(1, keepdim=True) / size
     square = (points.square() * valid).sum((1, 2), keepdim=True) / size
@@ -138,7 +138,7 @@ def normalized(points: Tensor, mask: Tensor) -> Tensor:
 
 
 def rotations(count: int, generator: torch.Generator) -> Tensor:
-    """``(count, 3, 3)``, uniform among all rotations: of unit quaternions."""
+    """Return ``(count, 3, 3)``, uniform among all rotations: of unit quaternions."""
     q = torch.randn(count, 4, generator=generator)
     w, x, y, z = (q / q.norm(dim=1, keepdim=True)).unbind(1)
     rows = [

@@ -89,13 +89,13 @@ def csl(
 
 
 def summary(splits: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Mean accuracy of splits; folds of one split share graphs, so that the interval is that of the splits."""
+    """Return mean accuracy of splits; folds of one split share graphs, so that the interval is that of the splits."""
     found = [float(np.mean([fold["accuracy"] for fold in folds])) for folds in splits]
     return {**mean_and_interval(found), "splits": found}
 
 
 def features_of(name: str, vectors: Tensor, values: Tensor, training: bool) -> Tensor:
-    """Features ``(B, N, d)`` of the nodes of graphs, of their eigenvectors ``(B, N, k)`` and eigenvalues ``(B, k)``."""
+    """Return features ``(B, N, d)`` of nodes, from eigenvectors ``(B, N, k)`` and eigenvalues ``(B, k)``."""
     if name == "none":
         return torch.ones(len(vectors), NODES, 1)
     if name == "random":
@@ -106,7 +106,7 @@ def features_of(name: str, vectors: Tensor, values: Tensor, training: bool) -> T
 
 
 def skip_links() -> tuple[Tensor, Tensor]:
-    """Adjacency ``(150, 41, 41)`` and classes: a circle with skips of one length, its nodes in random order."""
+    """Return adjacency ``(150, 41, 41)`` and classes: a circle with skips of one length, its nodes in random order."""
     generator = torch.Generator().manual_seed(0)
     graphs = []
     for skip in SKIPS:
@@ -119,7 +119,7 @@ def skip_links() -> tuple[Tensor, Tensor]:
 
 
 def encoding(adjacency: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """Eigenvectors ``(C, N, k)``, of mean square 1, and eigenvalues ``(C, k)`` of all graphs in one call."""
+    """Return eigenvectors ``(C, N, k)``, of mean square 1, and eigenvalues ``(C, k)`` of all graphs in one call."""
     count, n = adjacency.shape[:2]
     item, row, col = adjacency.nonzero(as_tuple=True)
     edges = torch.stack([row + n * item, col + n * item])
@@ -141,7 +141,7 @@ class Gin(nn.Module):
         self.head = nn.Linear(width, len(SKIPS))
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
-        """Logits ``(B, classes)`` of features ``(B, N, d)``."""
+        """Return logits ``(B, classes)`` of features ``(B, N, d)``."""
         for layer in self.layers:
             x = layer(x + adjacency @ x)
         logits: Tensor = self.head(x.mean(1))
@@ -169,7 +169,7 @@ def fit(
 
 
 def figure(values: Tensor, labels: Tensor) -> Figure:
-    """The eigenvalues of each class."""
+    """Return the eigenvalues of each class."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for label, skip in enumerate(SKIPS):

@@ -88,7 +88,7 @@ def _points(name: str, data_dir: Path | None) -> tuple[Tensor, Tensor]:
 
 
 def small_graph(kind: str, nodes: int, seed: int) -> Graph:
-    """A connected weighted graph: heat weights on the 4-NN graph of points, or uniform weights on half of all pairs."""
+    """Return a connected weighted graph: heat weights on 4-NN, or uniform weights on half of all pairs."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         x = torch.rand(nodes, 2, generator=generator, dtype=torch.float64)
@@ -106,7 +106,7 @@ def small_graph(kind: str, nodes: int, seed: int) -> Graph:
 
 
 def known_graph(name: str) -> Graph:
-    """A graph of 16 nodes whose λ₂ and h are known in closed form, or nearly: see tests/experiments/test_metrics.py."""
+    """Return a graph of 16 nodes with known λ₂ and h; see tests/experiments/test_metrics.py."""
     node = np.arange(16)
     apart = np.abs(node[:, None] - node)
     weights = {
@@ -120,7 +120,7 @@ def known_graph(name: str) -> Graph:
 
 
 def cuts_of(graph: Graph) -> dict[str, Any]:
-    """λ₂, the smallest normalised cut, and those that the second eigenvector gives: its best threshold, its signs.
+    """Return λ₂, the smallest normalised cut, and the cuts by threshold and sign of the second eigenvector.
 
     ``conductance`` is Cheeger's h, the smallest cut over the smaller volume, and ``sweep_conductance`` the smallest of
     the second eigenvector's thresholds.
@@ -150,19 +150,19 @@ def cuts_and_volumes(weights: Numbers, parts: Numbers) -> tuple[Numbers, Numbers
 
 
 def normalized_cuts(weights: Numbers, parts: Numbers) -> Numbers:
-    """cut · (1/vol A + 1/vol B) of each partition."""
+    """Return cut · (1/vol A + 1/vol B) of each partition."""
     cut, a, b = cuts_and_volumes(weights, parts)
     return np.asarray(cut * (1 / a + 1 / b))
 
 
 def conductances(weights: Numbers, parts: Numbers) -> Numbers:
-    """cut / min(vol A, vol B) of each partition."""
+    """Return cut / min(vol A, vol B) of each partition."""
     cut, a, b = cuts_and_volumes(weights, parts)
     return np.asarray(cut / np.minimum(a, b))
 
 
 def ratios(results: list[dict[str, float]]) -> dict[str, Any]:
-    """Of the sweep and the sign cut: mean and largest ratio to the optimum, and how often they are it."""
+    """Return mean and largest ratio of the sweep and the sign cut to the optimum, and how often they are optimal."""
     optimum = np.array([result["optimum"] for result in results])
     summary: dict[str, Any] = {
         "eigenvalue_over_optimum": mean_and_interval([r["second_eigenvalue"] / r["optimum"] for r in results])
@@ -178,7 +178,7 @@ def ratios(results: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def cheeger(results: list[dict[str, float]]) -> dict[str, Any]:
-    """λ₂/2 ≤ h ≤ the sweep's cut over volume ≤ √(2 λ₂): how far apart, and how often all hold (but for round-off)."""
+    """Return the spread of λ₂/2 ≤ h ≤ sweep ≤ √(2 λ₂), and how often all hold (up to round-off)."""
     second, h, sweep = (
         np.array([result[key] for result in results])
         for key in ("second_eigenvalue", "conductance", "sweep_conductance")
@@ -205,7 +205,7 @@ def cheeger(results: list[dict[str, float]]) -> dict[str, Any]:
 def scores(
     points: dict[str, tuple[Tensor, Tensor]], place: torch.device, neighbors: int, name: str, method: str, seed: int
 ) -> dict[str, Any]:
-    """Agreement of one clustering with the classes, half the width of its 95 % interval, and seconds."""
+    """Return agreement of one clustering with the classes, half the width of its 95 % interval, and seconds."""
     x, classes = points[name]
     start = time.perf_counter()
     labels = labels_of(x.to(place), method, neighbors, seed)
@@ -219,7 +219,7 @@ def scores(
 
 
 def with_interval(name: str, score: Callable[..., Any], classes: Numbers, labels: Numbers) -> dict[str, float]:
-    """A score of labels, and 1.96 standard deviations of it over points that are drawn again, with replacement."""
+    """Return a score of labels, and 1.96 of its standard deviations over resampled points."""
     generator = np.random.default_rng(0)
     draws = (generator.integers(len(labels), size=len(labels)) for _ in range(RESAMPLES))
     again = [score(classes[chosen], labels[chosen]) for chosen in draws]
@@ -227,7 +227,7 @@ def with_interval(name: str, score: Callable[..., Any], classes: Numbers, labels
 
 
 def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
-    """Ten clusters of points."""
+    """Return ten clusters of points."""
     if method == "scikit_learn":
         model = sklearn.cluster.SpectralClustering(
             10, affinity="nearest_neighbors", n_neighbors=neighbors, random_state=seed
@@ -242,7 +242,7 @@ def labels_of(x: Tensor, method: str, neighbors: int, seed: int) -> Numbers:
 
 
 def means(results: list[dict[str, float]]) -> dict[str, float]:
-    """Mean of each score."""
+    """Return mean of each score."""
     return {key: float(np.mean([result[key] for result in results])) for key in results[0]}
 
 
@@ -320,12 +320,12 @@ def figure(
 
 
 def bounded(results: list[dict[str, float]]) -> tuple[list[float], list[float]]:
-    """λ₂ and h."""
+    """Return λ₂ and h."""
     return [r["second_eigenvalue"] for r in results], [r["conductance"] for r in results]
 
 
 def cheeger_panel(panel: Axes, known: dict[str, dict[str, float]]) -> None:
-    """The bounds as lines, and the known graphs by name."""
+    """Draw the bounds as lines, and the known graphs by name."""
     values = np.geomspace(0.001, 1.2, 50)
     panel.plot(values, values / 2, "k-", lw=0.8, label="λ₂/2 ≤ h ≤ √(2λ₂)")
     panel.plot(values, np.sqrt(2 * values), "k-", lw=0.8)

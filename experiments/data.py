@@ -46,7 +46,7 @@ class Split(NamedTuple):
 
 
 def locate(name: str, data_dir: Path | None) -> Path:
-    """The file of a data set, in ``data_dir`` or else in the folder that TORCH_LAPEIG_DATA names.
+    """Return the file of a data set, in ``data_dir`` or else in the folder that TORCH_LAPEIG_DATA names.
 
     Raises:
         Refusal: there is none; says which file, what it is, where it comes from and where to put it.
@@ -63,24 +63,24 @@ def locate(name: str, data_dir: Path | None) -> Path:
 
 
 def digits(*, heldout: float = 0.2, seed: int = 0) -> Split:
-    """The 1797 handwritten digits that come with scikit-learn, 8 × 8 pixels in [0, 1], split by class."""
+    """Return the 1797 handwritten digits that come with scikit-learn, 8 × 8 pixels in [0, 1], split by class."""
     return split_by_class(*digits_points(), heldout=heldout, seed=seed)
 
 
 def digits_points() -> tuple[Tensor, Tensor]:
-    """All of them: pixels float32 ``(1797, 64)`` in [0, 1], labels int64 ``(1797,)``."""
+    """Return all of them: pixels float32 ``(1797, 64)`` in [0, 1], labels int64 ``(1797,)``."""
     bunch = load_digits()
     return torch.tensor(bunch.data / 16, dtype=torch.float32), torch.tensor(bunch.target, dtype=torch.int64)
 
 
 def split_by_class(points: Tensor, labels: Tensor, *, heldout: float = 0.2, seed: int = 0) -> Split:
-    """A random split of points ``(N, D)``, of each class the share ``heldout`` in the held-out part."""
+    """Return a random split of points ``(N, D)``, of each class the share ``heldout`` in the held-out part."""
     train, test = train_test_split(range(len(labels)), test_size=heldout, stratify=labels, random_state=seed)
     return Split(points[train], labels[train], points[test], labels[test])
 
 
 def mnist_test(data_dir: Path | None) -> tuple[Tensor, Tensor]:
-    """The MNIST test set: pixels float32 ``(10000, 784)`` in [0, 1], labels int64 ``(10000,)``."""
+    """Return the MNIST test set: pixels float32 ``(10000, 784)`` in [0, 1], labels int64 ``(10000,)``."""
     images, labels = (locate(f"t10k-{part}-ubyte.gz", data_dir) for part in ("images-idx3", "labels-idx1"))
     pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16).reshape(-1, 784)
     classes = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
@@ -88,27 +88,27 @@ def mnist_test(data_dir: Path | None) -> tuple[Tensor, Tensor]:
 
 
 def frey_faces(data_dir: Path | None) -> Array:
-    """1965 frames of one face, ``(1965, 28, 20)`` in [0, 1], in the order of the film."""
+    """Return 1965 frames of one face, ``(1965, 28, 20)`` in [0, 1], in the order of the film."""
     columns = loadmat(locate("frey_rawface.mat", data_dir))["ff"]
     faces: Array = columns.T.reshape(-1, 28, 20) / 255
     return faces
 
 
 def isomap_faces(data_dir: Path | None) -> Array:
-    """698 renderings of one head, ``(698, 64, 64)``, in black (0) and white (1)."""
+    """Return 698 renderings of one head, ``(698, 64, 64)``, in black (0) and white (1)."""
     pixels = np.frombuffer(locate("isomap_faces.u8", data_dir).read_bytes(), np.uint8)
     faces: Array = pixels.reshape(-1, 64, 64).transpose(0, 2, 1).astype(float)
     return faces
 
 
 def ionosphere(data_dir: Path | None) -> Array:
-    """351 radar returns, ``(351, 34)``: 17 complex values of an autocorrelation, in [−1, 1]."""
+    """Return 351 radar returns, ``(351, 34)``: 17 complex values of an autocorrelation, in [−1, 1]."""
     returns: Array = np.loadtxt(locate("ionosphere.data", data_dir), delimiter=",", usecols=range(34))
     return returns
 
 
 def bars(count: int, size: int, seed: int, length: int = 20, width: int = 3) -> tuple[Array, NDArray[np.bool_]]:
-    """Images ``(count, size, size)`` of one bar at a random place, and whether it is vertical: half of them are."""
+    """Return images ``(count, size, size)`` of one random bar, and whether it is vertical (half are)."""
     generator = np.random.default_rng(seed)
     vertical = np.arange(count) < count // 2
     along, across = generator.integers(0, [[size - length + 1], [size - width + 1]], (2, count))
@@ -136,7 +136,7 @@ class Words(NamedTuple):
 
 
 def brown_words(count: int, data_dir: Path | None) -> Words:
-    """The ``count`` most frequent words of the Brown corpus, in lower case, with counts of their neighbours.
+    """Return the ``count`` most frequent words of the Brown corpus, in lower case, with counts of their neighbours.
 
     Words are tokens with a letter; neighbours are within a sentence, and punctuation stands between.
     """
@@ -181,7 +181,7 @@ PARTS_OF_SPEECH = {
 
 
 def part_of_speech(tag: str) -> str:
-    """The class of a tag of the Brown corpus such as ``nn-tl`` or ``md*``, by its beginning; else "other"."""
+    """Return the class of a tag of the Brown corpus such as ``nn-tl`` or ``md*``, by its beginning; else "other"."""
     tag = tag.removeprefix("fw-")  # a foreign word
     return next((name for name, start in PARTS_OF_SPEECH.items() if re.match(start, tag)), "other")
 
@@ -213,7 +213,7 @@ PHONE_CLASSES = {
 
 
 def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: float = 0.005) -> Speech:
-    """Short-time spectra of ``name``.wav with the phones of ``name``.phn (TIMIT's format).
+    """Return short-time spectra of ``name``.wav with the phones of ``name``.phn (TIMIT's format).
 
     256 Fourier coefficients of 512 samples, those of a Hamming window padded with zeros, down to −80 dB of the largest.
     """

@@ -33,13 +33,13 @@ class LearnedEigenmaps(nn.Module):
         self.eigenmaps = LaplacianEigenmaps(n_components, KNN(neighbors, "union"), self.kernel, scale="unit")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Embedding ``(N, n_components)`` of ``(N, D)``."""
+        """Return embedding ``(N, n_components)`` of ``(N, D)``."""
         y: Tensor = self.eigenmaps(self.map(x))
         return y
 
 
 def neighbour_loss(y: Tensor, labels: Tensor) -> Tensor:
-    """Mean −log probability that a stochastic neighbour has one's own label (Goldberger et al. 2004, equation 5)."""
+    """Return the mean −log probability that a stochastic neighbour has one's label (Goldberger et al. 2004)."""
     itself = torch.eye(len(y), dtype=torch.bool)
     log_p = torch.cdist(y, y).square().neg().masked_fill(itself, -torch.inf).log_softmax(1)
     same = (labels[:, None] == labels) & ~itself
@@ -117,7 +117,7 @@ def demo(
 
 
 class Result(NamedTuple):
-    """Of one seed: the digits, both assessments, and losses and bandwidth of the learning."""
+    """Results of one seed: the digits, both assessments, and losses and bandwidth of the learning."""
 
     split: Split
     stages: dict[str, Assessment]
@@ -141,13 +141,13 @@ def once(seed: int, neighbors: int, steps: int, batch: int) -> Result:
 
 
 def pixels(split: Split) -> float:
-    """5-NN accuracy of the held-out digits on their pixels, without any embedding."""
+    """Return 5-NN accuracy of the held-out digits on their pixels, without any embedding."""
     classifier = KNeighborsClassifier(NEIGHBORS).fit(split.train.numpy(), split.train_labels.numpy())
     return float(classifier.score(split.heldout.numpy(), split.heldout_labels.numpy()))
 
 
 def over_seeds(results: list[Result]) -> dict[str, Any]:
-    """Mean, interval, least and greatest over seeds of what the table of seeds shows."""
+    """Return mean, interval, least and greatest over seeds of what the table of seeds shows."""
 
     def summary(values: list[float]) -> dict[str, Any]:
         return {**mean_and_interval(values), "least": min(values), "greatest": max(values)}
@@ -163,7 +163,7 @@ def over_seeds(results: list[Result]) -> dict[str, Any]:
 
 
 def seeds_table(found: dict[str, Any]) -> Table:
-    """Accuracy and trustworthiness of held-out digits before and after learning, over seeds, and on pixels."""
+    """Return accuracy and trustworthiness of held-out digits before and after learning, over seeds, and on pixels."""
 
     def row(label: str, value: dict[str, Any], factor: float, places: int) -> list[str]:
         ends = (f"{factor * value[end]:.{places}f}" for end in ("least", "greatest"))
@@ -181,7 +181,7 @@ def seeds_table(found: dict[str, Any]) -> Table:
 
 
 def table(stages: dict[str, dict[int, dict[str, Any]]]) -> Table:
-    """Scores as rows; columns are the stages and dimensions."""
+    """Return scores as rows; columns are the stages and dimensions."""
     result = Table(title="Laplacian eigenmaps of the digits, before and after learning through the layer")
     result.add_column("")
     columns = [(stage, d) for stage in stages for d in DIMENSIONS]

@@ -52,12 +52,12 @@ class Encoder(LightningModule):
         self.objective = objective
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs ``(N, k)`` at points ``(N, D)``."""
+        """Return outputs ``(N, k)`` at points ``(N, D)``."""
         y: Tensor = self.layers((x - self.mean) / self.spread)
         return y
 
     def training_step(self, batch: tuple[Tensor, Graph]) -> Tensor:
-        """The loss of some points on a graph of theirs."""
+        """Return the loss of some points on a graph of theirs."""
         x, graph = batch
         if self.objective == "spectral":
             loss = spectral_loss(self(x), graph)
@@ -71,14 +71,14 @@ class Encoder(LightningModule):
 
     @torch.no_grad()
     def orthonormalise(self, x: Tensor, graph: Graph) -> None:
-        """SpectralNet's orthonormalisation step, folded into the last layer, which stays well conditioned by it."""
+        """Fold SpectralNet's orthonormalisation into the last layer, which it keeps well conditioned."""
         last: Any = self.layers[-1]
         shift, matrix = orthonormalising(self(x), graph)
         last.weight.copy_(matrix.T @ last.weight)
         last.bias.copy_((last.bias - shift) @ matrix)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Adam; the rate rises and falls once."""
+        """Return Adam; the rate rises and falls once."""
         optimiser = torch.optim.Adam(self.parameters(), lr=self.rate)
         if not math.isfinite(steps := self.trainer.estimated_stepping_batches):
             raise Refusal("--trainer.max_steps or --trainer.max_epochs must be positive: the rate follows a schedule")
@@ -87,7 +87,7 @@ class Encoder(LightningModule):
 
 
 def orthonormalising(y: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """A shift ``(k,)`` and a matrix ``(k, k)`` such that (y − shift) · matrix is orthonormal under the degrees.
+    """Return a shift ``(k,)`` and a matrix ``(k, k)`` such that (y − shift) · matrix is orthonormal under the degrees.
 
     SpectralNet's last layer, by the Cholesky factor, over the mean degree. The shift takes the constant out, which
     SpectralNet has among its outputs. What is added to the diagonal keeps outputs that have collapsed finite.
@@ -101,7 +101,7 @@ def orthonormalising(y: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def neural_eigenfunctions(y: Tensor, graph: Graph) -> Tensor:
-    """NeuralEF's loss (Deng, Shi & Zhu, *NeuralEF: Deconstructing kernels by deep neural networks*, 2022, section 4).
+    """Return NeuralEF's loss (Deng, Shi & Zhu, *NeuralEF*, 2022, section 4).
 
     −Σ_j R_jj + Σ_{i<j} R_ij² / R_ii with R = Ψᵀ K Ψ, where the earlier function ψ_i takes no gradient, for outputs Ψ
     that are scaled to mean square 1. K is the walk that stays with probability ½, I − L_rw/2, which is positive
@@ -120,7 +120,7 @@ def neural_eigenfunctions(y: Tensor, graph: Graph) -> Tensor:
 
 
 def _degrees(graph: Graph) -> Tensor:
-    """Degrees ``(N,)`` over their sum."""
+    """Return degrees ``(N,)`` over their sum."""
     degrees = graph.pattern.sum_rows(graph.weight)
     return degrees / degrees.sum()
 
@@ -146,7 +146,7 @@ class MiniBatches(LightningDataModule):
         self.sampler = Batches(len(self.batches), size, seed, EPOCH)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches ``(points, graph)``."""
+        """Return batches ``(points, graph)``."""
         return DataLoader(self.batches, sampler=self.sampler, batch_size=None)
 
 

@@ -48,7 +48,7 @@ class Film(NamedTuple):
     neighbors: int = 0
 
     def within(self, radius: float) -> Film:
-        """The frames in the largest component of the graph that joins those within a radius."""
+        """Return the frames in the largest component of the graph that joins those within a radius."""
         graph = radius_graph(self.x, radius)
         component = graph.connected_components()
         kept = component == component.bincount().argmax()
@@ -103,7 +103,7 @@ def faces(
 
 
 def embedding(x: Tensor, radius: float, method: str, place: torch.device) -> Numbers:
-    """The frames in three dimensions."""
+    """Return the frames in three dimensions."""
     if method == "pca":
         y: Numbers = x[:, : max(DIMENSIONS)].numpy()
         return y
@@ -117,7 +117,7 @@ def embedding(x: Tensor, radius: float, method: str, place: torch.device) -> Num
 
 
 def scores(film: Film, radius: float, place: torch.device) -> dict[str, Any]:
-    """Trustworthiness by method and dimension, and differences of methods, with intervals by scenes of the film."""
+    """Return trustworthiness by method and dimension, and differences, with intervals by scenes of the film."""
     rank, scene = ranks(film.x.numpy()), film.number // SCENE
     each = {
         (method, d): trustworthiness(rank, y[:, :d])
@@ -164,7 +164,7 @@ def radius_table(cells: dict[float, dict[str, Any]], dimension: str) -> Table:
 
 
 def map_figure(y: Numbers, film: Film) -> Figure:
-    """The frames by the rank of their first two coordinates, some of them as pictures, and three zooms.
+    """Return the frames by the rank of their first two coordinates, some of them as pictures, and three zooms.
 
     Most frames lie close together in the middle of long arms, so the axes show ranks.
     """
@@ -184,13 +184,13 @@ def map_figure(y: Numbers, film: Film) -> Figure:
 
 
 def _film_bar(figure: Figure, last: int, **style: Any) -> None:
-    """A bar that says which colour is when in the film."""
+    """Draw a bar that shows the colour of each time in the film."""
     colours = ScalarMappable(Normalize(0, last), "viridis")
     figure.colorbar(colours, ax=figure.axes, label="frame of the film", **style)
 
 
 def space_figure(y: Numbers, film: Film) -> Figure:
-    """The first three coordinates from two sides, some frames as pictures."""
+    """Return the first three coordinates from two sides, some frames as pictures."""
     figure = Figure(figsize=(13, 6.2))  # a constrained layout collapses around axes in space before Matplotlib 3.11
     place = rankdata(y, axis=0) / len(y)
     for i, azimuth in enumerate((-60, 30)):
@@ -208,7 +208,7 @@ def space_figure(y: Numbers, film: Film) -> Figure:
 
 
 def film_figure(y: Numbers, film: Film) -> Figure:
-    """Frames at equal steps of the film, and below them the three coordinates along the film."""
+    """Return frames at equal steps of the film, and below them the three coordinates along the film."""
     figure = Figure(figsize=(13, 6.5), layout="constrained")
     strip, *axes = figure.subplots(4, 1, height_ratios=[0.75, 1, 1, 1])
     shown = np.linspace(0, len(y) - 1, 24).astype(int)

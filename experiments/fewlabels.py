@@ -72,7 +72,7 @@ class Method(NamedTuple):
 
     @property
     def case(self) -> tuple[str | int | float, ...]:
-        """All but the variant, as both come from one solve."""
+        """Return all but the variant, as both come from one solve."""
         return tuple(self[:-1])
 
     def __str__(self) -> str:
@@ -88,15 +88,15 @@ class Method(NamedTuple):
         return names[self.kind] + ("" if self.kind == "pixels" else graph) + prior
 
     def rule(self) -> KNN:
-        """Which points are joined."""
+        """Return the rule of the graph."""
         return KNN(self.neighbors, self.symmetrize)  # type: ignore[arg-type]
 
     def weights(self) -> Weighting:
-        """The weighting of the edges."""
+        """Return the weighting of the edges."""
         return WEIGHTINGS[self.weighting][1]()
 
     def module(self) -> Any:
-        """What a user writes: the module with ``fit(x, labels)`` and ``predict``."""
+        """Return the module as a user writes it, with ``fit(x, labels)`` and ``predict``."""
         prior: Literal["labels"] | None = "labels" if self.variant == PRIOR else None
         if self.kind == "spreading":
             return LabelSpreading(self.rule(), self.weights(), alpha=self.number, class_prior=prior, n_classes=CLASSES)
@@ -106,13 +106,13 @@ class Method(NamedTuple):
 
 
 def labelled(labels: Tensor, count: int, seed: int) -> Tensor:
-    """Indices of ``count`` random examples of each class."""
+    """Return indices of ``count`` random examples of each class."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return torch.cat([order[labels[order] == c][:count] for c in range(CLASSES)])
 
 
 def known(labels: Tensor, chosen: Tensor) -> Tensor:
-    """The labels of the chosen points, −1 elsewhere."""
+    """Return the labels of the chosen points, −1 elsewhere."""
     return torch.full_like(labels, UNKNOWN).index_copy_(0, chosen, labels[chosen])
 
 
@@ -145,7 +145,7 @@ class Transduction:
 
 
 def _accuracies(predicted: Sequence[Tensor], labels: Tensor, chosen: Sequence[Tensor]) -> list[float]:
-    """Share of right predictions among the points without label."""
+    """Return share of right predictions among the points without label."""
     result = []
     for of_split, places in zip(predicted, chosen, strict=True):
         right = (of_split == labels).double().index_fill_(0, places, 0)
@@ -156,7 +156,7 @@ def _accuracies(predicted: Sequence[Tensor], labels: Tensor, chosen: Sequence[Te
 def predictions(
     way: Method, graph: Graph, x: Tensor, labels: Tensor, chosen: Sequence[Tensor]
 ) -> dict[str, list[Tensor]]:
-    """Predicted labels ``(N,)`` of each split, plain and, of scores that are positive, with equal shares of classes.
+    """Return predicted labels ``(N,)`` of each split, plain, and with equal class shares for positive scores.
 
     What does not depend on the labels is computed once: eigenvectors; and label spreading, being linear in the labels,
     solves for all splits together.
@@ -183,12 +183,12 @@ def _members(n: int, places: Tensor) -> Tensor:
 
 
 def _classes(scores: Tensor) -> list[Tensor]:
-    """Labels of scores ``(N, S, C)``, split by split; −1 for zeros."""
+    """Return labels of scores ``(N, S, C)``, split by split; −1 for zeros."""
     return list(torch.where((scores != 0).any(-1), scores.argmax(-1), UNKNOWN).unbind(1))
 
 
 def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
-    """What `EigenmapsRegression` predicts of the eigenvectors ``(N, p)``."""
+    """Return the predictions of `EigenmapsRegression` from eigenvectors ``(N, p)``."""
     rows = basis[chosen]
     gram = rows.mT @ rows
     gram = gram + RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
@@ -197,13 +197,13 @@ def regressed(basis: Tensor, chosen: Tensor, targets: Tensor) -> Tensor:
 
 
 def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:
-    """The label of the nearest of the places ``at``, for each row of ``y``."""
+    """Return the label of the nearest of the places ``at``, for each row of ``y``."""
     near = torch.cat([torch.cdist(block, at).argmin(1) for block in y.split(4096)])
     return labels[near]
 
 
 def new_points(split: Split, counts: Sequence[int], seed: int, recipe: Method) -> dict[str, dict[str, float]]:
-    """Accuracy at the held-out points, which no method has seen, ``{method: {count: accuracy}}``."""
+    """Return accuracy at the held-out points, which no method has seen, ``{method: {count: accuracy}}``."""
     maps = LaplacianEigenmaps(COLUMNS).fit(split.train)
     result: dict[str, dict[str, float]] = {"pixels": {}, "eigenmaps": {}, "recipe": {}}
     for count in counts:

@@ -124,7 +124,7 @@ def manifolds(
 
 
 class Plan(NamedTuple):
-    """Which samples are drawn, and what is averaged over them; the arguments as those of `manifolds`."""
+    """Samples to draw, and the averages over them; the arguments as for `manifolds`."""
 
     shapes: list[str]
     seeds: dict[int, int]
@@ -135,7 +135,7 @@ class Plan(NamedTuple):
     repeats: int
 
     def cases(self) -> list[Case]:
-        """Shape, sampling, number of points, seed and setting of each sample."""
+        """Return shape, sampling, number of points, seed and setting of each sample."""
         of_sizes = [
             case
             for n in self.seeds
@@ -148,7 +148,7 @@ class Plan(NamedTuple):
         return list(dict.fromkeys([*of_sizes, *of_sweeps]))
 
     def over_sizes(self, cells: dict[Any, Any]) -> dict[str, Any]:
-        """`over_samples` by sampling, manifold and N."""
+        """Return `over_samples` by sampling, manifold and N."""
 
         def mean(shape: str, sampling: str, n: int) -> dict[str, Any]:
             return over_samples([cells[case] for case in self._of_size(shape, sampling, n)])
@@ -159,7 +159,7 @@ class Plan(NamedTuple):
         }
 
     def over_sweeps(self, cells: dict[Any, Any]) -> dict[str, Any]:
-        """`over_samples` by setting and its value."""
+        """Return `over_samples` by setting and its value."""
         return {
             name: {
                 f"{getattr(setting, name):g}": over_samples([cells[case] for case in self._of_setting(setting)])
@@ -175,7 +175,7 @@ class Plan(NamedTuple):
         return [(shape, "tilted", self.points, seed, *setting) for shape in self.swept for seed in range(self.repeats)]
 
     def _settings(self, name: str) -> list[Setting]:
-        """The values of one setting, that of the base among them."""
+        """Return the values of one setting, that of the base among them."""
         return sorted({self.base, *(self.base._replace(**{name: value}) for value in self.sweeps[name])})
 
 
@@ -189,7 +189,7 @@ class Samples:
     place: torch.device
 
     def draw(self, shape: str, sampling: str, n: int, seed: int, noise: float) -> tuple[Numbers, Tensor]:
-        """Coordinates on the manifold, and points in space with noise of a standard deviation."""
+        """Return coordinates on the manifold, and points in space with noise of a standard deviation."""
         generator = np.random.default_rng([NAMES.index(shape), n, seed])
         manifold = manifold_of(shape)
         u = manifold.sample(n, self.tilt if sampling == "tilted" else 0.0, generator)
@@ -200,7 +200,7 @@ class Samples:
     def measured(
         self, shape: str, sampling: str, n: int, seed: int, degree: float, fall: float, noise: float
     ) -> dict[str, Any]:
-        """By method: angles to the true eigenspaces, and errors of their eigenvalues relative to the true ones."""
+        """Return by method the angles to the true eigenspaces, and the relative errors of eigenvalues."""
         manifold = manifold_of(shape)
         epsilon = radius(manifold, n, degree)
         u, x = self.draw(shape, sampling, n, seed, noise * epsilon)
@@ -218,7 +218,7 @@ class Samples:
         return result
 
     def maps(self, shape: str, n: int, setting: Setting) -> tuple[Numbers, dict[str, Numbers]]:
-        """Points of non-uniform density, and their first eigenvectors by method: two, or three of what is in space."""
+        """Return points of non-uniform density, and two (in space three) first eigenvectors by method."""
         epsilon = radius(manifold_of(shape), n, setting.degree)
         _, x = self.draw(shape, "tilted", n, 0, 0.0)
         found = eigenvectors(x, epsilon, setting.fall, x.shape[1], self.tolerance)
@@ -227,7 +227,7 @@ class Samples:
 
 @cache
 def manifold_of(shape: str) -> Manifold:
-    """The manifold of a name: its modes take a moment to find."""
+    """Return the manifold of a name: its modes take a moment to find."""
     return MANIFOLDS[shape]()
 
 
@@ -242,14 +242,14 @@ def _check(shapes: list[str], swept: list[str], sweeps: list[str], seeds: dict[i
 
 
 def radius(manifold: Manifold, n: int, degree: float) -> float:
-    """ε at which a point among n uniform ones has ``degree`` · (n / 500)^(2 / (d + 2)) neighbours."""
+    """Return ε at which a point among n uniform ones has ``degree`` · (n / 500)^(2 / (d + 2)) neighbours."""
     d = manifold.dimension
     ball = degree * (n / 500) ** (2 / (d + 2)) * manifold.volume / n
     return float(ball / 2 if d == 1 else np.sqrt(ball / np.pi))
 
 
 def constant(method: str, d: int, epsilon: float, fall: float) -> float:
-    """c such that eigenvalues of the graph approach c times those of −Δ in dimension d.
+    """Return c such that eigenvalues of the graph approach c times those of −Δ in dimension d.
 
     For a kernel K(s) = exp(−fall · s²) of s = r/ε < 1, a row of the Laplacian is an average of f(x) − f(y) over the
     ball of radius ε, whose second order is −Δf/(2d) times the mean square distance: weighted by K over ∫K where rows
@@ -267,7 +267,7 @@ def constant(method: str, d: int, epsilon: float, fall: float) -> float:
 def eigenvectors(
     x: Tensor, epsilon: float, fall: float, count: int, tolerance: float
 ) -> Iterator[tuple[str, Numbers, Numbers]]:
-    """The first ``count`` eigenvalues and eigenvectors ``(N, count)`` after the constant one, for each method.
+    """Yield the first ``count`` eigenvalues and eigenvectors ``(N, count)`` after the constant one, for each method.
 
     All are on the graph that joins points within ε, with a heat kernel that falls to e^−fall there; self-tuning
     weights, whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
@@ -287,14 +287,14 @@ def eigenvectors(
 
 
 def mean_angles(true: list[Numbers], vectors: Numbers) -> list[float]:
-    """Mean principal angle in degrees between each space of true functions and the eigenvectors of the same numbers."""
+    """Return the mean angle in degrees between each space of true functions and the same eigenvectors."""
     ends = np.cumsum([space.shape[1] for space in true])
     found = np.split(vectors, ends[:-1], axis=1)
     return [float(np.degrees(subspace_angles(a, b)).mean()) for a, b in zip(true, found, strict=True)]
 
 
 def over_samples(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """By method: over samples, the angle averaged over eigenspaces, and the absolute error of eigenvalues likewise."""
+    """Return by method the mean angle over eigenspaces, and the mean error of eigenvalues, over samples."""
     return {
         method: {
             measure: mean_and_interval([float(np.abs(result[method][measure]).mean()) for result in results])
@@ -329,7 +329,7 @@ def sweep_table(name: str, of_sweep: dict[str, Any]) -> Table:
 
 
 def _curves(panel: Any, at: Sequence[float], found: list[dict[str, Any]], measure: str) -> None:
-    """A line for each method, with intervals, on logarithmic axes."""
+    """Draw a line for each method, with intervals, on logarithmic axes."""
     for i, (method, name) in enumerate(METHODS.items()):
         if measure in found[0][method]:
             mean = np.array([each[method][measure]["mean"] for each in found])
@@ -343,7 +343,7 @@ def _curves(panel: Any, at: Sequence[float], found: list[dict[str, Any]], measur
 
 
 def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
-    """Angle and error of eigenvalues against N for each manifold (columns) and sampling (rows)."""
+    """Return angle and error of eigenvalues against N for each manifold (columns) and sampling (rows)."""
     shapes = list(metrics["uniform"])
     figure = Figure(figsize=(15, 10))
     kinds = [(sampling, measure) for measure in MEASURES for sampling in SAMPLINGS]
@@ -366,7 +366,7 @@ def convergence_figure(metrics: dict[str, Any], sizes: list[int]) -> Figure:
 
 
 def sweeps_figure(sweeps: dict[str, Any]) -> Figure:
-    """Both measures (rows) against each setting (columns)."""
+    """Return both measures (rows) against each setting (columns)."""
     figure = Figure(figsize=(12, 6.4))
     panels = figure.subplots(len(MEASURES), len(sweeps), squeeze=False, sharex="col", sharey="row")
     figure.subplots_adjust(0.07, 0.16, 0.99, 0.98, wspace=0.06, hspace=0.08)

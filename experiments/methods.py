@@ -126,7 +126,7 @@ def methods(
 
 
 def load(name: str, points: int, neighbors: int, data_dir: Path | None) -> Points:
-    """At most ``points`` points of a data set, and the least k from ``neighbors`` on with which they are connected."""
+    """Return at most ``points`` points of a data set, and the least k ≥ ``neighbors`` that connects them."""
     x, classes, block, apart = LOADERS[name](data_dir)
     chosen = np.arange(len(x))
     if len(x) > points:
@@ -172,7 +172,7 @@ LOADERS: dict[str, Callable[[Path | None], Loaded]] = {
 
 
 def embedding(points: Points, method: str, place: torch.device) -> Numbers:
-    """The points in two dimensions."""
+    """Return the points in two dimensions."""
     if method in OTHERS:
         with warnings.catch_warnings():  # UMAP's imports warn of what is deprecated elsewhere
             warnings.simplefilter("ignore")
@@ -197,7 +197,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 
 
 def scores(points: Points, y: Numbers) -> dict[str, Any]:
-    """5-NN accuracy of the classes, each point left out in turn, and trustworthiness, with intervals."""
+    """Return 5-NN accuracy of the classes, each point left out in turn, and trustworthiness, with intervals."""
     result = {"trustworthiness": bootstrap(trustworthiness(ranks(points.x), y), points.blocks)}
     if points.classes is not None:
         correct = neighbour_agreement(y, list(points.classes), NEIGHBORS, points.apart)["majority"]

@@ -21,7 +21,7 @@ Numbers = NDArray[Any]
 
 
 def scores(split: Split, inputs: Split, module: LaplacianEigenmaps) -> dict[str, Any]:
-    """Scores of a fitted module.
+    """Return scores of a fitted module.
 
     Args:
         split: the data as given: neighbourhoods are compared with these.
@@ -49,7 +49,7 @@ def scores(split: Split, inputs: Split, module: LaplacianEigenmaps) -> dict[str,
 
 
 def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
-    """Share of points ``(N, d)`` that 2-means puts with their class, under the better naming of the clusters."""
+    """Return share of points ``(N, d)`` that 2-means puts with their class, under the better naming of the clusters."""
     clusters = KMeans(2, n_init=10, random_state=0).fit_predict(y) == 1
     agreement = float((clusters == second).mean())
     return max(agreement, 1 - agreement)
@@ -58,7 +58,7 @@ def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
 def neighbour_agreement(
     y: Numbers, classes: Sequence[Any], neighbors: int = NEIGHBORS, apart: int = 0
 ) -> dict[str, Numbers]:
-    """How often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
+    """Return how often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
 
     Args:
         y: the points.
@@ -82,7 +82,7 @@ def neighbour_agreement(
 
 
 def ranks(x: Numbers) -> NDArray[np.int64]:
-    """``(N, N)``: which number j is among the neighbours of i, 1 for the nearest; 0 for i itself."""
+    """Return ``(N, N)``: which number j is among the neighbours of i, 1 for the nearest; 0 for i itself."""
     distances = squareform(pdist(x))
     np.fill_diagonal(distances, -1)
     place = np.empty(distances.shape, np.int64)
@@ -91,7 +91,7 @@ def ranks(x: Numbers) -> NDArray[np.int64]:
 
 
 def trustworthiness(rank: NDArray[np.int64], y: Numbers, neighbors: int = NEIGHBORS) -> Numbers:
-    """What each point ``(N,)`` contributes to the trustworthiness of a map ``y`` ``(N, d)``, which is the mean.
+    """Return the contribution of each point ``(N,)`` to the trustworthiness of a map ``y`` ``(N, d)``.
 
     Venna & Kaski, *Neighborhood preservation in nonlinear projection methods* (2001): neighbours in the map that are
     none in the data cost the places that they are too far down there.
@@ -111,7 +111,7 @@ DRAWS = 2000  # of a bootstrap: the ends of its intervals then move by a few per
 
 
 def bootstrap(values: Numbers | Sequence[float], blocks: Numbers | None = None) -> dict[str, float]:
-    """``mean``, and its 95 % interval from ``low`` to ``high`` by the bootstrap (percentiles; Efron 1979), seeded.
+    """Return ``mean`` with its 95 % interval from ``low`` to ``high`` by the bootstrap (Efron 1979), seeded.
 
     Args:
         values: ``(N,)``.
@@ -127,19 +127,19 @@ def bootstrap(values: Numbers | Sequence[float], blocks: Numbers | None = None) 
 
 
 def between(value: dict[str, float], digits: int = 3, factor: float = 1, sign: str = "") -> str:
-    """A mean with its interval of `bootstrap`."""
+    """Return a mean with its interval of `bootstrap`."""
     mean, low, high = (f"{factor * value[key]:{sign}.{digits}f}" for key in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
 def mean_and_interval(values: Numbers | list[float]) -> dict[str, float | None]:
-    """``mean``, and half the width of its 95 % ``interval`` by Student's t: None for one value."""
+    """Return ``mean``, and half the width of its 95 % ``interval`` by Student's t: None for one value."""
     n = len(values)
     half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else None
     return {"mean": float(np.mean(values)), "interval": half}
 
 
 def plus_minus(value: dict[str, Any], digits: int = 2, factor: float = 1, sign: str = "") -> str:
-    """Mean ± half the width of its interval, if there is one."""
+    """Return mean ± half the width of its interval, if there is one."""
     mean = f"{factor * value['mean']:{sign}.{digits}f}"
     return mean if value["interval"] is None else f"{mean} ± {factor * value['interval']:.{digits}f}"

@@ -75,7 +75,7 @@ class Split(NamedTuple):
     redrawn: int
 
     def train(self, half: int, without: int | None = None) -> Indices:
-        """F ∪ R1 (``half`` 0) or F ∪ R2 (1), ascending, perhaps without one point."""
+        """Return F ∪ R1 (``half`` 0) or F ∪ R2 (1), ascending, perhaps without one point."""
         chosen = np.union1d(self.fixed, self.halves[half])
         return chosen if without is None else chosen[chosen != without]
 
@@ -140,7 +140,7 @@ def outofsample(
 
 
 def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | None, sigma: float = 0.1) -> Sample:
-    """At most ``points`` distinct points of a data set, and the least k from ``neighbors`` on that connects them."""
+    """Return at most ``points`` distinct points of a data set, and the least k ≥ ``neighbors`` that connects them."""
     everything = SETS[name][1](points, seed, data_dir)
     flat = everything.reshape(len(everything), -1)
     first = np.sort(np.unique(flat, axis=0, return_index=True)[1])
@@ -156,7 +156,7 @@ def sample(name: str, points: int, neighbors: int, seed: int, data_dir: Path | N
 
 
 def about_sample(sample: Sample, cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """What the metrics say of a data set, given the results of its splits by fraction and repeat."""
+    """Return the metrics of a data set, given the results of its splits by fraction and repeat."""
     largest = sample.distances.max()
     sigmas = {"as_given": 0.01, "of_largest": 0.01 * largest, "used": sample.sigma}
     return {
@@ -170,13 +170,13 @@ def about_sample(sample: Sample, cells: list[list[dict[str, Any]]]) -> dict[str,
 
 
 def connected(distances: Array, k: int) -> bool:
-    """Whether the graph of k nearest neighbours, either way, is."""
+    """Return whether the graph of k nearest neighbours, either way, is."""
     graph = kneighbors_graph(distances, min(k, len(distances) - 1), metric="precomputed")
     return bool(connected_components(graph, directed=False, return_labels=False) == 1)
 
 
 def parts(distances: Array, sigma: float) -> dict[str, float]:
-    """Components of the complete Gaussian graph in double precision, and the share of points without any affinity."""
+    """Return the components of the complete Gaussian graph in float64, and the share of isolated points."""
     affinity = gaussian(distances, sigma)
     np.fill_diagonal(affinity, 0)
     components = connected_components(affinity > 0, directed=False, return_labels=False)
@@ -184,12 +184,12 @@ def parts(distances: Array, sigma: float) -> dict[str, float]:
 
 
 def gaussian(distances: Array, sigma: float) -> Array:
-    """exp(−d²/2σ²)."""
+    """Return exp(−d²/2σ²)."""
     return np.asarray(np.exp(-(distances**2) / (2 * sigma**2)))
 
 
 def kernel_table(about: dict[str, Any]) -> Table:
-    """What is left of the complete Gaussian graph in double precision: the paper's σ in two units, and ours."""
+    """Return the loss of the complete Gaussian graph in float64: the paper's σ in two units, and ours."""
     rows = [
         [
             SETS[name][0],
@@ -203,7 +203,7 @@ def kernel_table(about: dict[str, Any]) -> Table:
 
 
 def substituted(points: int, fraction: float) -> int:
-    """|R1| = |R2| such that it is a ``fraction`` of |F ∪ R1|."""
+    """Return |R1| = |R2| such that it is a ``fraction`` of |F ∪ R1|."""
     return round(points * fraction / (1 + fraction))
 
 
@@ -232,7 +232,7 @@ def _check_split(name: str, sample: Sample, fraction: float, left_out: int) -> N
 
 
 def draw_split(sample: Sample, fraction: float, left_out: int, generator: np.random.Generator) -> Split:
-    """A random split; drawn again where a graph of its training sets is not connected, which all methods but MDS need.
+    """Return a random split whose graphs are connected, as all methods but MDS need; drawn again if not.
 
     Raises:
         Refusal: none of `DRAWS` draws would do.
@@ -253,7 +253,7 @@ def draw_split(sample: Sample, fraction: float, left_out: int, generator: np.ran
 
 
 def compared(sample: Sample, method: str, split: Split) -> dict[str, Any]:
-    """Distances of each left-out point, over the RMS distance of F from its mean in the embedding of F ∪ R1.
+    """Return distances of each left-out point, over the RMS distance of F from its mean in the embedding of F ∪ R1.
 
     Returns:
         ``variability``: between its places in the embeddings of F ∪ R1 and F ∪ R2; ``error``: between its place in the
@@ -278,7 +278,7 @@ def compared(sample: Sample, method: str, split: Split) -> dict[str, Any]:
 
 
 def embed(sample: Sample, method: str, train: Indices, shown: Indices, new: list[int]) -> tuple[Array, Array]:
-    """The embedding of ``train``, its rows of ``shown``, and that of new points by the formula."""
+    """Return the embedding of ``train``, its rows of ``shown``, and that of new points by the formula."""
 
     def given(which: Any) -> Tensor:
         if method not in ("mds", "gaussian"):
@@ -292,7 +292,7 @@ def embed(sample: Sample, method: str, train: Indices, shown: Indices, new: list
 
 
 def affine(source: Array, target: Array) -> Callable[[Array], Array]:
-    """The affine map that takes the points ``source`` ``(m, d)`` to ``target`` best, in the sense of least squares."""
+    """Return the affine map that takes points ``source`` ``(m, d)`` to ``target`` by least squares."""
 
     def padded(y: Array) -> Array:
         return np.column_stack([y, np.ones(len(y))])
@@ -302,7 +302,7 @@ def affine(source: Array, target: Array) -> Callable[[Array], Array]:
 
 
 def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> dict[str, Any]:
-    """Of one method and data set, from the cells of each fraction.
+    """Return the curve of one method and data set, from the cells of each fraction.
 
     Returns:
         By fraction: ``difference``, the mean of variability minus error, with the ``half_width`` of its 95 % interval
@@ -337,7 +337,7 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
 
 
 def crossing(fractions: tuple[float, ...], difference: Array) -> float | None:
-    """Where the broken line through the points becomes positive for good; 0 if it is at all, None if not at the end."""
+    """Return where a broken line becomes positive for good; 0 if always, None if not at the end."""
     negative = np.flatnonzero(difference < 0)
     if not len(negative):
         return 0.0
@@ -348,14 +348,14 @@ def crossing(fractions: tuple[float, ...], difference: Array) -> float | None:
 
 
 def _from(fractions: tuple[float, ...], holds: NDArray[np.bool_]) -> float | None:
-    """The first of the fractions from which on all hold."""
+    """Return the first of the fractions from which on all hold."""
     failing = np.flatnonzero(~holds)
     first = failing[-1] + 1 if len(failing) else 0
     return fractions[first] if first < len(fractions) else None
 
 
 def summary(curves: Curves, fractions: tuple[float, ...], kind: Literal["", "median_"]) -> Table:
-    """A row for each curve: errors over the fractions, variability at each, and where they meet; means or medians."""
+    """Return a row for each curve: errors, variability at each fraction, and their crossing; means or medians."""
 
     def percent(value: float | None, never: str) -> str:
         return never if value is None else f"{100 * value:.2g}"
@@ -387,7 +387,7 @@ def summary(curves: Curves, fractions: tuple[float, ...], kind: Literal["", "med
 
 
 def figure(title: str, curves: dict[str, dict[str, Any]], fractions: tuple[float, ...]) -> Figure:
-    """Variability minus out-of-sample error against the share substituted, one panel for each method."""
+    """Return variability minus out-of-sample error against the share substituted, one panel for each method."""
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     figure.suptitle(title, fontsize=12)
     at = 100 * np.array(fractions)

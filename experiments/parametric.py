@@ -139,7 +139,7 @@ class Training:
 
 @lru_cache(maxsize=1)  # of the trainings that follow each other with the same split
 def reference(name: str, points: int, rule: KNN, seed: int, data_dir: Path | None) -> Reference:
-    """The split of a seed, and what needs no encoder."""
+    """Return the split of a seed, and what needs no encoder."""
     return Reference.of(load(name, points, seed, data_dir), COMPONENTS[name], rule)
 
 
@@ -158,7 +158,7 @@ def save(path: Path, content: dict[str, Tensor]) -> None:
 
 
 def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
-    """A data set, another split for each seed."""
+    """Return a data set, another split for each seed."""
     if name == "digits":
         split = digits(seed=seed)
         return Cloud(split.train, split.heldout, split.heldout_labels.numpy())
@@ -180,7 +180,7 @@ def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
 
 
 class Reference(NamedTuple):
-    """What needs no encoder: exact eigenvectors at training points and, by three ways, at held-out ones.
+    """Results without an encoder: exact eigenvectors at training points, and three ways at held-out points.
 
     Attributes:
         cloud, graph: the points, and the graph of the training part.
@@ -218,7 +218,7 @@ class Reference(NamedTuple):
 
 
 def regressed(cloud: Cloud, graph: Graph, exact: Numbers) -> Numbers:
-    """Eigenvectors at held-out points by kernel ridge regression on those of the training points.
+    """Return eigenvectors at held-out points by kernel ridge regression on those of the training points.
 
     A Gaussian whose width, among `WIDTHS` times the median squared length of the graph's edges, is that of the smallest
     angle on a fifth of the training points, after regression on the others.
@@ -236,7 +236,7 @@ def regressed(cloud: Cloud, graph: Graph, exact: Numbers) -> Numbers:
 
 @torch.no_grad()
 def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Angles between the encoder's span, the exact eigenvectors and the other ways; maps of the held-out points."""
+    """Return angles between the encoder's span, exact eigenvectors and other ways, and held-out maps."""
     cloud, refit_new = reference.cloud, reference.refit_new
     y = encoder(cloud.train)
     start = time.perf_counter()
@@ -266,7 +266,7 @@ def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], di
 
 
 def _angles(a: Numbers, b: Numbers) -> Numbers:
-    """Principal angles in degrees between the spans of columns, after the constant is taken out of both.
+    """Return principal angles in degrees between the spans of columns, after the constant is taken out of both.
 
     A span of fewer dimensions than there are columns is at 90° in the others.
     """
@@ -276,24 +276,24 @@ def _angles(a: Numbers, b: Numbers) -> Numbers:
 
 
 def mean_angle(a: Numbers, b: Numbers) -> float:
-    """Mean principal angle in degrees between the spans of the centred columns ``(N, k)``."""
+    """Return mean principal angle in degrees between the spans of the centred columns ``(N, k)``."""
     return float(_angles(a, b).mean())
 
 
 def largest_angle(a: Numbers, b: Numbers) -> float:
-    """The largest one."""
+    """Return the largest one."""
     return float(_angles(a, b).max())
 
 
 def _turned(y: Numbers, reference: Numbers) -> Numbers:
-    """Columns of unit length, turned as near to the reference as a rotation can: bases of eigenspaces are free."""
+    """Return columns of unit length, rotated as near to the reference as possible: eigenbases are free."""
     unit, aim = (v / np.linalg.norm(v, axis=0) for v in (y, reference))
     turned: Numbers = unit @ orthogonal_procrustes(unit, aim)[0]
     return turned
 
 
 def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str], seeds: int) -> dict[str, Any]:
-    """Mean and 95 % interval of every number over seeds, by data set and kind of encoder."""
+    """Return mean and 95 % interval of every number over seeds, by data set and kind of encoder."""
 
     def over_seeds(name: str, kind: str) -> dict[str, Any]:
         found = [cells[name, seed, kind] for seed in range(seeds)]
@@ -309,7 +309,7 @@ def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str
 
 
 def angle_tables(metrics: dict[str, Any]) -> list[Table]:
-    """Encoders at training and held-out points; then the other ways at held-out points."""
+    """Return encoders at training and held-out points; then the other ways at held-out points."""
     keys = ["train_encoder", "energy", "heldout_encoder", "encoder_over_nystrom", "training_seconds"]
     rows = [
         [name, ENCODERS[kind][0], *(plus_minus(by_key[key]) for key in keys), f"{by_key['failed']['mean']:.0%}"]
@@ -329,7 +329,7 @@ def angle_tables(metrics: dict[str, Any]) -> list[Table]:
 
 
 def truth_table(by_kind: dict[str, Any]) -> Table:
-    """Angles to the spherical harmonics at the held-out points."""
+    """Return angles to the spherical harmonics at the held-out points."""
     first = next(iter(by_kind.values()))
     rows = [[ENCODERS[kind][0], plus_minus(by_key["truth_encoder"])] for kind, by_key in by_kind.items()]
     names = {"nystrom": "Nyström", "ridge": "kernel ridge regression", "refit": "graph of all points"}
@@ -338,7 +338,7 @@ def truth_table(by_kind: dict[str, Any]) -> Table:
 
 
 def angles_figure(metrics: dict[str, Any]) -> Figure:
-    """Angles at training and held-out points, for each data set."""
+    """Return angles at training and held-out points, for each data set."""
     figure = Figure(figsize=(12, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     kinds = list(next(iter(metrics.values())))

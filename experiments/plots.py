@@ -28,7 +28,7 @@ def embedding_figure(
     after: tuple[Array, Array],
     eigenvalues: tuple[list[float], list[float]],
 ) -> Figure:
-    """The embedding of the digits with some of them drawn in place, the learned one, and both spectra.
+    """Return the embedding of the digits with some of them drawn in place, the learned one, and both spectra.
 
     Eigenvectors of clustered data put each cluster almost into one point, so the axes show ranks: each coordinate as
     the share of fitted points below it.
@@ -67,7 +67,7 @@ def embedding_figure(
 
 
 def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:
-    """Each coordinate of both parts as the share of training points below it."""
+    """Return each coordinate of both parts as the share of training points below it."""
     order = np.sort(train, axis=0)
 
     def share(y: Array) -> Array:
@@ -78,7 +78,7 @@ def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:
 
 
 def _scatter(axes: Axes, split: Split, train: Array, heldout: Array, size: float) -> None:
-    """Points coloured by digit; held-out ones larger, with a dark edge."""
+    """Draw points coloured by digit; held-out ones are larger, with a dark edge."""
     for digit in range(10):
         colour = matplotlib.colormaps["tab10"](digit)
         x, y = train[split.train_labels == digit].T
@@ -154,7 +154,7 @@ def map_with_zooms(
     title: str,
     centres: dict[str, int] | None = None,
 ) -> Figure:
-    """A map and, beside it, three of its regions enlarged.
+    """Return a map and, beside it, three of its regions enlarged.
 
     Args:
         y: the map ``(N, 2)``.
@@ -189,7 +189,7 @@ def map_with_zooms(
 
 
 def _tips(y: Numbers, count: int = 3) -> list[int]:
-    """Points far apart: the farthest from the middle, then each the farthest from those before."""
+    """Return points far apart: the farthest from the middle, then each the farthest from those before."""
     tips: list[int] = []
     distance = np.linalg.norm(y - y.mean(0), axis=1)
     while len(tips) < count:

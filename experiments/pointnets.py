@@ -45,11 +45,11 @@ class HeatSignatures(nn.Module):
 
     @property
     def bandwidth_factor(self) -> float:
-        """What the median of squared edge lengths is multiplied by."""
+        """Return the factor of the median of squared edge lengths."""
         return self.kernel.factor
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Signatures ``(B, N, TIMES)``, minus their mean 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""
+        """Return signatures ``(B, N, TIMES)`` minus 1, and traces ``(B, TIMES)`` of features ``(B, N, d)``."""
         with warnings.catch_warnings():  # linked rings have two components, and the signatures are those of both
             warnings.filterwarnings("ignore", "the neighbourhood graph has .* connected components", GraphWarning)
             (pairs,) = self.layer.embed(x.double(), mask=mask).pairs  # whose gaps may be as small as float32 can tell
@@ -59,7 +59,7 @@ class HeatSignatures(nn.Module):
 
 
 def heat(vectors: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
-    """diag(Y p_t Yᵀ) ``(B, N, TIMES)`` and tr p_t ``(B, TIMES)`` of Y ``(B, N, k)`` and Λ ``(B, k, k)``.
+    """Return diag(Y p_t Yᵀ) ``(B, N, TIMES)`` and tr p_t ``(B, TIMES)`` of Y ``(B, N, k)`` and Λ ``(B, k, k)``.
 
     Λ is diagonal, but its gradient is that of a matrix, without which none is defined for equal eigenvalues.
     """
@@ -75,14 +75,14 @@ def heat(vectors: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Perceptron(nn.Module):
-    """In the place of the layer: numbers of the same shapes from each point alone, and their means."""
+    """Replacement of the layer: numbers of the same shapes from each point separately, and their means."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 2 * TIMES))
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """``(B, N, TIMES)`` and ``(B, TIMES)`` of features ``(B, N, d)``."""
+        """Return ``(B, N, TIMES)`` and ``(B, TIMES)`` of features ``(B, N, d)``."""
         of_points, for_clouds = self.layers(x).chunk(2, -1)
         return of_points, (for_clouds * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
@@ -112,12 +112,12 @@ class Points(Body):
         self.at_layer = 0.0  # norm of the latest gradient that left what is in the middle
 
     def features(self, x: Tensor) -> Tensor:
-        """``(B, N, FEATURES)`` of points ``(B, N, channels)``."""
+        """Return ``(B, N, FEATURES)`` of points ``(B, N, channels)``."""
         features: Tensor = self.lift(x) + self.bend(x)
         return features
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """``(B, width)``."""
+        """Return ``(B, width)``."""
         features = self.features(x)
         entering = features.clone()
         if entering.requires_grad:
@@ -145,13 +145,13 @@ class DGCNN(Body):
         self.width = 96
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """``(B, width)``."""
+        """Return ``(B, width)``."""
         first = self._convolved(self.first, x, mask)
         second = self._convolved(self.second, first, mask)
         return pooled(self.last(torch.cat([first, second], -1)), mask)
 
     def _convolved(self, layers: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
-        """Maximum over the neighbours of a perceptron of the point and the difference."""
+        """Return maximum over the neighbours of a perceptron of the point and the difference."""
         number = nearest(x, x, mask, self.neighbors)
         around = gathered(x, number)
         here = x[:, :, None].expand_as(around)
@@ -174,7 +174,7 @@ class PointNet2(Body):
         self.width = 112
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """``(B, width)``."""
+        """Return ``(B, width)``."""
         centres = x[:, : self.centres]
         around = gathered(x, nearest(centres, x, mask, self.group)) - centres[:, :, None]
         rows = torch.cat([centres, self.first(around).amax(2)], -1)
@@ -182,12 +182,12 @@ class PointNet2(Body):
 
 
 def normed(inputs: int, outputs: int) -> list[nn.Module]:
-    """A layer as in those two networks, where norms of layers stand for their norms of batches, which see padding."""
+    """Return a layer of those two networks with layer norms in place of batch norms, which see padding."""
     return [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU()]
 
 
 def pooled(rows: Tensor, mask: Tensor) -> Tensor:
-    """Maximum and mean over the points that there are, ``(B, 2 d)`` of ``(B, N, d)``."""
+    """Return maximum and mean over the points that there are, ``(B, 2 d)`` of ``(B, N, d)``."""
     largest = rows.masked_fill(~mask[..., None], -math.inf).amax(1)
     mean = (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
     return torch.cat([largest, mean], -1)
@@ -195,13 +195,13 @@ def pooled(rows: Tensor, mask: Tensor) -> Tensor:
 
 @torch.no_grad()
 def nearest(queries: Tensor, x: Tensor, mask: Tensor, k: int) -> Tensor:
-    """Numbers ``(B, Q, k)`` of the valid points of ``(B, N, d)`` nearest to each query, itself included."""
+    """Return numbers ``(B, Q, k)`` of the valid points of ``(B, N, d)`` nearest to each query, itself included."""
     distances = torch.cdist(queries, x).masked_fill(~mask[:, None], math.inf)
     return distances.topk(k, largest=False).indices
 
 
 def gathered(x: Tensor, number: Tensor) -> Tensor:
-    """The points ``(B, Q, k, d)`` of those numbers."""
+    """Return the points ``(B, Q, k, d)`` of those numbers."""
     item = torch.arange(len(x), device=x.device)[:, None, None]
     return x[item, number]
 

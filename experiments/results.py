@@ -47,7 +47,7 @@ class Disagreement(ValueError):
 
 @dataclass(frozen=True)
 class Found:
-    """What text may show of a record: numbers by name, tables by title (the header first)."""
+    """Content of a record that text may show: numbers by name, tables by title (the header first)."""
 
     values: Mapping[str, float]
     tables: Mapping[str, Rows]
@@ -105,7 +105,7 @@ def _write(file: Path, packed: Mapping[str, Any]) -> Path:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers in nested dicts by dotted names; lists, texts and truths are left out."""
+    """Return numbers in nested dicts by dotted names; lists, texts and truths are left out."""
     result: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -116,7 +116,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def load() -> dict[str, Found]:
-    """All records: those of experiments by the names of their files, those of benchmarks after ``benchmarks/``."""
+    """Return all records: of experiments by their file names, of benchmarks after ``benchmarks/``."""
     found = {}
     for file in sorted(RECORDS.glob("*.json")):
         packed = json.loads(file.read_text())
@@ -127,7 +127,7 @@ def load() -> dict[str, Found]:
 
 
 def of_benchmark(packed: Mapping[str, Any]) -> Found:
-    """The numbers and tables of a benchmark's record."""
+    """Return the numbers and tables of a benchmark's record."""
     tables = [Table.unpack(part) for part in packed["parts"] if not isinstance(part, str)]
     cells = [
         (table.title, f"{row[0]} > {column}", cell)
@@ -142,7 +142,7 @@ def of_benchmark(packed: Mapping[str, Any]) -> Found:
 
 
 def fill(text: str, records: Mapping[str, Found], page: str = "text") -> str:
-    """The text with what its markers ask for.
+    """Return the text with what its markers ask for.
 
     Raises:
         Disagreement: a marker is unknown, unclosed or begins a line of text, or its record lacks what it asks for.
@@ -161,7 +161,7 @@ def fill(text: str, records: Mapping[str, Found], page: str = "text") -> str:
 
 
 def _pairs(text: str, page: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
-    """Opening and closing comments."""
+    """Yield opening and closing comments."""
     comments = list(COMMENT.finditer(text))
     for opening, closing in zip(comments[::2], [*comments[1::2], None], strict=False):
         where = f"{page}:{text.count(chr(10), 0, opening.start()) + 1}"
@@ -179,7 +179,7 @@ def _of(records: Mapping[str, Found], name: str, where: str) -> Found:
 
 
 def _value(asked: str, records: Mapping[str, Found], where: str) -> str:
-    """A number in its format."""
+    """Return a number in its format."""
     parts = VALUE.fullmatch(asked)
     if parts is None:
         raise Disagreement(f"{where}: a value is 'RECORD NAME' or 'RECORD NAME :FORMAT', got {asked!r}")
@@ -193,7 +193,7 @@ def _value(asked: str, records: Mapping[str, Found], where: str) -> str:
 
 
 def _table(asked: str, records: Mapping[str, Found], where: str) -> str:
-    """A table of Markdown in lines of its own."""
+    """Return a table of Markdown in lines of its own."""
     name, _, title = asked.partition(" ")
     tables = _of(records, name, where).tables
     if title not in tables:
@@ -211,7 +211,7 @@ MARKERS: dict[str, Callable[[str, Mapping[str, Found], str], str]] = {"value": _
 
 
 def pages() -> list[Path]:
-    """The texts that are filled."""
+    """Return the texts that are filled."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

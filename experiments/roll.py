@@ -60,7 +60,7 @@ def roll(
 
 @contextmanager
 def processes(distributed: bool) -> Iterator[Ranks]:
-    """The processes that share the points: those of torchrun, or this one alone."""
+    """Yield the processes that share the points: those of torchrun, or this one alone."""
     if not distributed:
         yield Ranks.alone()
         return
@@ -77,7 +77,7 @@ def processes(distributed: bool) -> Iterator[Ranks]:
 
 
 def drawn(nodes: int, dims: int, ranks: Ranks) -> tuple[Tensor, Tensor]:
-    """This rank's points ``(n, dims)`` and how far along the roll each is."""
+    """Return this rank's points ``(n, dims)``, and the position of each along the roll."""
     turn = torch.randn(dims, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     turn = torch.linalg.qr(turn)[0] if dims >= 3 else turn
     points, along = [torch.zeros(0, dims, dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
@@ -92,7 +92,7 @@ def drawn(nodes: int, dims: int, ranks: Ranks) -> tuple[Tensor, Tensor]:
 
 
 def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: int) -> dict[str, Any]:
-    """The embedding of the roll, what it cost, and how well its first column follows the roll.
+    """Return the embedding of the roll, what it cost, and how well its first column follows the roll.
 
     The memory of a rank is that above the process with its points.
     """
@@ -129,18 +129,18 @@ def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: in
 
 
 def peak_memory() -> float:
-    """MiB of this process at its highest."""
+    """Return MiB of this process at its highest."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def every_rank(ranks: Ranks, own: dict[str, float]) -> list[dict[str, float]]:
-    """What each rank has measured."""
+    """Return the measurements of each rank."""
     numbers = ranks.gather(torch.tensor([list(own.values())], dtype=torch.float64))
     return [dict(zip(own, row, strict=True)) for row in numbers.tolist()]
 
 
 def ranks_table(everyone: list[dict[str, float]], seconds: float) -> Any:
-    """One row for each process."""
+    """Return one row for each process."""
     rows = [
         [str(rank), *(f"{value:,.0f}" for value in own.values()), f"{seconds:.1f}"] for rank, own in enumerate(everyone)
     ]
@@ -149,7 +149,7 @@ def ranks_table(everyone: list[dict[str, float]], seconds: float) -> Any:
 
 
 def figure(rows: Tensor, along: Tensor) -> Figure:
-    """The first two columns, coloured by the angle along the roll."""
+    """Return the first two columns, coloured by the angle along the roll."""
     drawing = Figure(figsize=(6, 4), layout="constrained")
     axes = drawing.subplots()
     second = rows[:, 1] if rows.shape[1] > 1 else torch.zeros_like(rows[:, 0])

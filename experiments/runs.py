@@ -104,7 +104,7 @@ class Run:
             self._finished[key], self._seconds[key] = line["result"], line["seconds"]
 
     def _line(self, number: int, line: bytes) -> dict[str, Any]:
-        """A line of cells.jsonl: the first holds the arguments, each other one a finished cell and its checksum."""
+        """Return a line of cells.jsonl: arguments in the first line, else a finished cell and its checksum."""
         try:
             found = json.loads(line)
             if not isinstance(found, dict) or (number > 1 and found.pop("crc", None) != _checksum(found)):
@@ -123,7 +123,7 @@ class Run:
         jobs: int | None = 1,
         keeps: Iterable[str] = (),
     ) -> dict[Any, Result]:
-        """``compute(*case)`` for each case, with a progress bar; cells that an earlier call finished are read.
+        """Return ``compute(*case)`` for each case, with a progress bar; cells that an earlier call finished are read.
 
         Args:
             part: name of this kind of cells, unique in the experiment.
@@ -170,7 +170,7 @@ class Run:
         return self.out / "cells" / part / "-".join(map(str, case))
 
     def folder(self, part: str, *case: str | int | float) -> Path:
-        """A folder for one cell, kept between calls, gone with ``fresh``; checkpoints (.ckpt) until it is finished."""
+        """Return a folder for one cell, kept between calls unless ``fresh``; checkpoints (.ckpt) until the end."""
         path = self._folder(part, case)
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -203,14 +203,14 @@ class Run:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to, which then takes its place: a kill leaves the old file or the new one."""
+    """Yield a path beside ``path`` to write to, which then replaces it: a kill leaves one whole file."""
     part = path.with_name(f"{path.name}.part")
     yield part
     part.replace(path)
 
 
 def load_tensors(path: Path, way_out: str) -> Any:
-    """What `torch.save` wrote, on the CPU: tensors, numbers, strings, and containers of those.
+    """Return the contents of a file of `torch.save`, on the CPU: tensors, numbers, strings and containers.
 
     Args:
         path: of the file.
@@ -236,7 +236,7 @@ def _checksum(cell: Result) -> int:
 def _computed(
     compute: Callable[..., Result], cases: Sequence[Case], jobs: int | None
 ) -> Iterator[tuple[Case, Result, float]]:
-    """Each case with its result and seconds, as they come."""
+    """Yield each case with its result and seconds, as they come."""
     if jobs == 1 or len(cases) < 2:
         for case in cases:
             yield _timed(compute, case)
@@ -265,7 +265,7 @@ def _timed_in_worker(path: Path, case: Case) -> tuple[Case, Result, float]:
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """A table to print; all columns after the first are flush right."""
+    """Return a table to print; all columns after the first are flush right."""
     result = Table(title=title)
     for i, column in enumerate(columns):
         result.add_column(column, justify="right" if i else "left")
@@ -275,13 +275,13 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> 
 
 
 def _rows(table: Table) -> list[list[str]]:
-    """The header and the rows as plain text."""
+    """Return the header and the rows as plain text."""
     columns = [[column.header, *column.cells] for column in table.columns]
     return [[Text.from_markup(str(cell)).plain for cell in row] for row in zip(*columns, strict=True)]
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What repeats the run anywhere: folders and the number of processes are this machine's own."""
+    """Return the command that repeats the run anywhere, without this machine's folders and processes."""
     shown, ours = ["python", "-m", "experiments"], True
     for argument in arguments:
         if argument.startswith("--"):
@@ -291,7 +291,7 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of a name; "auto" is CUDA where there is one, and the CPU otherwise."""
+    """Return the device of a name; "auto" is CUDA where there is one, and the CPU otherwise."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -309,7 +309,7 @@ def _versions() -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON and YAML hold of an argument."""
+    """Return an argument in a form that JSON and YAML hold."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
@@ -334,7 +334,7 @@ def check_least(option: str, value: float, least: float) -> None:
 
 
 def _flat(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Members of dicts as arguments of their own, ``trainer.max_epochs``."""
+    """Return members of dicts as arguments of their own, ``trainer.max_epochs``."""
     result: dict[str, Any] = {}
     for name, value in arguments.items():
         members = _flat(value) if isinstance(value, dict) and value else {"": value}

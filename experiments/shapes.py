@@ -46,7 +46,7 @@ class Manifold(NamedTuple):
     modes: list[Mode]
 
     def sample(self, n: int, tilt: float, generator: Generator) -> Array:
-        """``(n, c)`` coordinates of a density ∝ exp(tilt · x₁), which varies by up to exp(2 tilt); 0 for uniform."""
+        """Return ``(n, c)`` coordinates of a density ∝ exp(tilt · x₁) (0 for uniform), which varies by exp(2 tilt)."""
         kept = np.empty((0, self.draw(generator, 1).shape[1]))
         while len(kept) < n:
             u = self.draw(generator, n)
@@ -55,13 +55,13 @@ class Manifold(NamedTuple):
         return np.asarray(kept[:n])
 
     def eigenspaces(self, count: int) -> list[list[Mode]]:
-        """The modes of the ``count`` smallest eigenvalues after 0, those of one eigenvalue together."""
+        """Return the modes of the ``count`` smallest eigenvalues after 0, those of one eigenvalue together."""
         groups = itertools.groupby(self.modes, key=lambda mode: round(mode.value, 8))
         return [list(modes) for _, modes in itertools.islice(groups, 1, count + 1)]
 
 
 def circle() -> Manifold:
-    """The unit circle; coordinate: the angle. Fourier modes."""
+    """Return the unit circle; coordinate: the angle. Fourier modes."""
 
     def draw(generator: Generator, n: int) -> Array:
         return generator.uniform(0, 2 * np.pi, (n, 1))
@@ -70,7 +70,7 @@ def circle() -> Manifold:
 
 
 def eight() -> Manifold:
-    """Bernoulli's lemniscate; coordinate: arc length s from the crossing, the right loop before s = ϖ.
+    """Return Bernoulli's lemniscate; coordinate: arc length s from the crossing, the right loop before s = ϖ.
 
     A neighbourhood graph cannot tell the branches apart at the crossing, so this is two loops of length ϖ joined at a
     point: its eigenfunctions are continuous there, and their four slopes add up to zero (Kirchhoff).
@@ -98,7 +98,7 @@ def eight() -> Manifold:
 
 
 def disc() -> Manifold:
-    """The unit disc; coordinates: radius and angle. J_m(k r) with J_m'(k) = 0, times angular modes."""
+    """Return the unit disc; coordinates: radius and angle. J_m(k r) with J_m'(k) = 0, times angular modes."""
     modes = [Mode(0, lambda u: np.ones(len(u)))]
     for m in range(ORDERS):
         for k in jnp_zeros(m, 3):
@@ -107,7 +107,7 @@ def disc() -> Manifold:
 
 
 def ring() -> Manifold:
-    """The annulus ½ ≤ r ≤ 1; coordinates: radius and angle. J_m(k r) Y_m'(k/2) − J_m'(k/2) Y_m(k r)."""
+    """Return the annulus ½ ≤ r ≤ 1; coordinates: radius and angle. J_m(k r) Y_m'(k/2) − J_m'(k/2) Y_m(k r)."""
     modes = [Mode(0, lambda u: np.ones(len(u)))]
     for m in range(ORDERS):
         for k in _ring_roots(m):
@@ -117,7 +117,7 @@ def ring() -> Manifold:
 
 
 def square() -> Manifold:
-    """[−1, 1]²; coordinates: those of the plane. Products of cosines."""
+    """Return [−1, 1]²; coordinates: those of the plane. Products of cosines."""
 
     def draw(generator: Generator, n: int) -> Array:
         return generator.uniform(-1, 1, (n, 2))
@@ -126,7 +126,7 @@ def square() -> Manifold:
 
 
 def sphere() -> Manifold:
-    """The unit sphere; coordinates: those of space. Harmonic polynomials of degree l, eigenvalue l (l + 1)."""
+    """Return the unit sphere; coordinates: those of space. Harmonic polynomials of degree l, eigenvalue l (l + 1)."""
 
     def draw(generator: Generator, n: int) -> Array:
         x = generator.standard_normal((n, 3))
@@ -161,7 +161,7 @@ def sphere() -> Manifold:
 
 
 def cylinder() -> Manifold:
-    """The side of a cylinder of radius 1 and height 2; coordinates: angle and height. Products."""
+    """Return the side of a cylinder of radius 1 and height 2; coordinates: angle and height. Products."""
 
     def draw(generator: Generator, n: int) -> Array:
         return generator.uniform([0, 0], [2 * np.pi, HEIGHT], (n, 2))
@@ -196,17 +196,17 @@ def _sine(k: float, axis: int) -> Mode:
 
 
 def _angular(axis: int) -> list[Mode]:
-    """Modes of a circle of radius 1."""
+    """Return modes of a circle of radius 1."""
     return [_cosine(0, axis)] + [mode(m, axis) for m in range(1, ORDERS) for mode in (_cosine, _sine)]
 
 
 def _interval(axis: int, start: float, length: float) -> list[Mode]:
-    """Modes of an interval, of slope 0 at both ends."""
+    """Return modes of an interval, of slope 0 at both ends."""
     return [_cosine(np.pi * m / length, axis, start) for m in range(ORDERS)]
 
 
 def _products(first: list[Mode], second: list[Mode]) -> list[Mode]:
-    """Modes of a product: eigenvalues add, functions multiply."""
+    """Return modes of a product: eigenvalues add, functions multiply."""
 
     def product(a: Mode, b: Mode) -> Mode:
         return Mode(a.value + b.value, lambda u: a.function(u) * b.function(u))
@@ -215,7 +215,7 @@ def _products(first: list[Mode], second: list[Mode]) -> list[Mode]:
 
 
 def _with_angle(k: float, m: int, radial: Callable[[Array], Array]) -> list[Mode]:
-    """cos(m θ) and sin(m θ) times a function of the radius; one mode for m = 0."""
+    """Return cos(m θ) and sin(m θ) times a function of the radius; one mode for m = 0."""
 
     def mode(angular: Mode) -> Mode:
         return Mode(k**2, lambda u: radial(u[:, 0]) * angular.function(u))
@@ -229,7 +229,7 @@ def _bessel(r: Array, k: float, m: int) -> Array:
 
 
 def _cross_product(r: Array, k: float, m: int) -> Array:
-    """The solution of Bessel's equation whose slope is 0 at the inner radius."""
+    """Return the solution of Bessel's equation whose slope is 0 at the inner radius."""
     values: Array = jv(m, k * r) * yvp(m, k * INNER) - jvp(m, k * INNER) * yv(m, k * r)
     return values
 
@@ -243,7 +243,7 @@ def _draw_ring(inner: float) -> Callable[[Generator, int], Array]:
 
 
 def _ring_roots(m: int) -> list[float]:
-    """The k up to 16 at which J_m(k r) Y_m'(k/2) − J_m'(k/2) Y_m(k r) has slope 0 at r = 1 too."""
+    """Return the k up to 16 at which J_m(k r) Y_m'(k/2) − J_m'(k/2) Y_m(k r) has slope 0 at r = 1 too."""
 
     def slope(k: float) -> float:
         return float(jvp(m, k) * yvp(m, k * INNER) - jvp(m, k * INNER) * yvp(m, k))

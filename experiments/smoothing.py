@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
     @classmethod
     def of(cls, split: Split) -> Problem:
-        """That of a split."""
+        """Return the smoothing problem of a split."""
         return cls(split, HeatKernel()(split.train, KNN(NEIGHBORS)(split.train)))
 
 
@@ -64,7 +64,7 @@ class Schedule(NamedTuple):
 
 
 def network(side: int) -> nn.Sequential:
-    """Logits ``(N, 10)`` of images ``(N, side²)``: two convolutions and two linear maps; large images at half size."""
+    """Return logits ``(N, 10)`` of images ``(N, side²)`` by two convolutions and two linear maps."""
     halved = side > 16
     last = -(-side // (4 if halved else 2))
     return nn.Sequential(
@@ -84,7 +84,7 @@ def network(side: int) -> nn.Sequential:
 def trained(
     problem: Problem, count: int, kind: Kind, seed: int, schedule: Schedule, teacher: Callable[[Tensor], Tensor]
 ) -> nn.Sequential:
-    """A network trained with ``count`` labelled images of each class.
+    """Return a network trained with ``count`` labelled images of each class.
 
     Args:
         problem: images and graph.
@@ -114,7 +114,7 @@ def trained(
 
 
 def loss_of(model: nn.Module, problem: Problem, targets: Tensor, nodes: Tensor, kind: Kind) -> Tensor:
-    """Cross-entropy of those of a batch whose label is known, and λ × the smoothness of a layer."""
+    """Return cross-entropy of those of a batch whose label is known, and λ × the smoothness of a layer."""
     pixels = problem.split.train[nodes]
     logits: Tensor = model(pixels)
     loss = cross_entropy(logits, targets[nodes], ignore_index=UNKNOWN)
@@ -129,7 +129,7 @@ def loss_of(model: nn.Module, problem: Problem, targets: Tensor, nodes: Tensor, 
 
 
 def batches_of(problem: Problem, chosen: Tensor, kind: Kind, schedule: Schedule, seed: int) -> Iterator[Tensor]:
-    """Endless batches of distinct indices ``(M,)``: `LABELLED` of the labelled ones at most, and what the kind says."""
+    """Yield batches of distinct indices ``(M,)`` without end, at most `LABELLED` of them labelled."""
     generator = torch.Generator().manual_seed(seed)
     count = len(problem.split.train)
     others: Iterator[list[int]] = repeat([])
@@ -146,12 +146,12 @@ def batches_of(problem: Problem, chosen: Tensor, kind: Kind, schedule: Schedule,
 
 @torch.no_grad()
 def with_sure_predictions(model: nn.Module, pixels: Tensor, given: Tensor) -> Tensor:
-    """The labels that are given, and predictions where the network is sure of them."""
+    """Return the labels that are given, and predictions where the network is sure of them."""
     share, label = model(pixels).softmax(1).max(1)
     return torch.where(given == UNKNOWN, label.masked_fill(share < SURE, UNKNOWN), given)
 
 
 @torch.no_grad()
 def accuracy(model: nn.Module, split: Split) -> float:
-    """Share of the held-out images whose class is right."""
+    """Return share of the held-out images whose class is right."""
     return float((model(split.heldout).argmax(1) == split.heldout_labels).double().mean())

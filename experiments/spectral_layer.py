@@ -154,7 +154,7 @@ class Maker:
     spread: float
 
     def __call__(self, channels: int, seed: int) -> dict[str, Clouds]:
-        """The clouds of each part."""
+        """Return the clouds of each part."""
         generator = torch.Generator().manual_seed(seed)
         return {
             part: make_clouds(self.shapes, count, self.points, self.noise, channels, self.spread, generator)
@@ -217,7 +217,7 @@ class Forest:
 
 
 def longer(trainer: Flags, times: int) -> Flags:
-    """Flags of a training that is ``times`` as long, with as many validations."""
+    """Return flags of a training that is ``times`` as long, with as many validations."""
     lengths = ("max_epochs", "max_steps", "check_val_every_n_epoch")
     return {**trainer, **{name: times * trainer[name] for name in lengths if (trainer.get(name) or -1) > 0}}
 
@@ -234,12 +234,12 @@ class CloudsModule(LightningDataModule):
         self.parts, self.batch, self.seed = parts, batch, seed
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Batches in another order in each epoch."""
+        """Return batches in another order in each epoch."""
         batches = Batches(len(self.parts["train"].labels), self.batch, self.seed)
         return DataLoader(TensorDataset(*self.parts["train"]), sampler=batches, batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """All in order."""
+        """Return all in order."""
         return DataLoader(TensorDataset(*self.parts["validation"]), batch_size=64)
 
 
@@ -260,12 +260,12 @@ class Classifier(LightningModule):
         self._latest: dict[str, float] = {}
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Logits ``(B, classes)`` of points ``(B, N, channels)``."""
+        """Return logits ``(B, classes)`` of points ``(B, N, channels)``."""
         logits: Tensor = self.head(self.body(x, mask))
         return logits
 
     def training_step(self, batch: list[Tensor], index: int) -> Tensor:
-        """Cross-entropy of turned clouds."""
+        """Return cross-entropy of turned clouds."""
         self._start = time.process_time()
         x, mask, labels = batch
         generator = torch.Generator().manual_seed(hash((self.seed, self.global_step)))
@@ -285,7 +285,7 @@ class Classifier(LightningModule):
             self.history[name].append(value)
 
     def validation_step(self, batch: list[Tensor], index: int) -> None:
-        """Accuracy."""
+        """Record the accuracy."""
         x, mask, labels = batch
         self.log("accuracy", (self(x, mask).argmax(1) == labels).float().mean(), batch_size=len(x))
 
@@ -295,21 +295,21 @@ class Classifier(LightningModule):
         self.history["accuracy"].append(float(self.trainer.callback_metrics["accuracy"]))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """With what was noted."""
+        """Save the notes of the training."""
         checkpoint["history"] = self.history
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """With what was noted."""
+        """Load the notes of the training."""
         self.history = checkpoint["history"]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return Adam."""
         return torch.optim.Adam(self.parameters(), self.rate)
 
 
 @torch.no_grad()
 def outcome(module: Classifier, test: Clouds, classes: int) -> dict[str, Any]:
-    """What is kept of a training: accuracy on the test clouds, in all and by class, and the history."""
+    """Return the kept results of a training: test accuracy, in all and by class, and the history."""
     module.eval()
     chunks = zip(test.points.split(64), test.mask.split(64), strict=True)
     right = torch.cat([module(x, mask).argmax(1) for x, mask in chunks]) == test.labels
@@ -323,13 +323,13 @@ def outcome(module: Classifier, test: Clouds, classes: int) -> dict[str, Any]:
 
 
 def accuracies(right: Tensor, test: Clouds, classes: int) -> dict[str, Any]:
-    """In all and by class."""
+    """Return accuracies, in all and by class."""
     by_class = [float(right[test.labels == label].float().mean()) for label in range(classes)]
     return {"accuracy": float(right.float().mean()), "by_class": by_class}
 
 
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over seeds: accuracy with its interval; of networks gradients of all steps, and trainings that failed.
+    """Return over seeds: accuracy with its interval; for networks gradients of all steps, and failed trainings.
 
     A training failed if a loss or gradient was not finite, or if the network did not learn its own training clouds:
     a mean loss of more than half of that of guessing over the last tenth of the steps.
@@ -359,12 +359,12 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def quantiles(norms: Numbers) -> dict[str, float]:
-    """Median, 99th percentile and largest of norms."""
+    """Return median, 99th percentile and largest of norms."""
     return {"median": float(np.median(norms)), "p99": float(np.quantile(norms, 0.99)), "max": float(norms.max())}
 
 
 def results_tables(metrics: dict[str, Any], seeds: int) -> list[Table]:
-    """Accuracy of each variant and task, with what it cost; gradients of the layer's trainings."""
+    """Return accuracy of each variant and task, with what it cost; gradients of the layer's trainings."""
     tasks = [(task.partition("=")[2], by_variant) for task, by_variant in metrics.items()]
     rows = []
     for variant in tasks[0][1]:
@@ -436,7 +436,7 @@ def results_figure(
 
 
 def clouds_figure(shapes: list[str], points: tuple[int, int], noise: float, neighbors: int) -> Figure:
-    """A cloud of each class, coloured by the first eigenvector after the constant one; nearer points are larger."""
+    """Draw a cloud of each class, coloured by the first nonconstant eigenvector; nearer points are larger."""
     examples = make_clouds(shapes, len(shapes), points, noise, 0, 0.0, torch.Generator().manual_seed(0))
     with warnings.catch_warnings():  # of linked rings it tells them apart
         warnings.simplefilter("ignore", GraphWarning)

@@ -69,7 +69,7 @@ def speech(
 
 
 def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) -> Numbers:
-    """The frames in as many dimensions as are compared at most."""
+    """Return the frames in as many dimensions as are compared at most."""
     if method == "pca":
         y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(frames.spectra)
         return y
@@ -78,7 +78,7 @@ def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) 
 
 
 def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping: int) -> dict[str, Any]:
-    """Shares of frames whose class the nearest ones vote for, overlapping ones among them or not, and differences.
+    """Return shares of frames whose class the nearest frames vote for, with and without overlap.
 
     Intervals are by phones: the frames of one are much alike, and overlap.
     """
@@ -98,7 +98,7 @@ def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping
 
 
 def phone_numbers(frames: Speech) -> NDArray[np.int64]:
-    """Which phone of the sentence each frame is of, from 1."""
+    """Return the number of the phone of each frame in the sentence, from 1."""
     return np.cumsum([a != b for a, b in zip(frames.phones, ["", *frames.phones[:-1]], strict=True)])
 
 
@@ -113,7 +113,7 @@ def accuracy_table(cell: dict[str, Any]) -> Table:
 
 
 def figure(y: Numbers, frames: Speech) -> Figure:
-    """The frames at their places, coloured by class of phone, and three zooms with the phones."""
+    """Return the frames at their places, coloured by class of phone, and three zooms with the phones."""
     names = [name for name in [*PHONE_CLASSES, "other"] if name in frames.classes]
     colours = dict(zip(names, COLOURS, strict=False))
     of_frame = [colours[name] for name in frames.classes]

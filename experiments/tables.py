@@ -16,6 +16,7 @@ PACKAGES = (
     *("umap-learn", "pynndescent", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
 )
 Cell = str | float | None
+PAGE_WIDTH = 100  # maximum characters of a row of a table in a document, unless two columns take more
 
 
 class Table:
@@ -33,32 +34,32 @@ class Table:
         self.rows: list[list[Cell]] = []
 
     def add(self, *cells: Cell) -> None:
-        """One row; None where there is no value. Numbers of other kinds become Python's."""
+        """Add one row; None where there is no value; other numbers become Python's."""
         if len(cells) != len(self.columns):
             raise ValueError(f"a row of {self.title!r} must have {len(self.columns)} cells, got {len(cells)}")
         plain = (c if c is None or isinstance(c, str | int | float) else float(c) for c in cells)
         self.rows.append([*plain])
 
     def formatted(self) -> list[list[str]]:
-        """The rows as text."""
+        """Return the rows as text."""
         formats = list(self.columns.values())
         return [[said(cell, form) for cell, form in zip(row, formats, strict=True)] for row in self.rows]
 
     def pack(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         columns = [[name, form] for name, form in self.columns.items()]
         return {"title": self.title, "columns": columns, "rows": self.rows, "chart": self.chart}
 
     @classmethod
     def unpack(cls, packed: Mapping[str, Any]) -> Table:
-        """The inverse of ``pack``."""
+        """Return the inverse of ``pack``."""
         table = cls(packed["title"], dict(packed["columns"]), packed["chart"])
         for row in packed["rows"]:
             table.add(*row)
         return table
 
     def rich(self) -> rich.table.Table:
-        """For a terminal."""
+        """Return the table for a terminal."""
         table = rich.table.Table(title=self.title)
         for name, form in self.columns.items():
             table.add_column(name, justify="right" if form else "left")
@@ -67,37 +68,53 @@ class Table:
         return table
 
     def markdown(self) -> str:
-        """For a document, without columns in which no row has anything."""
+        """Return the table for a document, in parts that fit a page, without columns in which every cell is empty.
+
+        Each part begins with the leading columns that identify a row.
+        """
         rows = self.formatted()
         kept = [i for i, _ in enumerate(self.columns) if not rows or any(row[i] not in ("", "–") for row in rows)]
         names, forms = list(self.columns), list(self.columns.values())
-        cells = [[row[i] for i in kept] for row in rows]
-        return f"**{self.title}**\n\n{markdown([names[i] for i in kept], [bool(forms[i]) for i in kept], cells)}"
+        widths = [max(len(cell) for cell in (names[i], *(row[i] for row in rows))) + 3 for i in kept]
+        keys = 1
+        while keys < len(kept) and len({tuple(row[i] for i in kept[:keys]) for row in rows}) < len(rows):
+            keys += 1
+        parts: list[list[int]] = [[]]
+        for position in range(keys, len(kept)):
+            if parts[-1] and sum(widths[:keys]) + sum(widths[p] for p in [*parts[-1], position]) > PAGE_WIDTH:
+                parts.append([])
+            parts[-1].append(position)
+        shown = [[*kept[:keys], *(kept[p] for p in part)] for part in parts]
+        found = [
+            markdown([names[i] for i in part], [bool(forms[i]) for i in part], [[row[i] for i in part] for row in rows])
+            for part in shown
+        ]
+        return "\n\n".join([f"**{self.title}**", *found])
 
 
 def markdown(header: Sequence[str], numbers: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown; columns of numbers are aligned on the right."""
+    """Return a table of Markdown; columns of numbers are aligned on the right."""
     sides = ["---:" if number else "---" for number in numbers]
     lines = ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [header, sides, *rows])
     return "\n".join(lines)
 
 
 def said(cell: Cell, form: str) -> str:
-    """A cell as text."""
+    """Return a cell as text."""
     if cell is None:
         return "–"
     return cell if isinstance(cell, str) else format(cell, form)
 
 
 def processor() -> str:
-    """The model of the processor."""
+    """Return the model of the processor."""
     file = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*: (.*)", file.read_text()) if file.exists() else None
     return found.group(1) if found else platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:
-    """Of Python, this library and its peers, where they are installed."""
+    """Return the versions of Python, this library and its peers, if they are installed."""
     found = {"python": platform.python_version()}
     for package in ("torch_lapeig", *PACKAGES):
         try:

@@ -34,7 +34,7 @@ QUIET: Flags = {"accelerator": "auto", "enable_progress_bar": False, "enable_mod
 
 
 def add_trainer_flags(parser: ArgumentParser, defaults: Mapping[str, Any]) -> None:
-    """Options ``--trainer.max_epochs`` and so on, typed, with Lightning's help and the experiment's defaults."""
+    """Add typed options ``--trainer.max_epochs`` and so on, with Lightning's help and the experiment's defaults."""
     parser.add_class_arguments(Trainer, "trainer", skip=set(OURS), instantiate=False)
     parser.set_defaults({f"trainer.{name}": value for name, value in defaults.items()})
 
@@ -78,7 +78,7 @@ def train(folder: Path, module: LightningModule, data: LightningDataModule, flag
 
 
 def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int) -> Trainer:
-    """A Trainer with the checkpoints and logs that `train` describes."""
+    """Return a Trainer with the checkpoints and logs that `train` describes."""
     logger = CSVLogger(folder, name="logs", version=_attempt(folder))
     checkpoint = ModelCheckpoint(folder, filename="last", enable_version_counter=False, save_on_train_epoch_end=True)
     return Trainer(
@@ -92,7 +92,7 @@ def _trainer(folder: Path, module: LightningModule, flags: Flags, seed: int) -> 
 
 
 def _with_instances(flags: Flags) -> Flags:
-    """Flags with an object for each that names a class by ``class_path``, such as a profiler."""
+    """Return flags with an object for each that names a class by ``class_path``, such as a profiler."""
     named = {name: value for name, value in flags.items() if isinstance(value, dict) and "class_path" in value}
     if not named:
         return flags
@@ -160,7 +160,7 @@ def _shapes(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Size]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what Lightning says of every training, and its warnings that do not apply."""
+    """Silence what Lightning prints of every training, and warnings that do not apply."""
     log = logging.getLogger("pytorch_lightning")
     level = log.level
     log.setLevel(logging.WARNING)
@@ -176,7 +176,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _attempt(folder: Path) -> int:
-    """Number of calls before this one that left logs."""
+    """Return number of calls before this one that left logs."""
     return len(list((folder / "logs").glob("version_*")))
 
 
@@ -207,11 +207,11 @@ class Batches(Sampler[list[int]]):
         return self.count
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before each epoch."""
+        """Set the epoch; Lightning calls it before each."""
         self.epoch = epoch
 
     def generator(self) -> torch.Generator:
-        """That of this epoch."""
+        """Return the random generator of this epoch."""
         return torch.Generator().manual_seed(hash((self.seed, self.epoch)))
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -125,7 +125,7 @@ def weightings(
 
 
 def loaded(sets: list[str], data_dir: Path | None) -> Callable[[str], Points]:
-    """The points of a data set, each read once, before the work: what is missing is said at once."""
+    """Return the points of a data set, each read once, before the work: what is missing is said at once."""
     points = cache(lambda name: SETS[name][1](data_dir))
     for name in sets:
         points(name)
@@ -149,7 +149,7 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def tuned(carry: Transduction, run: Run, grid: Sequence[Method], splits: int) -> dict[Method, float]:
-    """Mean accuracy of each candidate on the digits, over numbers of labels and the splits that choose."""
+    """Return mean accuracy of each candidate on the digits, over numbers of labels and the splits that choose."""
     cases = [("digits", TUNING, splits, *way.case) for way in grid]
     found = run.cells("choice", carry, cases)
     return {
@@ -162,7 +162,7 @@ def tuned(carry: Transduction, run: Run, grid: Sequence[Method], splits: int) ->
 def carried(
     carry: Transduction, run: Run, ways: Iterable[Method], sets: Iterable[str], splits: int
 ) -> dict[str, Accuracies]:
-    """Accuracies of each method on each set."""
+    """Return accuracies of each method on each set."""
     cases = {(name, way): (name, 0, splits, *way.case) for name in sets for way in ways}
     found = run.cells("graph", carry, dict.fromkeys(cases.values()))
     result: dict[str, Accuracies] = {}
@@ -189,7 +189,7 @@ class Training:
     seeds: int
 
     def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
-        """Accuracies at new points, and what each smoothness gains; draws the figure. Nothing without seeds."""
+        """Return accuracies at new points, and what each smoothness gains; draws the figure. Nothing without seeds."""
         if not self.seeds:
             return {}
         new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
@@ -209,11 +209,11 @@ class Training:
         return result
 
     def on_graph(self, name: str, seed: int) -> dict[str, Any]:
-        """Accuracies of methods on a graph at the held-out points."""
+        """Return accuracies of methods on a graph at the held-out points."""
         return new_points(self.problem(name, seed).split, self.counts, seed, self.recipe)
 
     def cells(self, sets: list[str], counts: list[int], kinds: Sequence[Kind]) -> dict[Any, float]:
-        """Accuracy at the held-out points by (set, number of labels, kind, seed)."""
+        """Return accuracy at the held-out points by (set, number of labels, kind, seed)."""
         every = product(sets, range(self.seeds), counts, dict.fromkeys(kinds))
         found = self.run.cells("network", self.train, [(name, seed, count, *kind) for name, seed, count, kind in every])
         return {(name, count, Kind(*kind), seed): of["accuracy"] for (name, seed, count, *kind), of in found.items()}
@@ -231,7 +231,7 @@ class Training:
 
 
 def best_elsewhere(swept: dict[Any, float], name: str, sets: list[str], strengths: list[float]) -> Kind:
-    """Layer and λ of neighbourhoods: the best of the other sets, so that no label of this one has a say."""
+    """Return layer and λ of neighbourhoods: the best of the other sets, so that no label of this one has a say."""
     others = [other for other in sets if other != name]
     kinds = [kind for kind in _kinds(swept) if kind.batches == "near" and others]
     mean = {k: np.mean([v for (of, _, kind, _), v in swept.items() if kind == k and of in others]) for k in kinds}
@@ -244,7 +244,7 @@ def _kinds(swept: dict[Any, float]) -> list[Kind]:
 
 
 def at_new_points(new: dict[Any, Any], found: dict[Any, float], name: str, labels: list[int], seeds: int) -> Accuracies:
-    """Accuracies of one set at the held-out points: of the methods on a graph and of the networks."""
+    """Return accuracies of one set at the held-out points: of the methods on a graph and of the networks."""
     result: Accuracies = {
         method: {str(count): [new[name, seed][method][str(count)] for seed in range(seeds)] for count in labels}
         for method in new[name, 0]
@@ -260,7 +260,7 @@ def at_new_points(new: dict[Any, Any], found: dict[Any, float], name: str, label
 
 
 def summaries(of: Accuracies, base: str) -> dict[str, Any]:
-    """Mean and interval of each accuracy, and of its difference to that of ``base`` on the same splits."""
+    """Return mean and interval of each accuracy, and of its difference to that of ``base`` on the same splits."""
     return {
         method: {
             count: {
@@ -275,7 +275,7 @@ def summaries(of: Accuracies, base: str) -> dict[str, Any]:
 
 
 def of_recipe(on_graph: dict[str, Any], recipe: Method) -> dict[str, Any]:
-    """Accuracies of the recipe by data set and number of labels, and what they are without its class prior."""
+    """Return accuracies of the recipe by data set and number of labels, and what they are without its class prior."""
     plain = str(recipe._replace(variant=PLAIN))
     return {
         name: {
@@ -287,7 +287,7 @@ def of_recipe(on_graph: dict[str, Any], recipe: Method) -> dict[str, Any]:
 
 
 def gains(swept: dict[Any, float], name: str, count: int) -> dict[str, Any]:
-    """What each smoothness adds to the accuracy of the network alone, seed by seed."""
+    """Return the gain of each smoothness over the network without it, seed by seed."""
     seeds = sorted({seed for of, _, _, seed in swept if of == name})
     of = {kind: np.array([swept[name, count, kind, seed] for seed in seeds]) for kind in _kinds(swept)}
     alone = {"alone": mean_and_interval(of[ALONE])}
@@ -315,7 +315,7 @@ COLOURS = dict(zip(NETWORKS, ("0.6", "C1", "C3", "k", "C7", "C0", "C4"), strict=
 def tables(
     metrics: dict[str, Any], choice: dict[Method, float], splits: int, tuning: int, trainings: int, tuned_at: int
 ) -> list[Table]:
-    """What is printed and recorded."""
+    """Return the printed and recorded tables."""
     recipe = metrics["recipe"]["name"]
     order = sorted(choice, key=lambda way: -choice[way])
     kinds = {(way.kind, way.number, way.variant): way for way in reversed(order)}  # the best of each kind
@@ -337,7 +337,7 @@ def tables(
 
 
 def _of_networks(metrics: dict[str, Any], trainings: int, tuned_at: int) -> list[Table]:
-    """Those at new points."""
+    """Return the accuracies of the networks at new points."""
     held = f"new points, {trainings} splits"
     swept = metrics["strength"]
     strengths = list(dict.fromkeys(key.split(".", 2)[2] for key in next(iter(swept.values())) if key != "alone"))

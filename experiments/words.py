@@ -80,12 +80,12 @@ def words(
 
 
 def vectors_of(found: Words, scaling: str) -> Numbers:
-    """Vectors ``(n, 2n)``: counts of left and right neighbours, or roots of their share in a word's tokens."""
+    """Return vectors ``(n, 2n)``: counts of left and right neighbours, or roots of their share in a word's tokens."""
     return found.counts if scaling == "counts" else np.sqrt(found.counts / found.frequency[:, None])
 
 
 def scores(maps: dict[str, Numbers], classes: list[str], agreement: int) -> dict[str, Any]:
-    """By method and dimension: the share of a word's neighbours of its part of speech; the difference; by class."""
+    """Return by method and dimension the share of neighbours of a word's part of speech; differences; by class."""
     each = {
         (method, d): neighbour_agreement(y[:, :d], classes, agreement)["share"]
         for method, y in maps.items()
@@ -125,7 +125,7 @@ def class_table(cells: dict[str, dict[str, Any]], sizes: Counter[str]) -> Table:
 
 
 def figure(y: Numbers, found: Words, vectors: str) -> tuple[Figure, int]:
-    """The words by the rank of their coordinates, coloured by part of speech; three zooms; how many have labels."""
+    """Draw the words by rank of coordinates, coloured by part of speech, three zooms, and the number of labels."""
     names = [name for name in [*PARTS_OF_SPEECH, "other"] if name in found.classes]
     colours = {name: COLOURS[[*PARTS_OF_SPEECH, "other"].index(name)] for name in names}
     of_word = [colours[name] for name in found.classes]
@@ -154,7 +154,7 @@ def figure(y: Numbers, found: Words, vectors: str) -> tuple[Figure, int]:
 
 
 def densest(y: Numbers, members: NDArray[np.bool_]) -> int:
-    """The member of a class among whose nearest points ``(N, d)`` are most of its class."""
+    """Return the member of a class among whose nearest points ``(N, d)`` are most of its class."""
     distances = np.linalg.norm(y[:, None] - y[None], axis=2)
     count = members[distances.argsort(1)[:, :REGION]].sum(1)
     radius = np.sort(distances, 1)[:, REGION - 1] / distances.max()  # the narrower one of equals

@@ -162,7 +162,7 @@ def test_features_that_autocast_rounded(name):
 
 
 class Own(Weighting):
-    """As a user writes one: nothing about autocast in it."""
+    """Weighting as a user writes it, without any handling of autocast."""
 
     def forward(self, x, graph):
         affinity = torch.sigmoid(x @ x.mT)[graph.pattern.row.long(), graph.pattern.col.long()]

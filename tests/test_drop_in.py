@@ -198,7 +198,7 @@ def test_predicted_labels(how, dtype):
 
 
 def test_the_seed_of_k_means_has_their_meaning():
-    """Where k-means has many local optima, one start from the same seed ends in the same one."""
+    """One start of k-means from one seed ends in one of many local optima, equal to scikit-learn's."""
     x = load_digits().data[:500] / 16
     for seed in range(3):
         options = {"affinity": "rbf", "gamma": 0.1, "n_init": 1, "random_state": seed}
@@ -321,7 +321,7 @@ def test_precomputed_of_every_form(form, dtype):
 
 
 def test_two_directions_are_averaged_aloud():
-    """As scikit-learn does; round-off is no matter."""
+    """The two directions are averaged with a warning, as in scikit-learn; round-off gives no warning."""
     given = kneighbors_graph(X, 9)
     with pytest.warns(GraphWarning, match="affinities are not symmetric: the mean"):
         model = SpectralEmbedding(3, affinity="precomputed").fit(given)

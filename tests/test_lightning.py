@@ -350,7 +350,7 @@ CASES = {
     "other points": (
         lambda: two_loaders(lambda batch: batch["near"][-1], 5),
         ValueError,
-        r"SmoothnessCallback: module 'encoder' gave 5 rows for 12 points; .*\[numbers of the points, None\]",
+        r"SmoothnessCallback: module 'encoder' returned 5 rows for 12 points; .*\[numbers of the points, None\]",
     ),
     "number of calls": (
         lambda: two_loaders(lambda batch: [None], 5),
@@ -360,7 +360,7 @@ CASES = {
     "nodes alone": (
         lambda: SmoothnessCallback(1.0, nodes=lambda batch: batch[1]),
         ValueError,
-        "nodes goes with a Graph of all points",
+        "nodes needs graph_from to be a Graph of all points",
     ),
     "manual": (lambda: broken("encoder", automatic_optimization=False), ValueError, "automatic_optimization must be"),
     "reduction": (

@@ -141,7 +141,7 @@ def test_conjugate_gradients_return_the_best_iterate():
 
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 def test_the_gradient_of_each_direction_of_an_edge_is_half_of_the_pair(normalization):
-    """As differences of both directions together say; a transposed or unsymmetrised solve would not."""
+    """Compare with differences of both directions, which detect a transposed or unsymmetrised solve."""
     graph = knn_graph(points(30, 3), 5)
     weight = (graph.weight * (1 + points(30, 1).abs()[graph.pattern.row.long(), 0])).detach()
     weight = (weight + graph.pattern.transpose(weight)) / 2
@@ -206,7 +206,7 @@ def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
 
 def test_affinities_are_no_distances():
     affinity = torch.exp(-torch.cdist(points(10, 2), points(10, 2)).square())
-    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; are these affin"):
+    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; for affin"):
         MDS(2, metric=Precomputed("distance"))(affinity)
 
 

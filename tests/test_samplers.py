@@ -27,7 +27,7 @@ def test_a_neighbourhood_is_a_node_with_neighbours_of_its_own():
 
 @pytest.mark.parametrize("size", [5, 30, 1000])
 def test_every_node_is_a_centre_once(size):
-    """With as many neighbours as the longest row each batch is the neighbourhood of its centres."""
+    """If ``neighbors`` is the longest row, each batch is the neighbourhood of its centres."""
     most = int((GRAPH.to_dense() > 0).sum(1).max())
     sampler = NeighborhoodSampler(GRAPH, size + most, neighbors=most)
     batches = list(sampler)
@@ -137,7 +137,7 @@ def test_edges_are_drawn_in_proportion_to_their_weight():
         (lambda: EdgeSampler(GRAPH, 3), ValueError, "batch_size must be even"),
         (lambda: EdgeSampler(GRAPH, 2.0), TypeError, "batch_size must be an integer"),
         (lambda: EdgeSampler(Graph.from_dense(torch.eye(3))), ValueError, "graph must have an edge"),
-        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be an even number"),
+        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be even in number"),
     ],
 )
 def test_errors(call, error, message):

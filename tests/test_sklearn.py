@@ -81,7 +81,7 @@ REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transfor
 
 @pytest.mark.parametrize(("name", "room", "peer", "cells"), TABLE, ids=[row[0] for row in TABLE])
 def test_the_table_of_parameters_is_scikit_learns_signature(name, room, peer, cells):
-    """What is the same has the same default, what is accepted is a parameter, what is refused is so by its name."""
+    """Shared parameters have equal defaults; accepted ones are parameters; refused ones raise by name."""
     theirs = getattr(importlib.import_module(f"sklearn.{room}"), peer, None)
     if theirs is None:
         pytest.skip(f"this scikit-learn has no {peer}")

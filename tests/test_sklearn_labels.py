@@ -76,7 +76,7 @@ def test_sparse_samples_have_the_labels_of_dense_ones(kind, kernel):
 
 @pytest.mark.filterwarnings("ignore:max_iter=2000 was reached")
 def test_every_sample_that_a_path_reaches_has_the_label_of_the_limit():
-    """Of 300 points in a row, scores of the farthest are 1e-150 of those of the nearest."""
+    """Among 300 points in a row, scores of the farthest are 1e-150 of the scores of the nearest."""
     x, y = np.arange(300.0)[:, None], np.full(300, -1)
     y[[0, 180]] = 0, 1
     theirs = semi_supervised.LabelSpreading(gamma=1.0, max_iter=2000, tol=0).fit(x, y)

@@ -52,10 +52,10 @@ def last_of_batch(batch: Any) -> Tensor:
 class SmoothnessCallback(Callback):
     """Callback that adds ``weight`` × the smoothness of a submodule's output to the training loss, logged as ``name``.
 
-    Nothing of the LightningModule changes: while it trains, its ``training_step`` is wrapped, the submodule is watched
-    during the step, and the term is added to the step's result (a tensor, or a dict with ``"loss"``; None stays None).
-    Afterwards, or after an exception, all is as before. A submodule that is called several times in a step gives the
-    mean of its terms.
+    The LightningModule need not change. While it trains, its ``training_step`` is wrapped: a hook records the outputs
+    of the submodule, and the term is added to the step's result (a tensor, or a dict with ``"loss"``; None stays None).
+    After training, or after an exception, the wrapper is removed. If a submodule is called several times in a step, the
+    mean of its terms is added.
 
     Args:
         weight: positive factor of the term.
@@ -63,25 +63,26 @@ class SmoothnessCallback(Callback):
             output y has shape ``(N, k)`` or ``(B, N, k)``.
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
             `SpectralLoss` or a module of yours. Its parameters are not trained.
-        graph_from: a `Graph` of all training points, of which each step takes the part of its batch: the best choice,
-            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the source of a batch's graph,
-            without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or ``(B, N, D)``;
-            ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of random batches
-            join points that are no neighbours, and may lower accuracy: see docs/losses.md.
-        name: of the logged value, which is without the weight.
+        graph_from: a `Graph` of all training points: each step uses the subgraph of its batch. This is the best choice,
+            with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the points from which a batch's graph is
+            built, without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or
+            ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of
+            random batches join points that are no neighbours, and may lower accuracy: see docs/losses.md.
+        name: name of the logged value, the smoothness without the factor ``weight``.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
-            default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``. Or to a list with
-            one entry for each call of the submodule in a step, None for a call that is not smoothed, as of labelled
-            points from a loader of their own: ``lambda batch: [batch["near"][-1], None]``.
+            default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``. It may also return
+            a list with one entry for each call of the submodule in a step, None for a call that is not smoothed, such
+            as a call with labelled points from another loader: ``lambda batch: [batch["near"][-1], None]``.
 
     Raises:
-        ValueError: weight, a loss with learnable parameters; when training begins: no such submodule, manual
-            optimisation; in a step: an output of wrong shape, a loss that is not a scalar.
-        RuntimeError: in a step that did not call the submodule.
+        TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
+            training begins: no such submodule, manual optimisation; in a step: an output of wrong shape, a loss that is
+            not a scalar.
+        RuntimeError: a step that does not call the submodule.
 
-    With several processes each smooths, and logs, on the graphs of its own batches, as it does with any loss.
+    With several processes each computes and logs the smoothness of its own batches, as with any loss.
 
-    Use ``drop_last=True`` in the data loader where a last batch would have fewer points than the graph has neighbours.
+    Use ``drop_last=True`` in the data loader if the last batch would have fewer points than the graph has neighbours.
 
     >>> import torch
     >>> from torch_lapeig import knn_graph
@@ -102,7 +103,7 @@ class SmoothnessCallback(Callback):
     ) -> None:
         checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
         if nodes is not last_of_batch and not isinstance(graph_from, Graph):
-            raise ValueError("nodes goes with a Graph of all points as graph_from, got nodes without it")
+            raise ValueError("nodes needs graph_from to be a Graph of all points, got another graph_from; leave it out")
         self.nodes = nodes
         if not callable(graph_from) and not isinstance(graph_from, Graph):
             checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
@@ -120,7 +121,7 @@ class SmoothnessCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Return the key that tells several of these callbacks apart in a checkpoint."""
+        """Return the key of this callback's state in a checkpoint, distinct for callbacks of distinct names."""
         return f"{type(self).__qualname__}[{self.name}]"
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -131,7 +132,7 @@ class SmoothnessCallback(Callback):
                 f"module must name a submodule of {type(pl_module).__name__}, got {self.module!r} ({names})"
             )
         if not pl_module.automatic_optimization:
-            raise ValueError("automatic_optimization must be True; with manual optimisation add the loss in your step")
+            raise ValueError("automatic_optimization must be True, got False; add the loss in your training_step")
         self.loss.to(pl_module.device)
         step = vars(pl_module).get("training_step")
         if not isinstance(step, _Step):
@@ -139,7 +140,7 @@ class SmoothnessCallback(Callback):
         step.terms.append(self)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remove the term; with the last one the module gets its own step back."""
+        """Remove the term; after the last term, restore the module's own step."""
         step = vars(pl_module).get("training_step")
         if not isinstance(step, _Step) or self not in step.terms:
             return
@@ -154,7 +155,7 @@ class SmoothnessCallback(Callback):
         self.on_train_end(trainer, pl_module)
 
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
-        """Return the weighted term of a step, of the inputs and outputs of the submodule's calls."""
+        """Return the weighted term of a step, given the inputs and outputs of the submodule's calls."""
         if not calls:
             raise RuntimeError(
                 f"SmoothnessCallback: module {self.module!r} was not called in training_step, so it has no output to "
@@ -169,15 +170,15 @@ class SmoothnessCallback(Callback):
         return self.weight * mean
 
     def _parts(self, batch: Any, calls: int) -> list[Any]:
-        """Return the numbers of the points of each call; the batch itself where no graph of all points is given."""
+        """Return the numbers of the points of each call; without a graph of all points, the batch itself."""
         if not isinstance(self.graph_from, Graph):
             return [batch] * calls
         nodes: Any = self.nodes(batch)
         parts = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes] * calls
         if len(parts) != calls:
             raise ValueError(
-                f"SmoothnessCallback: nodes must give one entry for each of the {calls} calls of module "
-                f"{self.module!r} in a step, got {len(parts)}; give None for a call that is not smoothed"
+                f"SmoothnessCallback: nodes must return one entry for each of the {calls} calls of module "
+                f"{self.module!r} in a step, got {len(parts)}; return None for a call that is not smoothed"
             )
         return parts
 
@@ -185,15 +186,15 @@ class SmoothnessCallback(Callback):
         if not isinstance(y, Tensor) or y.ndim not in (2, 3):
             arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(
-                f"SmoothnessCallback: module {self.module!r} must give a tensor (N, k) or (B, N, k), got {arrived}; "
+                f"SmoothnessCallback: module {self.module!r} must return a tensor (N, k) or (B, N, k), got {arrived}; "
                 "name a submodule whose output has a row for each point"
             )
         source = y if self.graph_from == "features" else inputs
         if isinstance(self.graph_from, Graph):
             if len(part) != len(y):
                 raise ValueError(
-                    f"SmoothnessCallback: module {self.module!r} gave {len(y)} rows for {len(part)} points; where a "
-                    "step calls it on other points too, pass nodes=lambda batch: [numbers of the points, None]"
+                    f"SmoothnessCallback: module {self.module!r} returned {len(y)} rows for {len(part)} points; if a "
+                    "step calls it on other points, too, pass nodes=lambda batch: [numbers of the points, None]"
                 )
             source = self.graph_from.subgraph(part.to(self.graph_from.weight.device)).to(y.device)
         elif callable(self.graph_from):
@@ -215,7 +216,7 @@ class SmoothnessCallback(Callback):
 
 
 class _Step:
-    """Training step of a module with the terms of callbacks; it replaces the module's own while they train.
+    """Training step of a module with the terms of callbacks, which replaces the module's own step in training.
 
     Lightning has no hook that may change the result of a step before it is divided by the number of accumulated batches
     and scaled for half precision.
@@ -241,7 +242,7 @@ class _Step:
         return {**result, "loss": result["loss"] + added} if isinstance(result, dict) else result + added
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return the step of a copy of the module, which no callback trains."""
+        """Return the original step: no callback is attached to a copy of the module."""
         return copy.deepcopy(self.original, memo)
 
 

@@ -7,7 +7,7 @@ its outputs into the eigenfunctions themselves, at new points as well.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,28 +38,28 @@ REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
     """Compute ½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3): O(E·k) time, O(E + N·k) memory.
 
-    Summed over differences, so that it is never negative, zero for constant ``y``, and accurate for smooth ``y`` far
-    from the origin.
+    The sum is over differences, so that it is never negative, zero for constant ``y``, and accurate for smooth ``y``
+    far from the origin.
 
-    The graph should be one of all points, and ``y`` a part of them that holds neighbours: ``graph.subgraph(nodes)``
-    with the batches of `torch_lapeig.samplers`. A graph built from a random batch joins points that are no neighbours,
-    and trains a classifier to blur its classes (docs/losses.md).
+    In mini-batches, use a part of a graph of all points, ``graph.subgraph(nodes)``, with the batches of
+    `torch_lapeig.samplers`, which contain neighbours. A graph built from a random batch joins points that are no
+    neighbours, and trains a classifier to blur its classes (docs/losses.md).
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32. Gradients flow to it
-            and to the graph's weights; not to rows that the graph's mask leaves out, whatever they hold.
-        graph: of the same nodes. Every edge is stored in both directions, with the same weight.
-        reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of
-            ``graph.weight``; ``"sum"``: their sum, the formula; ``"mean"``: their mean over the edges of positive
-            weight; ``"weighted_mean"``: their sum over the weights' sum, the mean of ½ ‖y_i − y_j‖², which does not
-            change with the unit of the weights. Self loops count in none of them. Without edges all are zero, with
-            gradients of zero.
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it
+            and to the graph's weights, but not to rows of padding, which may hold any numbers.
+        graph: graph of the same nodes. Every edge is stored in both directions, with equal weights.
+        reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of ``graph.weight``; ``"sum"``:
+            the sum of these terms, the formula; ``"mean"``: their mean over the edges of positive weight;
+            ``"weighted_mean"``: their sum over the sum of the weights, the weighted mean of ½ ‖y_i − y_j‖², which does
+            not change with the unit of the weights. Self loops contribute to no reduction. Without edges the loss and
+            its gradients are zero.
 
     Returns:
         The loss in the dtype of ``y``.
 
     Raises:
-        TypeError: wrong dtype. ValueError: shape that does not go with the graph, unknown reduction.
+        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -86,14 +86,14 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute ‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero for orthogonal columns of mean square 1, weighted by degree.
 
-    Without a graph every row has equal weight: ‖Yᵀ Y / N − I‖². It does not grow with N, so that mini-batches estimate
-    it; of a batch of graphs it is the mean over graphs with edges. To keep the columns orthogonal to the constant as
-    well, whose smoothness is 0, append a column of ones to ``y``.
+    Without a graph all rows have equal weight: ‖Yᵀ Y / N − I‖². The penalty does not grow with N, so that mini-batches
+    estimate it; for a batch of graphs it is the mean over graphs with edges. To keep the columns orthogonal to the
+    constant, too, whose smoothness is 0, append a column of ones to ``y``.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32.
-        graph: of the same nodes; its degrees are the weights.
-        mask: bool ``(N,)`` or ``(B, N)``, valid rows, without a graph (which carries its own).
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32.
+        graph: graph of the same nodes; its degrees are the weights.
+        mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
     Returns:
         The penalty ``()`` in the dtype of ``y``.
@@ -117,15 +117,15 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
 def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute Z = (Y − mean) C⁻ᵀ, with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
 
-    The mean is weighted by degree, so that the columns are D-orthogonal to the constant too, like the eigenvectors of
-    L y = λ D y. Without a graph D = I. A direction in which ``y`` does not vary gets a column of (almost) zeros, by a
-    ridge on the diagonal: 1.2e-7 (float64: 1e-12) of the column's variance and 64 machine epsilons of its mean,
-    squared. Computed in float64.
+    The mean is weighted by degree, so that the columns are D-orthogonal to the constant, too, like the eigenvectors of
+    L y = λ D y. Without a graph D = I. A direction in which ``y`` does not vary gets a column of nearly zeros, by a
+    ridge on the diagonal: 1.2e-7 (float64: 1e-12) of the column's variance, plus the square of 64 machine epsilons of
+    its mean. The computation is in float64.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype.
-        graph: of the same nodes; gradients flow to its weights too.
-        mask: bool ``(N,)`` or ``(B, N)``, valid rows, without a graph (which carries its own).
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; gradients flow to it.
+        graph: graph of the same nodes; gradients flow to its weights, too.
+        mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
     Returns:
         Z, of the shape and dtype of ``y``, zero in rows of padding.
@@ -147,21 +147,21 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
 def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """Compute tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
 
-    That bound, the sum of the k smallest eigenvalues of L y = λ D y after the constant's (Ky Fan 1949), is reached
-    where the columns span their eigenvectors, and only there. Invariant to invertible linear maps of ``y`` and to
-    shifts, so that a network needs no constraint on its last layer (SpectralNet, Shaham et al. 2018, orthonormalises
-    there instead).
+    The lower bound, the sum of the k smallest eigenvalues of L y = λ D y after the zero of the constant (Ky Fan 1949),
+    is reached if and only if the columns span the eigenvectors of these eigenvalues. The loss is invariant to
+    invertible linear maps of ``y`` and to shifts, so that a network needs no constraint on its last layer (SpectralNet,
+    Shaham et al. 2018, orthonormalises there instead).
 
-    A direction in which ``y`` does not vary (see `whiten`) costs 2, which bounds every λ: collapsed outputs are never
-    rewarded, and their gradients are finite. A NaN or Inf outside padding gives NaN.
+    A direction in which ``y`` does not vary (see `whiten`) costs 2, the bound of every λ: collapsed outputs are never
+    rewarded, and their gradients are finite. A NaN or Inf outside padding makes the loss NaN.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype: half precision is computed in float32. Gradients flow to it
-            and to the graph's weights; not to rows that the graph's mask leaves out, whatever they hold.
-        graph: of the same nodes, with symmetric affinities: of all points, or of a mini-batch.
+        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it
+            and to the graph's weights, but not to rows of padding, which may hold any numbers.
+        graph: graph of the same nodes with symmetric affinities, of all points or of a mini-batch.
 
     Returns:
-        The loss ``()`` in the dtype of ``y``, between 0 and 2 k; of a batch the mean over the graphs with edges.
+        The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
@@ -208,9 +208,9 @@ class _GraphLoss(nn.Module):
 
     @checks.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
-        """Return the weighted graph of points ``(N, D)`` or ``(B, N, D)``, or the one given. Half precision as float32.
+        """Return the weighted graph of points ``(N, D)`` or ``(B, N, D)``; a `Graph` is returned unchanged.
 
-        With ``Precomputed("affinity")`` ``x`` is a matrix of affinities. A `Graph` is taken with any rule.
+        With ``Precomputed("affinity")`` ``x`` is a matrix of affinities. Half precision becomes float32.
         """
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
@@ -221,7 +221,7 @@ class _GraphLoss(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
-        """Return the constructor's arguments, but for the weights, which are shown as a submodule."""
+        """Return the constructor's arguments, except the weights, which torch shows as a submodule."""
         return f"{self.neighbors}"
 
 
@@ -229,13 +229,17 @@ class LaplacianSmoothness(_GraphLoss):
     """`laplacian_smoothness` as a module, with the graph built from points or given.
 
     Args:
-        neighbors: rule of the graph that points are turned into.
-        weights: weighting of its edges; default ``HeatKernel("median")``.
+        neighbors: rule of the graph of points.
+        weights: weighting of the edges; default ``HeatKernel("median")``.
         reduction: ``"mean"``, ``"weighted_mean"``, ``"sum"`` or ``"none"``; see `laplacian_smoothness`.
 
-    The graph may come from the network's inputs, from features of one of its layers, or from elsewhere:
-    ``loss(y, x)``, ``loss(y, features.detach())``, ``loss(y, graph)``. In mini-batches take the last, with a part of a
-    graph of all points: ``loss(y, graph.subgraph(nodes))``. The graph of a random batch's own points harms.
+    The graph may be built from the network's inputs, ``loss(y, x)``, or from features of one of its layers,
+    ``loss(y, features.detach())``, or be given, ``loss(y, graph)``. In mini-batches give a part of a graph of all
+    points, ``loss(y, graph.subgraph(nodes))``: a graph built from a random batch lowers accuracy.
+
+    Raises:
+        TypeError, ValueError: no rule, no `Weighting`, an unknown ``reduction``; when called, see
+            `laplacian_smoothness`.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -256,7 +260,7 @@ class LaplacianSmoothness(_GraphLoss):
         return laplacian_smoothness(y, graph, self.reduction)
 
     def extra_repr(self) -> str:
-        """Return the constructor's arguments, but for the weights, which are shown as a submodule."""
+        """Return the constructor's arguments, except the weights, which torch shows as a submodule."""
         return f"{self.neighbors}, reduction={self.reduction!r}"
 
 
@@ -264,8 +268,11 @@ class SpectralLoss(_GraphLoss):
     """`spectral_loss` as a module, with the graph built from points or given, as for `LaplacianSmoothness`.
 
     Args:
-        neighbors: rule of the graph that points are turned into.
-        weights: weighting of its edges; default ``HeatKernel("median")``.
+        neighbors: rule of the graph of points.
+        weights: weighting of the edges; default ``HeatKernel("median")``.
+
+    Raises:
+        TypeError, ValueError: no rule, no `Weighting`; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -280,11 +287,11 @@ class SpectralLoss(_GraphLoss):
 
 
 class Whitening(FittedModule):
-    """Affine map from an encoder's outputs to eigenfunctions; before ``fit`` there is none.
+    """Affine map from an encoder's outputs to eigenfunctions, which ``fit`` determines.
 
-    ``fit`` takes the outputs at the points of a graph, whitens them (`whiten`) and turns them to the eigenvectors of
-    Zᵀ L Z (Rayleigh–Ritz): the best approximations in their span to the eigenvectors of L y = λ D y, of ascending λ.
-    Applied to the encoder's outputs elsewhere it gives their values at new points:
+    ``fit`` whitens the outputs at the points of a graph (`whiten`) and rotates them by the eigenvectors of Zᵀ L Z
+    (Rayleigh–Ritz). The result is the best approximation within their span to the eigenvectors of L y = λ D y, by
+    ascending λ. Applied to the encoder's outputs at new points, the map returns values of the eigenfunctions there:
     ``nn.Sequential(encoder, Whitening(k).fit(encoder(x), graph))``.
 
     Args:
@@ -292,6 +299,10 @@ class Whitening(FittedModule):
 
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
+
+    Raises:
+        TypeError, ValueError: ``n_components`` is no integer or below 1.
+        RuntimeError: when called before ``fit``.
 
     >>> z = torch.randn(
     ...     40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
@@ -315,7 +326,7 @@ class Whitening(FittedModule):
     @torch.no_grad()
     @checks.full_precision
     def fit(self, y: Tensor, graph: Graph) -> Whitening:
-        """Set the map from outputs ``(N, k)`` at the nodes of one graph. Returns the module.
+        """Set the map from outputs ``(N, k)`` at the nodes of one graph, and return the module.
 
         The largest entry of each eigenvector is made positive.
 
@@ -370,7 +381,7 @@ class Whitening(FittedModule):
 
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
-    """Return ``y`` in the wider of its dtype and the graph's, float32 at least, with zeros in the rows of padding."""
+    """Return ``y`` with zeros at padding, in the wider of the dtypes of ``y`` and the graph, at least float32."""
     check_graph(graph)
     columns = checks.single(y)
 
@@ -387,28 +398,34 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     return result
 
 
-def _with_row_weights(
-    y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return ``y`` with zeros in padding, the weights of its rows, and which rows are valid: of a graph or a mask."""
+class WeightedRows(NamedTuple):
+    """``columns`` ``(..., N, k)`` with zeros at padding, weights ``degrees`` ``(..., N)``, and the mask or None."""
+
+    columns: Tensor
+    degrees: Tensor
+    valid: Tensor | None
+
+
+def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None, call: str) -> WeightedRows:
+    """Return the rows of ``y`` with the degrees and the mask of a graph, or with equal weights and a mask."""
     if graph is not None:
         if mask is not None:
-            raise ValueError("mask must be None with a Graph, which carries its own")
+            raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
         graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
-        return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
+        return WeightedRows(columns, Laplacian(graph, "unnormalized").degrees, graph.mask)
     columns = checks.single(y)
     checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
     if mask is None:
-        return columns, columns.new_ones(y.shape[:-1]), None
+        return WeightedRows(columns, columns.new_ones(y.shape[:-1]), None)
     checks.check_mask(mask, y)
-    return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
+    return WeightedRows(columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask)
 
 
 def _nodes_of(graph: Graph | None) -> Nodes:
-    """Return the sums over the rows, which may lie on several ranks."""
+    """Return the operations on all rows, which may lie on several ranks."""
     return Nodes() if graph is None else graph.pattern
 
 
@@ -427,8 +444,16 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
-    """Return μ ``(..., 1, k)`` and T ``(..., k, k)``, float64, with Zᵀ D Z = I for Z = (Y − μ) T, and k − trace.
+class WhiteningMap(NamedTuple):
+    """Map Z = (Y − μ) T: ``mean`` ``(..., 1, k)``, ``matrix`` ``(..., k, k)``, and ``missing``: k − tr(Zᵀ D Z)."""
+
+    mean: Tensor
+    matrix: Tensor
+    missing: Tensor
+
+
+def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> WhiteningMap:
+    """Return the map with Zᵀ D Z = I, up to the ridge, in float64.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
     Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
@@ -448,9 +473,9 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     # A standard deviation below 64 machine epsilons of the mean counts as zero, and so does a variance of 1e-38, whose
     # root divides float32 without overflow.
     ridge = max(eps, 1e-12) * variance + (64 * eps * mean.squeeze(-2)).square() + 1e-38
-    # Without its error check, which NaN would trip: NaN in gives NaN out.
+    # Without an error check, so that NaN in the outputs becomes NaN in the loss.
     factor = torch.linalg.cholesky_ex(covariance + torch.diag_embed(ridge))[0]
     identity = torch.eye(y.shape[-1], dtype=factor.dtype, device=y.device)
     inverse = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
     missing = (inverse.square() * ridge[..., None, :]).sum((-2, -1))
-    return mean, inverse.mT / volume.sqrt(), missing
+    return WhiteningMap(mean, inverse.mT / volume.sqrt(), missing)

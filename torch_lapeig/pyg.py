@@ -1,4 +1,4 @@
-"""Positional encodings as a transform for PyTorch Geometric, of which nothing is imported."""
+"""Positional encodings as a transform for PyTorch Geometric, without importing it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ __all__ = ["AddLaplacianPE"]
 
 
 class AddLaplacianPE:
-    """Transform for PyTorch Geometric of `laplacian_positional_encoding`: ``data -> data``, or a list of data to one.
+    """Transform for PyTorch Geometric that adds `laplacian_positional_encoding` to data, or to each data of a list.
 
-    Gives the vectors of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and rotation where
-    eigenvalues are equal, for undirected graphs without isolated nodes (which have a column of their own there, and
-    zeros here), of any size: where a graph is too small for k columns, the last are zero. The graphs of a list or of a
-    ``torch_geometric.data.Batch`` are solved together, which is many times as fast as one after the other. Needs
-    nothing of PyTorch Geometric itself.
+    The vectors are those of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and up to rotation
+    where eigenvalues are equal, for undirected graphs without isolated nodes. Isolated nodes have zeros here, and a
+    column of their own there. A graph may be of any size: if it is too small for k columns, the last are zero. The
+    graphs of a list or of a ``torch_geometric.data.Batch`` are solved together, which is many times as fast as one
+    after the other. PyTorch Geometric need not be installed.
 
     Args:
-        k: columns.
+        k: number of columns, at least 1.
         attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     Raises:
-        TypeError, ValueError: an option that is none; when called, as there; data without ``edge_index``.
+        TypeError, ValueError: an option of another type or out of range; when called, data without ``edge_index``, and
+            the errors of `laplacian_positional_encoding`.
 
-    >>> class Data(dict):  # in the place of torch_geometric.data.Data
+    >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> AddLaplacianPE(2, attr_name="pe")(Data(edge_index=square, num_nodes=4)).pe.shape
@@ -68,12 +69,12 @@ class AddLaplacianPE:
     def __call__(self, data: Any) -> Any:
         """Return a shallow copy of the data, or of each in a list or tuple, with the encoding."""
         if not isinstance(data, (list, tuple)) and getattr(data, "batch", None) is None:
-            part = Part.of(data)
+            part = DataParts.of(data)
             return self._with(data, *self._encode(part.edges, part.nodes, part.weights()))
         items = list(data) if isinstance(data, (list, tuple)) else [data]
         if not items:
             return []
-        parts = [Part.of(item) for item in items]
+        parts = [DataParts.of(item) for item in items]
         nodes, first_nodes = _with_offsets([part.nodes for part in parts])
         counts, first_graphs = _with_offsets([part.graphs for part in parts])
         edge_index = torch.cat([part.edges for part in parts], 1)
@@ -131,13 +132,13 @@ class AddLaplacianPE:
         )
 
 
-class Part(NamedTuple):
-    """Attributes of a data object, whose slow access happens once each.
+class DataParts(NamedTuple):
+    """Attributes of a data object; reading one is slow, so each is read once.
 
     Attributes:
         edges: ``(2, E)``. weight: ``(E,)``, or None.
-        batch: the graph of each node, or None where all are of one.
-        nodes, graphs: their numbers.
+        batch: the graph of each node, or None for a single graph.
+        nodes, graphs: number of nodes and of graphs.
     """
 
     edges: Tensor
@@ -147,8 +148,8 @@ class Part(NamedTuple):
     graphs: int
 
     @classmethod
-    def of(cls, item: Any) -> Part:
-        """Return the attributes of a data object, checked but for the numbers in its edges."""
+    def of(cls, item: Any) -> DataParts:
+        """Return the attributes of a data object, checked except for the numbers in ``edges``."""
         edges, weight, batch = (getattr(item, name, None) for name in ("edge_index", "edge_weight", "batch"))
         if edges is None:
             raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")

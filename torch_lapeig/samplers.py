@@ -1,8 +1,8 @@
-"""Mini-batches that know a graph of all points: edges, and neighbourhoods.
+"""Mini-batches from a graph of all points: edges, and neighbourhoods.
 
 A graph built from a random batch joins points that are no neighbours in the whole set, and smoothness along its edges
-makes a classifier worse. These samplers draw batches from a fixed graph instead. Each is the ``batch_sampler`` of a
-`torch.utils.data.DataLoader`; docs/losses.md explains which to take.
+lowers the accuracy of a classifier. These samplers draw batches from a fixed graph instead. Each is the
+``batch_sampler`` of a `torch.utils.data.DataLoader`; docs/losses.md explains when to use which.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ __all__ = ["EdgeSampler", "NeighborhoodSampler"]
 
 
 class _GraphSampler(Sampler[list[int]]):
-    """Batches of node numbers of one graph, determined by seed and epoch; each process has its own.
+    """Batches of node numbers of one graph, determined by seed and epoch; each process has its own batches.
 
-    An epoch follows the one before without `set_epoch`, which a resumed training calls, and Lightning does.
+    Epochs are counted from one iteration to the next. `set_epoch` sets the count; a resumed training and Lightning call
+    it.
     """
 
     def __init__(self, graph: Graph, batch_size: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
@@ -53,7 +54,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> _GraphSampler:
-        """Return the sampler itself: Lightning looks here for `set_epoch`."""
+        """Return the sampler itself, on which Lightning calls `set_epoch`."""
         return self
 
     @property
@@ -68,7 +69,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     @property
     def _place(self) -> tuple[int, int]:
-        # At request: samplers are made before processes are joined.
+        # Read at each call: samplers are made before `torch.distributed` is initialised.
         if self._given is not None:
             return self._given
         if distributed.is_available() and distributed.is_initialized():
@@ -92,8 +93,8 @@ class _GraphSampler(Sampler[list[int]]):
 class NeighborhoodSampler(_GraphSampler):
     """Batches of random nodes with neighbours of each in a graph of all points.
 
-    Every node is the centre of one neighbourhood an epoch, and comes with others besides. In a step the graph of the
-    batch is ``graph.subgraph(nodes)``, so the data set has to return the number of each point::
+    Every node is the centre of one neighbourhood in an epoch, and may also occur in neighbourhoods of other nodes. The
+    graph of a batch is ``graph.subgraph(nodes)``, so the data set must return the number of each point::
 
         loader = DataLoader(
             TensorDataset(x, target, torch.arange(len(x))),
@@ -104,15 +105,16 @@ class NeighborhoodSampler(_GraphSampler):
                 network(x), graph.subgraph(nodes)
             )
 
-    With several processes each has its share of the centres, as many as the others. Lightning must not put its own
-    sampler in the place: ``Trainer(use_distributed_sampler=False)``.
+    Several processes have equal shares of the centres. Lightning must not replace this sampler by its own:
+    ``Trainer(use_distributed_sampler=False)``.
 
     Args:
-        graph: one graph of all points, such as `knn_graph`. Padding of its mask is left out.
-        batch_size: nodes of a batch at most.
-        neighbors: of each centre, chosen at random where it has more.
-        seed: of centres and choices.
-        num_replicas, rank: of this process; default: from `torch.distributed` if it is initialised, else 1 and 0.
+        graph: one graph of all points, such as the result of `knn_graph`. Padding of its mask is left out.
+        batch_size: maximum number of nodes of a batch.
+        neighbors: number of neighbours of each centre, chosen at random where it has more.
+        seed: of the order of centres and the choice of neighbours.
+        num_replicas, rank: number of processes, and number of this process; default: those of `torch.distributed` if it
+            is initialised, else 1 and 0.
 
     Raises:
         TypeError, ValueError: no single graph; ``batch_size`` does not hold a centre with its neighbours.
@@ -147,7 +149,7 @@ class NeighborhoodSampler(_GraphSampler):
 
     @property
     def centres(self) -> int:
-        """Return the nodes of a batch that come with their neighbours."""
+        """Return the number of centres of a batch."""
         return self.batch_size // (1 + self.neighbors)
 
     def __len__(self) -> int:
@@ -178,20 +180,20 @@ class NeighborhoodSampler(_GraphSampler):
 class EdgeSampler(_GraphSampler):
     """Batches of edges of a graph of all points, drawn in proportion to their weight.
 
-    A batch holds the two ends of each edge in turn, i₁, j₁, i₂, j₂, …: a node as often as it is drawn. In a step
-    ``EdgeSampler.pairs(y)`` is the graph of the rows::
+    A batch holds the two ends of each edge in turn, i₁, j₁, i₂, j₂, …, so a node occurs as often as it is drawn.
+    ``EdgeSampler.pairs(y)`` is the graph of the rows of a batch::
 
         for x, *_ in DataLoader(dataset, batch_sampler=EdgeSampler(graph, 512)):
             y = network(x)
             loss = laplacian_smoothness(y, EdgeSampler.pairs(y))
 
-    That is an unbiased estimate of ``laplacian_smoothness(y, graph, "weighted_mean")`` of all points, whatever the size
-    of the batch; an epoch has as many draws as the graph has edges. With several processes each has its share.
+    This loss is an unbiased estimate of ``laplacian_smoothness(y, graph, "weighted_mean")`` of all points, for every
+    batch size. An epoch draws as many edges as the graph has; several processes have equal shares.
 
     Args:
         graph: one weighted graph of all points.
-        batch_size: nodes of a batch, an even number: two for each edge.
-        seed, num_replicas, rank: as of `NeighborhoodSampler`.
+        batch_size: number of nodes of a batch, even: two for each edge.
+        seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
     Raises:
         TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
@@ -223,10 +225,14 @@ class EdgeSampler(_GraphSampler):
 
     @staticmethod
     def pairs(rows: Tensor) -> Graph:
-        """Return the graph of a batch: rows ``(2m, k)``, of which the first two are joined, the next two, …"""
+        """Return the graph of a batch of rows ``(2m, k)``: m edges of weight 1, each between two successive rows.
+
+        Raises:
+            TypeError: not a tensor. ValueError: an odd number of rows.
+        """
         checks.check_tensor(rows, "rows")
         if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:
-            raise ValueError(f"rows must be an even number, two for each edge, got shape {tuple(rows.shape)}")
+            raise ValueError(f"rows must be even in number, two for each edge, got shape {tuple(rows.shape)}")
         row = torch.arange(len(rows), device=rows.device)
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
         weight = torch.ones(len(rows), dtype=dtype, device=rows.device)

@@ -46,12 +46,12 @@ class Problem:
 
     @functools.cached_property
     def matrix(self) -> csr_matrix:
-        """The affinity as scikit-learn takes it."""
+        """Return the affinity as scikit-learn takes it."""
         return csr_matrix(self.affinity)
 
     @functools.cached_property
     def half(self) -> Vectors:
-        """D^½ 1."""
+        """Return D^½ 1."""
         return np.asarray(np.sqrt(np.asarray(self.affinity.sum(1)).ravel()))
 
     @property
@@ -72,14 +72,14 @@ class Candidate:
 
 
 def normalized(problem: Problem) -> csr_array:
-    """S = D^-½ W D^-½."""
+    """Return S = D^-½ W D^-½."""
     n = problem.nodes
     scale = dia_array((np.asarray(problem.affinity.sum(1)).ravel() ** -0.5, 0), shape=(n, n))
     return csr_array(scale @ problem.affinity @ scale)
 
 
 def laplacian(problem: Problem, shift: float = 0.0) -> csr_array:
-    """L_sym = I − S, and a shift of its eigenvalues."""
+    """Return L_sym = I − S, and a shift of its eigenvalues."""
     n = problem.nodes
     return csr_array(dia_array((np.full(n, 1 + shift), 0), shape=(n, n)) - normalized(problem))
 
@@ -122,13 +122,13 @@ def eigsh_of_s(ncv: int | None = None) -> Solve:
 
 
 def scipy_lobpcg(problem: Problem, tolerance: float) -> Vectors:
-    """The diagonal of L_sym is 1: Jacobi's preconditioner and none are the same."""
+    """Solve by LOBPCG without preconditioner: the diagonal of L_sym is 1, so Jacobi's is the identity."""
     found = lobpcg(laplacian(problem), first_block(problem), tol=tolerance, largest=False, maxiter=ITERATIONS)
     return np.asarray(found[1])
 
 
 def pyamg_lobpcg(problem: Problem, tolerance: float) -> Vectors:
-    """L y = λ D y with smoothed aggregation by its defaults, of L + D/10⁵ as scikit-learn does: L is singular."""
+    """Solve L y = λ D y with default smoothed aggregation of L + D/10⁵, as scikit-learn does: L is singular."""
     import pyamg
 
     degree = np.asarray(problem.affinity.sum(1)).ravel()
@@ -140,7 +140,7 @@ def pyamg_lobpcg(problem: Problem, tolerance: float) -> Vectors:
 
 
 def pyamg_expert(problem: Problem, tolerance: float) -> Vectors:
-    """L_sym with its null vector as what aggregation has to keep, and two columns more than are asked for."""
+    """Return L_sym with its null vector as what aggregation has to keep, and two columns more than are asked for."""
     import pyamg
 
     lap, null = csr_matrix(laplacian(problem)), problem.half / np.linalg.norm(problem.half)
@@ -167,7 +167,7 @@ def primme(problem: Problem, tolerance: float) -> Vectors:
 
 
 def shift_invert(shift: float = 1e-5, ncv: int | None = None) -> Solve:
-    """Lanczos on sparse factors in the order that suits a symmetric pattern."""
+    """Return Lanczos on sparse factors in the order that suits a symmetric pattern."""
 
     def solve(problem: Problem, tolerance: float) -> Vectors:
         n = problem.nodes
@@ -181,7 +181,7 @@ def shift_invert(shift: float = 1e-5, ncv: int | None = None) -> Solve:
 
 
 def unchecked(problem: Problem, tolerance: float) -> Vectors:
-    """The default without its search for overlooked copies, which no option leaves out."""
+    """Return the default without its search for overlooked copies, which no option leaves out."""
     kept: Any = Copies.missing
     setattr(Copies, "missing", lambda *args: 0.0)  # noqa: B010  `mock.patch` would take a tenth of a solve
     try:
@@ -219,13 +219,13 @@ NEEDS = {"PRIMME": "primme", "pyamg + lobpcg": "pyamg", "scikit-learn amg": "pya
 
 
 def missing(name: str) -> str | None:
-    """The package that a candidate lacks, or None."""
+    """Return the package that a candidate lacks, or None."""
     package = NEEDS.get(name)
     return package if package and importlib.util.find_spec(package) is None else None
 
 
 def solve_quietly(problem: Problem, name: str, tolerance: float) -> Vectors:
-    """The vectors; warnings of peers and ours say nothing that is not measured."""
+    """Return the vectors; warnings of peers and ours say nothing that is not measured."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return CANDIDATES[name].solve(problem, tolerance)

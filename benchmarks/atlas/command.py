@@ -33,7 +33,7 @@ QUICK_NAMES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of the atlas alone."""
+    """Add the options of the atlas."""
     parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=FAMILIES, help="of: " + ", ".join(FAMILIES))
     parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="in the place of each family's own")
     parser.add_argument("--most", type=int, default=20_000, help="leave out larger sizes; up to 1,000,000")
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def graphs_of(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """Families and sizes that are asked for, the small ones first."""
+    """Return families and sizes that are asked for, the small ones first."""
     names = options.only or (QUICK if options.quick else list(FAMILIES))
     asked = tuple(options.sizes) if options.sizes else (2_000,) if options.quick else None
     graphs = [(name, size) for name in names for size in FAMILIES[name].sizes_of(asked)]
@@ -78,7 +78,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
 
 
 def show(record: Record, found: list[report.Record], folder: Path, title: str) -> None:
-    """Table, goals and shares; the picture goes into the folder."""
+    """Print table, goals and shares, and draw the picture into the folder."""
     seconds = report.seconds_of(found, f"Atlas, {title}: seconds of right answers")
     record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(seconds))
     record.show(*(f"{name}: {package} is not installed" for name in CANDIDATES if (package := missing(name))))

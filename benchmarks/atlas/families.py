@@ -45,7 +45,7 @@ class Family:
     components: int | None = 1
 
     def sizes_of(self, asked: tuple[int, ...] | None) -> tuple[int, ...]:
-        """The sizes asked for, or those of the family; never more nodes than there are."""
+        """Return the sizes asked for, or those of the family; never more nodes than there are."""
         return tuple(sorted({min(size, self.most or size) for size in asked or self.sizes}))
 
 
@@ -64,7 +64,7 @@ def largest_component(edges: Edges) -> Edges:
 
 
 def grid(rng: Rng, n: int) -> Edges:
-    """Sides as 4 to 3, which leaves few equal eigenvalues."""
+    """Return a grid with sides as 4 to 3, which leaves few equal eigenvalues."""
     side = round(math.sqrt(3 * n / 4))
     return product(campaign.path(rng, side), campaign.path(rng, round(n / side)))
 
@@ -84,19 +84,19 @@ def balanced_tree(rng: Rng, n: int) -> Edges:
 
 
 def tree_of(edges: Edges, weight: Floats) -> Edges:
-    """The minimum spanning tree by positive weights, unweighted itself."""
+    """Return the minimum spanning tree by positive weights, unweighted itself."""
     found = coo_array(minimum_spanning_tree(affinity_of(Edges(edges.nodes, edges.pairs, weight))))
     return simple(edges.nodes, np.stack([found.row, found.col], 1))
 
 
 def random_tree(rng: Rng, n: int) -> Edges:
-    """A random spanning tree of an expander: long branches, no hubs."""
+    """Return a random spanning tree of an expander: long branches, no hubs."""
     base = expander(rng, n)
     return tree_of(base, 1 + rng.random(len(base.weight)))
 
 
 def recursive_tree(rng: Rng, n: int) -> Edges:
-    """Each node joins any earlier one: low, with hubs."""
+    """Return a tree in which each node joins any earlier one: low, with hubs."""
     child = np.arange(1, n)
     return simple(n, np.stack([child, (rng.random(n - 1) * child).astype(np.int64)], 1))
 
@@ -106,13 +106,13 @@ def edges_of_triangles(n: int, triangles: Ints) -> Edges:
 
 
 def disc_mesh(rng: Rng, n: int) -> Edges:
-    """Delaunay's triangles of random points in a disc."""
+    """Return Delaunay's triangles of random points in a disc."""
     angle, radius = 2 * np.pi * rng.random(n), np.sqrt(rng.random(n))
     return edges_of_triangles(n, Delaunay(np.c_[radius * np.cos(angle), radius * np.sin(angle)]).simplices)
 
 
 def sphere_mesh(rng: Rng, n: int) -> Edges:
-    """An icosahedron whose triangles are cut in four again and again: 10 · 4^s + 2 nodes, threefold eigenvalues."""
+    """Return a refined icosahedron of 10 · 4^s + 2 nodes, with threefold eigenvalues."""
     upper, lower = 1 + np.arange(5), 6 + np.arange(5)
     right = np.roll(np.arange(5), -1)
     triangles = np.concatenate([
@@ -133,14 +133,14 @@ def sphere_mesh(rng: Rng, n: int) -> Edges:
 
 
 def planar(rng: Rng, n: int) -> Edges:
-    """Delaunay's triangles of random points in a square without a third of their sides."""
+    """Return Delaunay's triangles of random points in a square without a third of their sides."""
     whole = edges_of_triangles(n, Delaunay(rng.random((n, 2))).simplices)
     keep = rng.random(len(whole.pairs)) > 1 / 3
     return largest_component(Edges(n, whole.pairs[keep], whole.weight[keep]))
 
 
 def roads(rng: Rng, n: int) -> Edges:
-    """Crossings in the plane, one in eleven nodes, joined by long paths; weights over two decades."""
+    """Return crossings in the plane, one in eleven nodes, joined by long paths; weights over two decades."""
     crossings = max(4, n // 11)
     points = rng.random((crossings, 2))
     near = edges_of_triangles(crossings, Delaunay(points).simplices)
@@ -157,7 +157,7 @@ def roads(rng: Rng, n: int) -> Edges:
 
 
 def ring_of_cliques(rng: Rng, n: int) -> Edges:
-    """Cliques of 20 nodes, joined in a ring by light edges."""
+    """Return cliques of 20 nodes, joined in a ring by light edges."""
     size, count = 20, max(3, n // 20)
     one = np.stack(np.triu_indices(size, 1), 1)
     cliques = (one + size * np.arange(count)[:, None, None]).reshape(-1, 2)
@@ -167,7 +167,7 @@ def ring_of_cliques(rng: Rng, n: int) -> Edges:
 
 
 def blocks(rng: Rng, n: int) -> Edges:
-    """Ten stochastic blocks: about twelve neighbours within, one elsewhere."""
+    """Return ten stochastic blocks: about twelve neighbours within, one elsewhere."""
     size = n // 10
     i = rng.integers(0, 10 * size, 6 * n)
     within = np.stack([i, i // size * size + rng.integers(0, size, 6 * n)], 1)
@@ -175,7 +175,7 @@ def blocks(rng: Rng, n: int) -> Edges:
 
 
 def small_world(rng: Rng, n: int) -> Edges:
-    """A ring whose nodes know three on each side; one edge in twenty leads anywhere."""
+    """Return a ring with three neighbours on each side, in which one edge in twenty is random."""
     pairs = campaign.circulant_of(n, [1, 2, 3]).pairs.copy()
     moved = rng.random(len(pairs)) < 0.05
     pairs[moved, 1] = rng.integers(0, n, int(moved.sum()))
@@ -183,7 +183,7 @@ def small_world(rng: Rng, n: int) -> Edges:
 
 
 def power_law(rng: Rng, n: int, edges: int = 3) -> Edges:
-    """Each new node joins three old ones by their degree (Batagelj and Brandes, 2005, without its loop)."""
+    """Return a graph in which each new node joins three old ones by degree (Batagelj and Brandes 2005)."""
     count = n * edges
     # Ends lie as (node, chosen) pairs; each chosen one is a copy of any end before it, followed until it is a node.
     source = (rng.random(count) * np.maximum(2 * np.arange(count), 1)).astype(np.int64)
@@ -193,18 +193,18 @@ def power_law(rng: Rng, n: int, edges: int = 3) -> Edges:
 
 
 def expander(rng: Rng, n: int, cycles: int = 3) -> Edges:
-    """Random cycles through all nodes: nearly 6-regular and connected."""
+    """Return random cycles through all nodes: nearly 6-regular and connected."""
     orders = [rng.permutation(n) for _ in range(cycles)]
     return simple(n, np.concatenate([np.stack([order, np.roll(order, -1)], 1) for order in orders]))
 
 
 def three_parts(rng: Rng, n: int) -> Edges:
-    """A grid, a disc's mesh and a balanced tree side by side."""
+    """Return a grid, a disc's mesh and a balanced tree side by side."""
     return union([grid(rng, n // 3), disc_mesh(rng, n // 3), balanced_tree(rng, n // 3)])
 
 
 def many_parts(rng: Rng, n: int) -> Edges:
-    """Grids of about a hundred nodes: more components than eigenpairs that anyone asks for."""
+    """Return grids of about a hundred nodes: more components than eigenpairs that anyone asks for."""
     return union([grid(rng, 100)] * max(1, n // 100))
 
 
@@ -221,7 +221,7 @@ def roll_points(rng: Rng, n: int) -> Floats:
 
 
 def torus_points(rng: Rng, n: int) -> Floats:
-    """On a torus in space, nearly uniform by area."""
+    """Return points on a torus in space, nearly uniform by area."""
     around, tube = 2 * np.pi * rng.random((2, n))
     tube = np.where(rng.random(n) < (3 + np.cos(tube)) / 4, tube, np.pi - tube)
     ring = 3 + np.cos(tube)
@@ -230,7 +230,7 @@ def torus_points(rng: Rng, n: int) -> Floats:
 
 
 def blob_points(rng: Rng, n: int) -> Floats:
-    """Ten Gaussian clusters in ten dimensions, apart."""
+    """Return ten Gaussian clusters in ten dimensions, apart."""
     return 12 * rng.uniform(-1, 1, (10, 10))[np.arange(n) % 10] + rng.standard_normal((n, 10))
 
 
@@ -241,7 +241,7 @@ def cube_points(dimensions: int) -> Callable[[Rng, int], Floats]:
 def of_points(
     points: Callable[[Rng, int], Floats], k: int = 10, *, heat: bool = False, whole: bool = False
 ) -> Callable[[Rng, int], Graph]:
-    """k-NN graphs of a cloud, their largest component unless ``whole``, unweighted or with a heat kernel."""
+    """Return k-NN graphs of a cloud, their largest component unless ``whole``, unweighted or with a heat kernel."""
 
     def make(rng: Rng, n: int) -> Graph:
         x = points(rng, n)
@@ -253,12 +253,12 @@ def of_points(
 
 
 def connected(graph: Graph) -> Graph:
-    """The largest component."""
+    """Return the largest component."""
     return graph.subgraph(max(graph.nodes_of_components(), key=len))
 
 
 def bridged(rng: Rng, n: int, *, heat: bool = False) -> Graph:
-    """The k-NN graph of blobs, each component joined to the next by three edges of the median weight."""
+    """Return the k-NN graph of blobs, each component joined to the next by three edges of the median weight."""
     affinity = coo_array(of_points(blob_points, heat=heat, whole=True)(rng, n).to_scipy())
     count, label = connected_components(affinity, directed=False)
     of = [np.flatnonzero(label == c) for c in range(count)]
@@ -272,7 +272,7 @@ def bridged(rng: Rng, n: int, *, heat: bool = False) -> Graph:
 def of_data(
     points: Callable[[], NDArray[np.float64]], k: int = 10, *, heat: bool = False
 ) -> Callable[[Rng, int], Graph]:
-    """k-NN graphs of the first so many of some data."""
+    """Return k-NN graphs of the first so many of some data."""
 
     def make(rng: Rng, n: int) -> Graph:
         return of_points(lambda rng, n: points()[:n], k, heat=heat)(rng, n)
@@ -322,7 +322,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def graph_of(name: str, size: int) -> Graph:
-    """The graph of a family and a size, the same at each call."""
+    """Return the graph of a family and a size, the same at each call."""
     family = FAMILIES[name]
     made = family.make(np.random.default_rng([size, zlib.crc32(name.encode())]), min(size, family.most or size))
     return made if isinstance(made, Graph) else Graph.from_scipy(affinity_of(made))

@@ -26,7 +26,7 @@ class Quality(NamedTuple):
 
 
 def quality_of(s: csr_array, vectors: NDArray[np.float64]) -> Quality:
-    """Of unit vectors with their Rayleigh quotients λ: ‖v − S v − λ v‖."""
+    """Return the quality of unit vectors with their Rayleigh quotients λ; the residual is ‖v − S v − λ v‖."""
     length = np.linalg.norm(vectors, axis=0)
     if not np.isfinite(length).all() or not length.all():
         return Quality([], np.inf, np.inf)
@@ -39,7 +39,7 @@ def quality_of(s: csr_array, vectors: NDArray[np.float64]) -> Quality:
 
 
 def allowed_errors(values: Sequence[float], target: float) -> NDArray[np.float64]:
-    """How far eigenvalues may be off: what the residual allows by Kahan's theorem, and 1e-3 of themselves.
+    """Return how far eigenvalues may be off: what the residual allows by Kahan's theorem, and 1e-3 of themselves.
 
     A value that is zero may be off by 1e-3 of the first that is not: zeros of a reference have to be exact ones.
     """
@@ -52,7 +52,7 @@ def allowed_errors(values: Sequence[float], target: float) -> NDArray[np.float64
 
 
 def fault(found: Quality, reference: Sequence[float], target: float) -> str | None:
-    """What is wrong with an answer whose residual is small enough; None if nothing is."""
+    """Return the fault of an answer whose residual is small enough; None if it is right."""
     if found.dependence > DEPENDENT:
         return "vectors depend on each other"
     if len(found.values) < len(reference):
@@ -66,13 +66,13 @@ def fault(found: Quality, reference: Sequence[float], target: float) -> str | No
 
 
 def is_beaten(reference: Sequence[float], found: Quality, target: float) -> bool:
-    """Whether an answer has values below those of the reference, which by Courant and Fischer then lacks some."""
+    """Return whether an answer has smaller values than the reference, which then lacks some (Courant–Fischer)."""
     below = np.asarray(reference) - np.asarray(found.values)
     return found.dependence <= DEPENDENT and bool((below > allowed_errors(reference, target)).any())
 
 
 def place_of_count(values: Sequence[float], residual: float) -> tuple[float, int] | None:
-    """A number below the last group of eigenvalues, and how many lie below it; None if all are one group.
+    """Return a number below the last group of eigenvalues, and how many lie below it; None if all are one group.
 
     A copy missed in the last group, through which the cut goes, is no fault.
     """
@@ -85,7 +85,7 @@ def place_of_count(values: Sequence[float], residual: float) -> tuple[float, int
 
 
 def count_below(s: csr_array, sigma: float) -> int | None:
-    """Eigenvalues of I − S below σ by Sylvester's law, from sparse factors; None where they needed row exchanges."""
+    """Return the number of eigenvalues of I − S below σ by Sylvester's law; None if factors exchanged rows."""
     n = s.shape[0]
     shifted = (dia_array((np.full(n, 1 - sigma), 0), shape=(n, n)) - s).tocsc()
     factors = splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})

@@ -14,7 +14,7 @@ Seconds = Sequence[Mapping[str, float]]  # of each problem, by solver; those who
 
 
 def profile(problems: Seconds, solver: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Factors τ ascending, and the share of all problems that the solver does within τ times the best one's time."""
+    """Return ascending factors τ, and the share of problems that a solver does within τ times the best time."""
     least = [max(min(seconds.values(), default=0), SHORTEST) for seconds in problems]
     found = zip(problems, least, strict=True)
     ratios = sorted(max(seconds[solver] / best, 1.0) for seconds, best in found if solver in seconds)
@@ -22,7 +22,7 @@ def profile(problems: Seconds, solver: str) -> tuple[NDArray[np.float64], NDArra
 
 
 def share_within(problems: Seconds, solver: str, factor: float) -> float:
-    """The profile at one factor."""
+    """Return the profile at one factor."""
     ratios, shares = profile(problems, solver)
     return float(shares[ratios <= factor][-1]) if (ratios <= factor).any() else 0.0
 
@@ -32,7 +32,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def draw(problems: Seconds, columns: Mapping[str, str], title: str, file: Path, most: float = 20.0) -> None:
-    """The picture: one line for each solver, dashed for peers as shipped and dotted for experts' ways."""
+    """Draw one line for each solver, dashed for peers as shipped and dotted for experts' ways."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -23,13 +23,13 @@ def result_of(record: Record, name: str) -> Record | None:
 
 
 def best_of(record: Record, column: str) -> Record | None:
-    """The fastest right answer of a column; of ours, the default counts too."""
+    """Return the fastest right answer of a column; of ours, the default counts too."""
     right = [r for r in record["results"] if r["column"] == column and r["status"] == "ok"]
     return min(right, key=lambda result: float(result["seconds"]), default=None)
 
 
 def ratio(record: Record, column: str) -> float | None:
-    """The default's time over the best one's of a column: where all were stopped, over what they were given at least.
+    """Return the default's time over the best time of a column; if all were stopped, over their least limit.
 
     Against experts, who do not look for copies that they have missed, without our check where it was timed apart.
     Infinite where the default has no right answer and the column has; None where the column has nothing to compare.
@@ -58,7 +58,7 @@ def ordered(records: Sequence[Record]) -> list[Record]:
 
 
 def table(records: Sequence[Record], title: str) -> Table:
-    """A row for each graph."""
+    """Return a row for each graph."""
     columns = {
         "graph": "",
         "nodes": ",",
@@ -82,7 +82,7 @@ def table(records: Sequence[Record], title: str) -> Table:
 
 
 def share_of_check(record: Record) -> float | None:
-    """What the default's search for overlooked copies takes of its time, where it was timed apart."""
+    """Return the share of the default's time for its search of overlooked copies, if it was timed separately."""
     ours, apart = result_of(record, DEFAULT), result_of(record, UNCHECKED)
     if ours is None or apart is None or ours["status"] != "ok" or apart["status"] != "ok":
         return None
@@ -90,12 +90,12 @@ def share_of_check(record: Record) -> float | None:
 
 
 def solver_of(record: Record) -> str:
-    """The first solver that the default chose."""
+    """Return the first solver that the default chose."""
     return str(record["choice"]["solvers"]).partition("(")[0]
 
 
 def summary(records: Sequence[Record]) -> Iterator[str]:
-    """The lines that have goals, over graphs of at least 2000 nodes."""
+    """Yield the lines that have goals, over graphs of at least 2000 nodes."""
     counted = [record for record in records if record["size"] >= LEAST]
     for column, (worst, mean) in GOALS.items():
         ratios = {(r["family"], r["nodes"]): x for r in counted if (x := ratio(r, column)) is not None}
@@ -114,7 +114,7 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
 
 
 def seconds_of(records: Sequence[Record], title: str) -> Table:
-    """Seconds of every candidate on every graph, or what became of it: what profiles are drawn from."""
+    """Return seconds of every candidate on every graph, or what became of it: what profiles are drawn from."""
     names = list(dict.fromkeys(result["name"] for record in records for result in record["results"]))
     found = Table(title, {"graph": "", "nodes": ","} | dict.fromkeys(names, ".4f"), chart="profile")
     for record in ordered(records):
@@ -124,20 +124,20 @@ def seconds_of(records: Sequence[Record], title: str) -> Table:
 
 
 def problems(seconds: Table) -> list[dict[str, float]]:
-    """Of each graph the seconds of right answers, by candidate."""
+    """Return the seconds of right answers of each graph, by candidate."""
     names = list(seconds.columns)[2:]
     rows = ({n: c for n, c in zip(names, row[2:], strict=True) if isinstance(c, float)} for row in seconds.rows)
     return [row for row in rows if row]
 
 
 def picture(seconds: Table, file: Path) -> None:
-    """The performance profile of all candidates."""
+    """Draw the performance profile of all candidates."""
     columns = {name: CANDIDATES[name].column for name in list(seconds.columns)[2:] if name in CANDIDATES}
     draw(problems(seconds), columns, seconds.title, file)
 
 
 def shares(seconds: Table) -> Table:
-    """The profile at three factors."""
+    """Return the profile at three factors."""
     found, of = Table("Share of graphs done within a factor of the best", dict(SHARES)), problems(seconds)
     names = list(seconds.columns)[2:]
     for name in sorted(names, key=lambda name: (-share_within(of, name, 2.0), name)):

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run measures.
+    """Settings of a run.
 
     Args:
         k: pairs, trivial ones included. residual: that everybody has to reach. threads: one is timed by the processor's
@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass
 class Result:
-    """What became of one candidate: ``status`` is ok, failed, stopped or missing, ``why`` says more."""
+    """Result of one candidate: ``status`` is ok, failed, stopped or missing; ``why`` explains it."""
 
     name: str
     column: str
@@ -85,7 +85,7 @@ class Bench:
         return about
 
     def ask(self, limit: float, **request: Any) -> dict[str, Any]:
-        """The answer, or what ended the worker as an ``error``; {"stopped": …} where it was the limit."""
+        """Return the answer, or what ended the worker as an ``error``; {"stopped": …} where it was the limit."""
         limits = (
             {"processor": limit, "elapsed": ELAPSED * limit + 10} if self.settings.threads == 1 else {"elapsed": limit}
         )
@@ -98,7 +98,7 @@ class Bench:
 
 
 def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: float) -> Result:
-    """The loosest tolerance that reaches the residual with the right eigenvalues; any where there is no reference.
+    """Return the loosest tolerance that reaches the residual with right eigenvalues; any without a reference.
 
     One run may take the limit, and no further one begins when all together have.
 
@@ -141,7 +141,7 @@ def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: fl
 
 
 def reference_of(bench: Bench, name: str = DEFAULT) -> dict[str, Any]:
-    """A candidate's eigenvalues at a tight tolerance, and whether a count of eigenvalues agrees with them."""
+    """Return a candidate's eigenvalues at a tight tolerance, and whether a count of eigenvalues agrees with them."""
     answer = bench.ask(bench.settings.seconds, do="solve", name=name, tolerance=TIGHT)
     if "values" not in answer:
         return {"by": name, "values": None, "checked": f"none: {answer}"}
@@ -160,7 +160,7 @@ def reference_of(bench: Bench, name: str = DEFAULT) -> dict[str, Any]:
 
 
 def measure(bench: Bench, reference: dict[str, Any], say: Say) -> list[Result]:
-    """Every candidate's search, and rounds of those that matter in turn."""
+    """Return the result of every candidate's search, and of rounds of the relevant ones in turn."""
     settings, results = bench.settings, {}
     limit = settings.seconds
     for name in settings.names:
@@ -183,7 +183,7 @@ def measure(bench: Bench, reference: dict[str, Any], say: Say) -> list[Result]:
 
 
 def time_in_turn(bench: Bench, results: dict[str, Result], limit: float) -> None:
-    """Medians of rounds, of the default and of whoever comes within three times the best of his column."""
+    """Add medians of rounds, of the default and of candidates within three times the best of their column."""
     right = {name: result for name, result in results.items() if result.status == "ok" and result.seconds is not None}
     best: dict[str, float] = {}
     for result in right.values():
@@ -206,7 +206,7 @@ def time_in_turn(bench: Bench, results: dict[str, Result], limit: float) -> None
 
 
 def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str, Any]:
-    """The record of one graph."""
+    """Return the record of one graph."""
     graph = graph_of(family, size)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "affinity.npz"
@@ -236,7 +236,7 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
 
 
 def identity(settings: Settings) -> dict[str, Any]:
-    """What a record is of: one of other code or other candidates does not stand for a measurement now."""
+    """Return what identifies a record: a record of other code or candidates does not stand for a measurement."""
     code = hashlib.sha256()
     for file in sorted(Path(torch_lapeig.__file__).parent.rglob("*.py")):
         code.update(file.read_bytes())
@@ -244,7 +244,7 @@ def identity(settings: Settings) -> dict[str, Any]:
 
 
 def file_of(folder: Path, family: str, size: int, settings: Settings) -> Path:
-    """Where the record of a graph lies."""
+    """Return the file of the record of a graph."""
     slug = re.sub(r"\W+", "_", family)
     return folder / f"{slug}-{size}-{settings.residual:.0e}-{settings.threads}.json"
 
@@ -268,6 +268,6 @@ def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say
 
 
 def load(file: Path) -> dict[str, Any]:
-    """The record of a graph."""
+    """Return the record of a graph."""
     record: dict[str, Any] = json.loads(file.read_text())
     return record

@@ -16,7 +16,7 @@ from benchmarks.campaign import outcomes, runner
 
 
 def table(results: dict[str, Any]) -> Table:
-    """Tests and failures by probe and group."""
+    """Return tests and failures by probe and group."""
     found = Table(title="All counts; those in brackets are no failures")
     for heading in ("probe", "of", "tests", "unconverged", "failures and other counts"):
         found.add_column(heading, justify="left" if heading in ("probe", "of") else "right")
@@ -29,7 +29,7 @@ def table(results: dict[str, Any]) -> Table:
 
 
 def goals(results: dict[str, Any]) -> Table:
-    """The counts that have goals."""
+    """Return the counts that have goals."""
     found = Table(title=f"{results['minutes']} minutes, seed {results['seed']}")
     for heading in ("probe", "now", "of", "goal"):
         found.add_column(heading, justify="left" if heading == "probe" else "right")

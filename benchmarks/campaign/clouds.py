@@ -29,7 +29,7 @@ def two_circles(rng: Rng, n: int) -> Floats:
 
 
 def torus(rng: Rng, n: int) -> Floats:
-    """Clifford's torus on a regular grid."""
+    """Return Clifford's torus on a regular grid."""
     side = max(3, math.isqrt(n))
     one = _circle(side)
     return np.concatenate([np.repeat(one, side, 0), np.tile(one, (side, 1))], 1)
@@ -42,7 +42,7 @@ def lattice(rng: Rng, n: int) -> Floats:
 
 
 def polytope(rng: Rng, n: int) -> Floats:
-    """Corners of cubes, cross-polytopes, simplices, the icosahedron, or the 24-cell."""
+    """Return corners of cubes, cross-polytopes, simplices, the icosahedron, or the 24-cell."""
     d = max(2, min(7, round(math.log2(max(n, 4)))))
     kind = int(rng.integers(5))
     if kind == 0:
@@ -60,7 +60,7 @@ def polytope(rng: Rng, n: int) -> Floats:
 
 
 def sphere(rng: Rng, n: int) -> Floats:
-    """Rings of latitude with as many points each: invariant under turns about the axis."""
+    """Return rings of latitude with as many points each: invariant under turns about the axis."""
     side = max(3, math.isqrt(n))
     height = np.linspace(-0.9, 0.9, side)
     ring = np.tile(_circle(side), (side, 1)) * np.repeat(np.sqrt(1 - height**2), side)[:, None]
@@ -82,7 +82,7 @@ def cauchy(rng: Rng, n: int) -> Floats:
 
 
 def near_copies(rng: Rng, n: int) -> Floats:
-    """Points in pairs or triples that are 1e-14 to 1e-4 apart."""
+    """Return points in pairs or triples that are 1e-14 to 1e-4 apart."""
     base = gaussian(rng, max(n // 3, 4))
     apart = 10 ** rng.uniform(-14, -4)
     return np.concatenate([base, base + apart * rng.standard_normal(base.shape), base[: len(base) // 2]])
@@ -94,7 +94,7 @@ def exact_copies(rng: Rng, n: int) -> Floats:
 
 
 def outliers(rng: Rng, n: int) -> Floats:
-    """One to three points 10 to 10⁷ away from the others."""
+    """Return one to three points 10 to 10⁷ away from the others."""
     x = gaussian(rng, n)
     far = rng.integers(0, len(x), int(rng.integers(1, 4)))
     x[far] *= 10 ** rng.uniform(1, 7)
@@ -102,14 +102,14 @@ def outliers(rng: Rng, n: int) -> Floats:
 
 
 def clusters(rng: Rng, n: int) -> Floats:
-    """Tight clusters, far apart."""
+    """Return tight clusters, far apart."""
     centres = 10 ** rng.uniform(0, 3) * rng.standard_normal((int(rng.integers(2, 6)), 3))
     found: Floats = centres[rng.integers(0, len(centres), max(n, 6))] + rng.standard_normal((max(n, 6), 3))
     return found
 
 
 def line(rng: Rng, n: int) -> Floats:
-    """Evenly spaced points on a line in space."""
+    """Return evenly spaced points on a line in space."""
     found: Floats = np.linspace(0, 1, max(n, 4))[:, None] * np.array([[1.0, 2.0, -1.0]])
     return found
 
@@ -136,7 +136,7 @@ CLOUDS: dict[str, Cloud] = SYMMETRIC | IRREGULAR
 
 
 def squared_distances(x: Floats) -> Floats:
-    """All squared distances, to round-off of the distances themselves."""
+    """Return all squared distances, to round-off of the distances themselves."""
     total = np.zeros((len(x), len(x)))
     for axis in x.T:
         total += (axis[:, None] - axis) ** 2
@@ -144,7 +144,7 @@ def squared_distances(x: Floats) -> Floats:
 
 
 def heat_graph(rng: Rng, x: Floats) -> Edges:
-    """A heat kernel on the k nearest neighbours; all points as far as the k-th count, so that symmetry is kept."""
+    """Return a heat kernel on the k nearest neighbours and all as far as the k-th, which keeps symmetry."""
     d2 = squared_distances(x)
     k = int(rng.integers(2, 12))
     radius = np.sort(d2, 1)[:, min(k, len(x) - 1)]

@@ -26,7 +26,7 @@ class Edges:
     weight: Floats
 
     def pack(self) -> dict[str, object]:
-        """Plain values and tensors, which `torch.save` writes and reads back without running code."""
+        """Return plain values and tensors, which `torch.save` writes and reads back without running code."""
         return {
             "nodes": self.nodes,
             "pairs": torch.from_numpy(self.pairs.copy()),
@@ -35,7 +35,7 @@ class Edges:
 
     @classmethod
     def unpack(cls, packed: dict[str, object]) -> Edges:
-        """The inverse of ``pack``."""
+        """Return the inverse of ``pack``."""
         nodes, pairs, weight = packed["nodes"], packed["pairs"], packed["weight"]
         assert isinstance(nodes, int)
         assert isinstance(pairs, Tensor)
@@ -44,25 +44,25 @@ class Edges:
 
     @property
     def narrow(self) -> bool:
-        """Whether the weights are exact in float32 and far from its limits."""
+        """Return whether the weights are exact in float32 and far from its limits."""
         same = bool((self.weight.astype(np.float32) == self.weight).all())
         return same and (len(self.weight) == 0 or float(self.weight.min()) >= SMALLEST)
 
     def narrowed(self) -> Edges:
-        """The graph with its weights rounded to float32, without the edges that are too light for it."""
+        """Return the graph with its weights rounded to float32, without the edges that are too light for it."""
         weight = np.clip(self.weight, 0, 1e30).astype(np.float32).astype(np.float64)
         keep = weight >= SMALLEST
         return Edges(self.nodes, self.pairs[keep], weight[keep])
 
     def dense(self) -> Floats:
-        """The affinity matrix."""
+        """Return the affinity matrix."""
         matrix = np.zeros((self.nodes, self.nodes))
         i, j = self.pairs.T
         matrix[i, j] = matrix[j, i] = self.weight
         return matrix
 
     def both_directions(self) -> tuple[Tensor, Tensor]:
-        """``edge_index`` ``(2, 2E − loops)`` and the number of the edge of each of its columns."""
+        """Return ``edge_index`` ``(2, 2E − loops)`` and the number of the edge of each of its columns."""
         i, j = torch.from_numpy(self.pairs.T.copy())
         edge = torch.arange(len(i))
         proper = i != j
@@ -71,7 +71,7 @@ class Edges:
 
 
 def simple(nodes: int, pairs: object, weight: object = 1.0) -> Edges:
-    """A graph of any list of pairs: loops are dropped, and so are all but the first of several copies of an edge."""
+    """Return a graph of any list of pairs, without loops and without further copies of an edge."""
     array = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(array),))
     array = np.sort(array, axis=1)
@@ -82,20 +82,20 @@ def simple(nodes: int, pairs: object, weight: object = 1.0) -> Edges:
 
 
 def of_dense(matrix: NDArray[np.float64]) -> Edges:
-    """The graph of the upper triangle of an affinity matrix."""
+    """Return the graph of the upper triangle of an affinity matrix."""
     i, j = np.nonzero(np.triu(matrix, 1))
     return Edges(len(matrix), np.stack([i, j], 1).astype(np.int64), matrix[i, j].astype(np.float64))
 
 
 def union(parts: list[Edges]) -> Edges:
-    """The disjoint union."""
+    """Return the disjoint union."""
     start = np.cumsum([0] + [part.nodes for part in parts])
     pairs = np.concatenate([part.pairs + begin for part, begin in zip(parts, start[:-1], strict=True)])
     return Edges(int(start[-1]), pairs, np.concatenate([part.weight for part in parts]))
 
 
 def product(a: Edges, b: Edges) -> Edges:
-    """The Cartesian product: eigenvalues of its unnormalised Laplacian are all sums of two."""
+    """Return the Cartesian product: eigenvalues of its unnormalised Laplacian are all sums of two."""
     node = np.arange(a.nodes * b.nodes).reshape(a.nodes, b.nodes)
     of_a = np.stack([node[a.pairs[:, 0]], node[a.pairs[:, 1]]], -1).reshape(-1, 2)
     of_b = np.stack([node[:, b.pairs[:, 0]], node[:, b.pairs[:, 1]]], -1).reshape(-1, 2)
@@ -104,13 +104,13 @@ def product(a: Edges, b: Edges) -> Edges:
 
 
 def shuffled(edges: Edges, rng: np.random.Generator) -> Edges:
-    """The same graph with its nodes in random order."""
+    """Return the same graph with its nodes in random order."""
     pairs = np.sort(rng.permutation(edges.nodes)[edges.pairs], axis=1)
     return replace(edges, pairs=pairs)
 
 
 def graph_of(parts: list[Edges], dtype: torch.dtype, *, dense: bool, weights: list[Tensor] | None = None) -> Graph:
-    """The library's graph of one graph, or the batch of several, stored densely or sparsely.
+    """Return the library's graph of one graph, or the batch of several, stored densely or sparsely.
 
     ``weights`` stand for those of the parts where gradients shall flow to them.
     """

@@ -34,7 +34,7 @@ def circulant(rng: Rng, n: int) -> Edges:
 
 
 def _sides(rng: Rng, n: int, dimensions: int, least: int) -> list[int]:
-    """Sides of a box of about n cells: equal ones half of the time."""
+    """Return sides of a box of about n cells: equal ones half of the time."""
     side = max(least, round(n ** (1 / dimensions)))
     if rng.random() < 0.5:
         return [side] * dimensions
@@ -72,7 +72,7 @@ def anisotropic_torus(rng: Rng, n: int) -> Edges:
 
 
 def nearly_symmetric(rng: Rng, n: int) -> Edges:
-    """A torus or grid whose weights are off by 1e-15 to 1e-3: clusters in the place of multiple eigenvalues."""
+    """Return a torus or grid whose weights are off by 1e-15 to 1e-3: clusters in the place of multiple eigenvalues."""
     base = torus(rng, n) if rng.random() < 0.5 else grid(rng, n)
     noise = 10 ** rng.uniform(-15, -3) * rng.standard_normal(len(base.weight))
     return Edges(base.nodes, base.pairs, base.weight * np.exp(noise))
@@ -131,12 +131,12 @@ def _joined(sets: list[frozenset[int]], common: int) -> Edges:
 
 
 def kneser(rng: Rng, n: int) -> Edges:
-    """Subsets are joined where they are disjoint (Petersen's graph is one of them)."""
+    """Return a graph of subsets that are joined if they are disjoint (Petersen's graph is one)."""
     return _joined(_subsets(rng, min(n, 500)), 0)
 
 
 def johnson(rng: Rng, n: int) -> Edges:
-    """Subsets are joined where they differ in one member."""
+    """Return a graph of subsets that are joined if they differ in one member."""
     sets = _subsets(rng, min(n, 500))
     return _joined(sets, len(sets[0]) - 1)
 
@@ -153,7 +153,7 @@ def binary_tree(rng: Rng, n: int) -> Edges:
 
 
 def spider(rng: Rng, n: int) -> Edges:
-    """Equal paths that begin in one node."""
+    """Return equal paths that begin in one node."""
     legs = int(rng.integers(2, 9))
     length = max(1, (n - 1) // legs)
     return simple(
@@ -177,7 +177,7 @@ def lollipop(rng: Rng, n: int) -> Edges:
 
 
 def barbell(rng: Rng, n: int) -> Edges:
-    """Two equal cliques and a bridge of weight 1e-12 to 1."""
+    """Return two equal cliques and a bridge of weight 1e-12 to 1."""
     side = min(max(n // 2, 2), 80)
     cliques = union([complete(rng, side)] * 2)
     bridge = simple(2 * side, [(side - 1, side)], 10 ** rng.uniform(-12, 0))
@@ -201,7 +201,7 @@ def wheel(rng: Rng, n: int) -> Edges:
 
 
 def windmill(rng: Rng, n: int) -> Edges:
-    """Equal cliques that share one node."""
+    """Return equal cliques that share one node."""
     size = int(rng.integers(2, 7))
     count = max(1, (n - 1) // size)
     blades = [[0, *range(1 + c * size, 1 + (c + 1) * size)] for c in range(count)]
@@ -209,7 +209,7 @@ def windmill(rng: Rng, n: int) -> Edges:
 
 
 def prism(rng: Rng, n: int) -> Edges:
-    """Generalised Petersen graphs: a cycle, a star polygon, and spokes."""
+    """Return generalised Petersen graphs: a cycle, a star polygon, and spokes."""
     n = max(n // 2, 3)
     step = int(rng.integers(1, max(2, (n + 1) // 2)))
     outer = [(i, (i + 1) % n) for i in range(n)]
@@ -236,7 +236,7 @@ def small_world(rng: Rng, n: int) -> Edges:
 
 
 def power_law(rng: Rng, n: int) -> Edges:
-    """Each new node joins two old ones by their degree."""
+    """Return a graph in which each new node joins two old ones by degree."""
     ends = [0, 1]
     for i in range(2, n):
         for j in {ends[e] for e in rng.integers(0, len(ends), 2)}:
@@ -250,7 +250,7 @@ def random_regular(rng: Rng, n: int) -> Edges:
 
 
 def blocks(rng: Rng, n: int) -> Edges:
-    """A stochastic block model of equal blocks."""
+    """Return a stochastic block model of equal blocks."""
     count = int(rng.integers(2, 8))
     size = max(2, n // count)
     label = np.repeat(np.arange(count), size)
@@ -261,13 +261,13 @@ def blocks(rng: Rng, n: int) -> Edges:
 
 
 def decades(rng: Rng, n: int) -> Edges:
-    """Weights over 24 decades on a random or a symmetric graph."""
+    """Return weights over 24 decades on a random or a symmetric graph."""
     base = [erdos_renyi, grid, power_law, path, binary_tree][int(rng.integers(5))](rng, n)
     return Edges(base.nodes, base.pairs, 10 ** rng.uniform(-12, 12, len(base.weight)))
 
 
 def two_scales(rng: Rng, n: int) -> Edges:
-    """A symmetric graph with its weights from two values only, many decades apart."""
+    """Return a symmetric graph with its weights from two values only, many decades apart."""
     base = [torus, hypercube, ring_of_cliques, binary_tree][int(rng.integers(4))](rng, n)
     light = rng.random(len(base.weight)) < 0.5
     return Edges(base.nodes, base.pairs, np.where(light, 10 ** rng.uniform(-12, 0), 1.0))
@@ -277,14 +277,14 @@ SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, knes
 
 
 def copies(rng: Rng, n: int) -> Edges:
-    """The disjoint union of copies of one graph."""
+    """Return the disjoint union of copies of one graph."""
     count = int(rng.integers(2, 9))
     part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
     return union([part] * count)
 
 
 def bridged_copies(rng: Rng, n: int) -> Edges:
-    """Copies of one graph, joined in a star by equal bridges."""
+    """Return copies of one graph, joined in a star by equal bridges."""
     count = int(rng.integers(2, 7))
     part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
     apart, m = union([part] * count), part.nodes
@@ -301,7 +301,7 @@ def products(rng: Rng, n: int) -> Edges:
 
 
 def islands(rng: Rng, n: int) -> Edges:
-    """Many components of different kinds, and isolated nodes among them."""
+    """Return many components of different kinds, and isolated nodes among them."""
     parts: list[Edges] = []
     while sum(part.nodes for part in parts) < n:
         size = int(rng.integers(1, max(2, min(40, n))))
@@ -331,12 +331,12 @@ FAMILIES |= {f"points of a {name}": _of_points(cloud) for name, cloud in clouds.
 
 
 def size(rng: Rng, least: int, most: int) -> int:
-    """A number of nodes, log-uniform."""
+    """Return a number of nodes, log-uniform."""
     return round(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
 def mixed_size(rng: Rng, most: int) -> int:
-    """Mostly small, for speed; a third of a size at which the default no longer solves densely; rarely ``most``."""
+    """Return a mostly small size, sometimes one beyond dense solves by default, rarely ``most``."""
     kind = rng.random()
     if kind < 0.62 or most <= 300:
         return size(rng, 2, min(most, 300))
@@ -344,7 +344,7 @@ def mixed_size(rng: Rng, most: int) -> int:
 
 
 def draw(rng: Rng, n: int, name: str | None = None) -> tuple[str, Edges]:
-    """A random graph of about ``n`` nodes with its family's name: nodes shuffled, scaled and with loops at times."""
+    """Return a random graph of about ``n`` nodes and its family's name: shuffled, scaled, at times with loops."""
     name = str(rng.choice(sorted(FAMILIES))) if name is None else name
     edges = FAMILIES[name](rng, n)
     if rng.random() < 0.6:

@@ -35,7 +35,7 @@ class Function:
     smooth: bool = False
 
     def at(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """F's eigenvalues f and their derivatives f' at the first k eigenvalues."""
+        """Return F's eigenvalues f and their derivatives f' at the first k eigenvalues."""
         if self.kind == "heat":
             f = (-self.parameter * values).exp()
             return f, -self.parameter * f
@@ -47,18 +47,18 @@ class Function:
         return torch.ones_like(values), torch.zeros_like(values)
 
     def numbers(self, count: int) -> Tensor:
-        """Distinct weights of the columns, in no order."""
+        """Return distinct weights of the columns, in no order."""
         return torch.from_numpy(0.5 + np.random.default_rng(self.seed).permutation(count) / count)
 
     def loss(self, f: Tensor) -> Tensor:
-        """The loss of F."""
+        """Return the loss of F."""
         if self.smooth:
             return len(f) * f.diagonal().square().sum()
         matrix = _random_matrix(self.seed + 1, len(f)).to(f)
         return (matrix * f).sum() + 0.3 * (matrix * f.square()).sum()
 
     def by_library(self, edges: Edges, log_scale: Tensor, solver: Any, dense: bool) -> Tensor:
-        """The loss where each weight is multiplied by the exponential of its ``log_scale``."""
+        """Return the loss where each weight is multiplied by the exponential of its ``log_scale``."""
         weight = torch.from_numpy(edges.weight).to(log_scale.dtype) * log_scale.exp()
         graph = graph_of([edges], log_scale.dtype, dense=dense, weights=[weight])
         if self.kind == "diffusion":
@@ -79,7 +79,7 @@ class Function:
         return self.loss((v * self.numbers(self.k).to(v)) @ v.mT if self.kind == "columns" else v @ v.mT)
 
     def by_reference(self, edges: Edges, log_scale: Tensor) -> Tensor:
-        """The same densely in float64."""
+        """Return the same densely in float64."""
         matrix, degrees, active = dense_laplacian(edges, log_scale, self.normalization)
         f: Tensor = _Spectral.apply(matrix, active, self)
         if self.kind == "diffusion":
@@ -99,7 +99,7 @@ def _random_matrix(seed: int, n: int) -> Tensor:
 
 
 def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The symmetric operator, degrees and active nodes, differentiable in the weights."""
+    """Return the symmetric operator, degrees and active nodes, differentiable in the weights."""
     weight = torch.from_numpy(edges.weight) * log_scale.exp()
     (i, j), of_edge = edges.both_directions()
     n = edges.nodes

@@ -53,13 +53,13 @@ class Gradient:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """Cases of a random graph, at times of one that the default does not solve densely."""
+        """Yield cases of a random graph, at times of one that the default does not solve densely."""
         large = rng.random() < 0.12
         n = families.size(rng, 440, self.most) if large and self.most > 440 else families.size(rng, 3, 150)
         return self.cases(rng, *families.draw(rng, n))
 
     def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
-        """One loss of one graph: the default in both precisions, and another solver."""
+        """Yield one loss of one graph: the default in both precisions, and another solver."""
         normalization = str(rng.choice(NORMALIZATIONS))
         if normalization == "random_walk":
             edges = _with_moderate_degrees(edges)
@@ -80,7 +80,7 @@ class Gradient:
             }
 
     def check(self, case: Case) -> Outcome:
-        """The gradient of one loss, and in float64 its second derivative in a random direction."""
+        """Return the gradient of one loss, and in float64 its second derivative in a random direction."""
         begin = time.perf_counter()
         edges, function, dtype = case["graphs"][0], Function(**case["function"]), DTYPES[case["dtype"]]
         truth = Truth(edges, function)
@@ -104,7 +104,7 @@ def _outcome(case: Case, findings: list[Finding], begin: float, counts: dict[str
 
 
 def _with_moderate_degrees(edges: Edges) -> Edges:
-    """The graph without edges 10²⁵ times lighter than others, scaled so that D^-½ in the loss does not overflow."""
+    """Return the graph without edges 10²⁵ times lighter than others, so that D^-½ does not overflow."""
     keep = edges.weight >= 1e-25 * edges.weight.max()
     kept = Edges(edges.nodes, edges.pairs[keep], edges.weight[keep])
     degrees = kept.dense().sum(1)
@@ -113,7 +113,7 @@ def _with_moderate_degrees(edges: Edges) -> Edges:
 
 
 def _draw_function(rng: Rng, spectrum: Reference, normalization: str) -> Function:
-    """A loss with a cut in a random place, a third of the time where it splits a multiple eigenvalue."""
+    """Return a loss with a cut in a random place, a third of the time where it splits a multiple eigenvalue."""
     kind = str(rng.choice(KINDS if normalization == "random_walk" else KINDS[:3]))
     most = min(12, spectrum.size)
     split = splitting(spectrum.values, most)
@@ -130,7 +130,7 @@ def _draw_function(rng: Rng, spectrum: Reference, normalization: str) -> Functio
 def _derivatives(
     function: Function, edges: Edges, log_scale: Tensor, direction: Tensor, case: Case, second: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradient, and the derivative of its inner product with the direction."""
+    """Return gradient, and the derivative of its inner product with the direction."""
     loss = function.by_library(edges, log_scale, SOLVERS[case["solver"]], case["dense"])
     (gradient,) = torch.autograd.grad(loss, log_scale, create_graph=second)
     if not second:
@@ -140,7 +140,7 @@ def _derivatives(
 
 
 class Truth:
-    """What the derivatives are, and how well they are known; of finite differences only where they are asked for."""
+    """True derivatives and their errors; finite differences only on request."""
 
     def __init__(self, edges: Edges, function: Function) -> None:
         self.edges, self.function = edges, function
@@ -164,7 +164,7 @@ class Truth:
         self.direction = torch.from_numpy(rng.standard_normal(len(edges.weight)))
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        """Error allowed, relative to the norm of the gradient."""
+        """Return error allowed, relative to the norm of the gradient."""
         eps = torch.finfo(dtype).eps
         ratio = self.bound / self.narrowest
         if self.function.kind == "columns":
@@ -174,13 +174,13 @@ class Truth:
         return LOOSE[dtype] + 100 * eps * ratio
 
     def gradient(self) -> Tensor:
-        """In closed form."""
+        """Return the gradient in closed form."""
         log_scale = torch.zeros(len(self.edges.weight), dtype=torch.float64, requires_grad=True)
         (gradient,) = torch.autograd.grad(self.function.by_reference(self.edges, log_scale), log_scale)
         return gradient
 
     def differences(self) -> tuple[float, float, float, float]:
-        """First and second derivative along the direction, each with an estimate of its error."""
+        """Return first and second derivative along the direction, each with an estimate of its error."""
 
         def matrix(t: float) -> Tensor:
             return dense_laplacian(self.edges, t * self.direction, self.function.normalization)[0]
@@ -231,7 +231,7 @@ def _judged(
 
 
 def _noise(truth: Truth, dtype: torch.dtype) -> float:
-    """What round-off alone leaves of a gradient that is zero by symmetry."""
+    """Return the size of round-off in a gradient that is zero by symmetry."""
     function, n = truth.function, truth.edges.nodes
     ratio = truth.bound / min(truth.narrowest, truth.bound)
     height = float(function.at(torch.tensor([0.0, 1.0], dtype=torch.float64))[0].max())

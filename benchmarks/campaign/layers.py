@@ -55,7 +55,7 @@ SEPARATION = {torch.float64: 1e-8, torch.float32: 2e-4}  # of distinct eigenvalu
 
 
 def weighting(name: str, t: float, number: float) -> Weighting:
-    """A weighting by name, with a bandwidth and another number in (0, 1)."""
+    """Return a weighting by name, with a bandwidth and another number in (0, 1)."""
     made: dict[str, Any] = {
         "simple": SimpleWeights,
         "heat": lambda: HeatKernel(t),
@@ -88,7 +88,7 @@ class Layer:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """One cloud or a batch, by the layer in both precisions, and under autocast."""
+        """Yield one cloud or a batch, by the layer in both precisions, and under autocast."""
         large = self.most > 440 and rng.random() < 0.12
         n = families.size(rng, 440, self.most) if large else families.size(rng, 6, 150)
         name = str(rng.choice(list(clouds.CLOUDS if rng.random() < 0.25 else clouds.IRREGULAR)))
@@ -111,7 +111,7 @@ class Layer:
             }
 
     def check(self, case: Case) -> Outcome:
-        """Forward, backward, comparison, and a few steps."""
+        """Check forward, backward, comparison, and a few steps."""
         begin, dtype = time.perf_counter(), DTYPES[case["dtype"]]
         x: Tensor = case["points"].to(dtype)
         move = _movement(case)
@@ -139,7 +139,7 @@ class Layer:
 
 
 def _padded(rng: Rng, parts: list[Floats]) -> tuple[Tensor, Tensor | None]:
-    """One cloud as it is; several padded to a batch with a mask."""
+    """Return one cloud unchanged; several padded to a batch with a mask."""
     if len(parts) == 1:
         return torch.from_numpy(parts[0].copy()), None
     sizes = [max(4, len(part) - 3 * b) for b, part in enumerate(parts)]
@@ -150,7 +150,7 @@ def _padded(rng: Rng, parts: list[Floats]) -> tuple[Tensor, Tensor | None]:
 
 
 def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
-    """Arguments of the layer; a bandwidth that mostly suits the points."""
+    """Return arguments of the layer; a bandwidth that mostly suits the points."""
     d2 = clouds.squared_distances(x)
     k = min(int(rng.integers(2, 11)), len(x) - 1)
     near = np.sort(d2, 1)[:, 1 : k + 1]
@@ -187,13 +187,13 @@ def _weighting(case: Case, dtype: torch.dtype) -> Weighting:
 
 
 def _loss(y: Tensor, case: Case) -> Tensor:
-    """Σ over columns of (Σ over nodes of h y)² / 2: the signs of the columns do not matter."""
+    """Return Σ over columns of (Σ over nodes of h y)² / 2: the signs of the columns do not matter."""
     h = torch.from_numpy(np.random.default_rng(case["seed"]).standard_normal(tuple(y.shape))).to(y)
     return (y * h).sum(-2).square().sum() / 2
 
 
 def _pass(case: Case, x: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Embedding and gradient of the loss; whether a warning has come."""
+    """Return embedding and gradient of the loss; whether a warning has come."""
     x = x.detach().requires_grad_()
     layer = _layer(case, _rule(case), weights=_weighting(case, x.dtype))
     with warnings.catch_warnings(record=True) as caught:
@@ -224,7 +224,7 @@ def _finite(y: Tensor, gradient: Tensor, case: Case) -> list[Finding]:
 
 
 def _movement(case: Case) -> Tensor:
-    """How far each point may move: the distance to its nearest neighbour that is no copy.
+    """Return how far each point may move: the distance to its nearest neighbour that is no copy.
 
     Zero for padding, and where a small part of that is round-off of the point: nothing can be said of its gradient.
     """
@@ -242,7 +242,7 @@ def _movement(case: Case) -> Tensor:
 
 
 def _compared(case: Case, y: Tensor, gradient: Tensor, said: bool) -> tuple[list[Finding], dict[str, int]]:
-    """The gradient, in units of the movement, against finite differences of the float64 layer."""
+    """Return the gradient, in units of the movement, against finite differences of the float64 layer."""
     dtype = y.dtype
     if said:
         return [], {"(warned)": 1}
@@ -267,7 +267,7 @@ def _compared(case: Case, y: Tensor, gradient: Tensor, said: bool) -> tuple[list
 
 
 def _differences(case: Case, dtype: torch.dtype) -> tuple[Tensor, float, float, float] | None:
-    """A direction, the derivative along it with its error, and the loss; None where that says nothing."""
+    """Return a direction, the derivative along it with its error, and the loss; None where that says nothing."""
     x: Tensor = case["points"]
     graph = _rule(case)(x, case["mask"])
     weights, layer = _weighting(case, torch.float64), _layer(case, Precomputed("affinity"), solve=Eigh())
@@ -290,7 +290,7 @@ def _differences(case: Case, dtype: torch.dtype) -> tuple[Tensor, float, float, 
 
 @torch.no_grad()
 def _separated(layer: LaplacianEigenmaps, graph: Graph, dtype: torch.dtype) -> bool:
-    """Whether all eigenvalues that matter are far enough apart for the precision, beside the trivial ones."""
+    """Return whether all eigenvalues that matter are far enough apart for the precision, beside the trivial ones."""
     found = layer.embed(graph)
     degree = float(graph.pattern.sum_rows(graph.weight).max())
     largest = 2 * degree if layer.normalization == "unnormalized" else 2.0
@@ -304,7 +304,7 @@ def _separated(layer: LaplacianEigenmaps, graph: Graph, dtype: torch.dtype) -> b
 
 @torch.no_grad()
 def _same_edges(case: Case, graph: Graph, dtype: torch.dtype) -> bool:
-    """Whether no weight that is there in float64 is lost in ``dtype``, and no degree is near its limits."""
+    """Return whether no weight that is there in float64 is lost in ``dtype``, and no degree is near its limits."""
     if dtype == torch.float64:
         return True
     x = case["points"].to(dtype)

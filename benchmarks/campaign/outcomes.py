@@ -22,7 +22,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one check: findings, each of which is a failure; what it is counted under; and what else is counted."""
+    """Outcome of one check: findings, each of which is a failure, its group, and further counts."""
 
     group: str
     family: str
@@ -62,7 +62,7 @@ def save(folder: Path, probe: str, case: Case, outcome: Outcome) -> Path:
 
 
 def load(path: Path) -> tuple[str, Case, list[Finding]]:
-    """The probe, the case and what was found when the file was written. ValueError for any other file."""
+    """Return the probe, the case and what was found when the file was written. ValueError for any other file."""
     try:
         kept = torch.load(path, weights_only=True)
         case = {

@@ -28,7 +28,7 @@ GAP_ACCURACY = 0.1
 
 
 class Finding(NamedTuple):
-    """What is wrong, as one of a few kinds, and in numbers."""
+    """Kind and numbers of a fault."""
 
     kind: str
     detail: str
@@ -48,7 +48,7 @@ class Answer:
 
 
 def answers(pairs: Eigenpairs) -> list[Answer]:
-    """Those of each graph of a batch."""
+    """Return the answer of each graph of a batch."""
     dtype, k = pairs.values.dtype, pairs.values.shape[-1]
     nodes = pairs.vectors.shape[-2]
 
@@ -70,7 +70,7 @@ def answers(pairs: Eigenpairs) -> list[Answer]:
 
 
 def check(answer: Answer, reference: Reference, normalization: str) -> list[Finding]:
-    """All findings of one graph's answer; ``answer.vectors`` may have rows of padding."""
+    """Return all findings of one graph's answer; ``answer.vectors`` may have rows of padding."""
     n = len(reference.matrix)
     k = min(len(answer.values), reference.size)
     if not all(np.isfinite(part).all() for part in (answer.vectors, answer.projected, answer.residuals)):
@@ -87,7 +87,7 @@ def check(answer: Answer, reference: Reference, normalization: str) -> list[Find
 
 
 def _padding(answer: Answer, reference: Reference, k: int) -> list[Finding]:
-    """Rows of nodes that take no part are zero, and so are columns that a graph lacks."""
+    """Return findings of rows of inactive nodes, or of lacking columns, that are not zero."""
     n = len(reference.matrix)
     outside = np.concatenate([answer.vectors[:n][~reference.active].ravel(), answer.vectors[n:].ravel()])
     found = [Finding("padding", "rows of inactive nodes are not zero")] if outside.any() else []
@@ -97,7 +97,7 @@ def _padding(answer: Answer, reference: Reference, k: int) -> list[Finding]:
 
 
 def _signs(vectors: Floats) -> list[Finding]:
-    """The entry of largest magnitude of each column is positive, the first of those within 0.1 %."""
+    """Return the entry of largest magnitude of each column is positive, the first of those within 0.1 %."""
     magnitude = np.abs(vectors)
     # A hair's breadth inside of the 0.1 %, where rounding decides.
     first = (magnitude >= 0.99901 * magnitude.max(0)).argmax(0)
@@ -137,7 +137,7 @@ def _quality(answer: Answer, reference: Reference, values: Floats, vectors: Floa
 
 
 def _against(answer: Answer, reference: Reference, values: Floats, error: float) -> list[Finding]:
-    """Values and gap against the reference, which ``error`` bounds."""
+    """Return values and gap against the reference, which ``error`` bounds."""
     k = len(values)
     off = np.abs(values - reference.values[:k])
     if (off > error).any():

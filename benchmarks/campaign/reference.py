@@ -37,21 +37,21 @@ class Reference:
 
     @property
     def size(self) -> int:
-        """Active nodes."""
+        """Return active nodes."""
         return len(self.values)
 
     def round_off(self, dtype: torch.dtype) -> float:
-        """Residual that rounding in ``dtype`` alone leaves behind."""
+        """Return residual that rounding in ``dtype`` alone leaves behind."""
         factor = max(40.0, 0.3 * len(self.matrix) ** 0.5, 4.0 * self.longest**0.5)
         return float(factor * torch.finfo(dtype).eps * self.bound)
 
     def gap(self, k: int) -> float:
-        """λ_{k+1} − λ_k; infinite where there are no more."""
+        """Return λ_{k+1} − λ_k; infinite where there are no more."""
         return float(self.values[k] - self.values[k - 1]) if k < self.size else math.inf
 
 
 def laplacian(edges: Edges, normalization: str, dtype: torch.dtype) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """The symmetric operator, D^½ and the active nodes: those whose degree is a normal number of ``dtype``."""
+    """Return the symmetric operator, D^½ and the active nodes: those whose degree is a normal number of ``dtype``."""
     affinity = edges.dense()
     degrees = affinity.sum(1)
     active = degrees > torch.finfo(dtype).tiny
@@ -66,7 +66,7 @@ def laplacian(edges: Edges, normalization: str, dtype: torch.dtype) -> tuple[Flo
 
 @functools.lru_cache(maxsize=8)
 def reference(edges: Edges, normalization: str) -> Reference:
-    """The spectrum of a graph's Laplacian; the last few are kept, because many solves have one reference."""
+    """Return the spectrum of a graph's Laplacian; the last few are kept, because many solves have one reference."""
     matrix, root, active = laplacian(edges, normalization, torch.float64)
     inside = matrix[np.ix_(active, active)]
     values = quotients(inside) if len(inside) else np.zeros(0)
@@ -76,13 +76,13 @@ def reference(edges: Edges, normalization: str) -> Reference:
 
 
 def quotients(matrix: Floats) -> Floats:
-    """All eigenvalues, ascending, as Rayleigh quotients: LAPACK's own may be 100 eps of the norm off at 700 nodes."""
+    """Return all eigenvalues, ascending, as Rayleigh quotients, more accurate than LAPACK's own values."""
     _, vectors = scipy.linalg.eigh(matrix, check_finite=False, driver="evd")  # the default fails on some
     squares = np.einsum("ij,ij->j", vectors, vectors)
     return np.sort(np.einsum("ij,ij->j", vectors, matrix @ vectors) / squares)
 
 
 def splitting(values: Floats, most: int) -> list[int]:
-    """All k ≤ ``most`` that split a multiple eigenvalue."""
+    """Return all k ≤ ``most`` that split a multiple eigenvalue."""
     gaps = np.diff(values)[:most]
     return [int(k) + 1 for k in np.flatnonzero(gaps <= EQUAL * max(float(values[-1]), 1e-300))]

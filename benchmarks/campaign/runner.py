@@ -25,18 +25,18 @@ PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(),
 
 
 def names() -> list[str]:
-    """Of all probes there are."""
+    """Return the names of all probes."""
     return [*PROBES, *(["misuse"] if importlib.util.find_spec(MISUSE) else [])]
 
 
 def generator(seed: int, probe: str, index: int) -> np.random.Generator:
-    """The random numbers of one draw."""
+    """Return the random numbers of one draw."""
     return np.random.default_rng([seed, zlib.crc32(probe.encode()), index])
 
 
 @dataclass
 class Tally:
-    """What a campaign has found so far, read from its lines."""
+    """Findings of a campaign so far, read from its lines."""
 
     seconds: Counter[str] = field(default_factory=Counter)  # by probe
     draws: Counter[str] = field(default_factory=Counter)
@@ -46,7 +46,7 @@ class Tally:
     slowest: list[tuple[float, str, str, str]] = field(default_factory=list)
 
     def add(self, line: dict[str, Any]) -> None:
-        """One draw."""
+        """Add one draw."""
         probe = line["probe"]
         self.seconds[probe] += line["seconds"]
         self.draws[probe] = max(self.draws[probe], line["index"] + 1)
@@ -63,7 +63,7 @@ class Tally:
 
 
 def _count(counter: Counter[tuple[str, str, str]], probes: str, groups: str, kinds: str) -> int:
-    """Sum over keys whose parts begin with one of the words given, separated by bars; every one if empty."""
+    """Return sum over keys whose parts begin with one of the words given, separated by bars; every one if empty."""
     wanted = [tuple(words.split("|")) for words in (probes, groups, kinds)]
     return sum(n for key, n in counter.items() if all(part.startswith(w) for part, w in zip(key, wanted, strict=True)))
 
@@ -102,7 +102,7 @@ class Campaign:
         self._read()
 
     def _read(self) -> None:
-        """The lines so far; one that was cut off when the run was stopped is drawn again."""
+        """Read the lines so far; a draw that was cut off is drawn again."""
         if not self.log.exists():
             return
         text = self.log.read_text()
@@ -163,7 +163,7 @@ class Campaign:
         return {"probe": name, "now": now, "of": of, "goal": goal}
 
     def results(self) -> dict[str, Any]:
-        """Counts as JSON has them, also written to ``results.json``."""
+        """Return counts as JSON has them, also written to ``results.json``."""
         tally = self.tally
         table: dict[str, Any] = {}
         for (probe, group), tests in sorted(tally.tests.items()):
@@ -184,7 +184,7 @@ class Campaign:
 
 
 def misuse() -> Outcome:
-    """Counts and failures of the probe of arguments that make no sense."""
+    """Return counts and failures of the probe of arguments that make no sense."""
     begin = time.perf_counter()
     try:
         counts = dict(importlib.import_module(MISUSE).run())

@@ -32,7 +32,7 @@ MOST_PAIRS = 40
 
 
 def draw_k(rng: Rng, spectrum: Reference) -> int:
-    """A number of pairs: half of the time one that splits a multiple eigenvalue, and now and then all of them."""
+    """Return a number of pairs: half of the time one that splits a multiple eigenvalue, at times all."""
     most = min(MOST_PAIRS, spectrum.size)
     split = splitting(spectrum.values, most)
     kind = rng.random()
@@ -44,7 +44,7 @@ def draw_k(rng: Rng, spectrum: Reference) -> int:
 
 
 def takes(solver: str, k: int, graphs: list[Edges], normalization: str) -> bool:
-    """Whether a solver is asked: within its documented limits, and where a named one is not all too slow."""
+    """Return whether a solver is asked: within its documented limits, and where a named one is not all too slow."""
     spectra = [reference(edges, normalization) for edges in graphs]
     if min(spectrum.size for spectrum in spectra) < k:
         return solver in ("default", "Eigh")
@@ -63,11 +63,11 @@ class Solve:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """Cases of a random graph."""
+        """Yield cases of a random graph."""
         return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
 
     def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
-        """Cases that share a graph, and so a reference."""
+        """Yield cases that share a graph, and so a reference."""
         other = families.draw(rng, families.size(rng, 2, max(3, min(300, 2 * edges.nodes))))[1]
         normalization = str(rng.choice(NORMALIZATIONS))
         k = draw_k(rng, reference(edges, normalization))
@@ -93,7 +93,7 @@ class Solve:
             }
 
     def check(self, case: Case) -> Outcome:
-        """One solve."""
+        """Check one solve."""
         graphs: list[Edges] = case["graphs"]
         laplacian = Laplacian(graph_of(graphs, DTYPES[case["dtype"]], dense=case["dense"]), case["normalization"])
         return solved(case, graphs, laplacian, case["k"])
@@ -127,6 +127,6 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
 
 
 def is_due(warning: warnings.WarningMessage) -> bool:
-    """Whether it says what an answer may say: that it has not converged, or which of its entries round-off hides."""
+    """Return whether a warning is legitimate: not converged, or entries that round-off hides."""
     hidden = issubclass(warning.category, GraphWarning) and "hidden in round-off" in str(warning.message)
     return hidden or issubclass(warning.category, ConvergenceWarning)

@@ -398,7 +398,7 @@ def test_columns_of_new_points_are_taken_by_their_names(folder):
 
 
 def test_arrays_may_be_read_only(folder, monkeypatch):
-    """As columns of pandas are from version 3 on, and memory maps."""
+    """Read-only arrays come from pandas 3 and from memory maps."""
     monkeypatch.setitem(READERS, ".npy", lambda request: np.load(request.path, mmap_mode="r"))
     embed("--input", "points.npy", "--new", "points.npy")
     assert (folder / "embedding-points" / "embedding_new.npy").exists()

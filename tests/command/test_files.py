@@ -1,4 +1,4 @@
-"""What files as people have them give: the points that are meant, or one sentence that says what to do."""
+"""Files as people have them: the reader returns the intended points, or one sentence with the fix."""
 
 import argparse
 import gzip
@@ -299,7 +299,7 @@ def test_columns_that_name_the_rows_are_left_out(tmp_path):
 
 
 def test_annotated_data(tmp_path, monkeypatch):
-    """Its library is replaced."""
+    """The test replaces anndata by a stand-in."""
     path = tmp_path / "a.h5ad"
     path.touch()
     data = types.SimpleNamespace(X=sparse.csr_array(X), obs=FRAME.assign(kind=KINDS), obsm={})

@@ -26,7 +26,7 @@ from torch_lapeig import (
     eigenpairs,
 )
 from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph, sum_gradients
-from torch_lapeig.distributed.search import Search
+from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 from torch_lapeig.losses import whiten
 
@@ -236,7 +236,7 @@ def check_what_all_ranks_should_not_ask_for(ranks):
     with pytest.raises(
         ValueError, match=f"k must be smaller than the number of points, got k=50 with {3 * ranks.world}"
     ):
-        Search(points).nearest(50)
+        ShardedSearch(points).nearest(50)
     with pytest.raises(ValueError, match="at least one neighbour"):
         sharded_graph(points, Radius(1e-9))
     with pytest.raises(ValueError, match="exact search"):

@@ -20,7 +20,7 @@ from torch_lapeig import (
 )
 from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
 from torch_lapeig.distributed.ranks import _LENT, PARTING, _part
-from torch_lapeig.distributed.search import Search
+from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import nearest_neighbors
 
 # --- Points and neighbours --------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def check_neighbours_are_those_of_one_process(ranks):
     for name, x in SETS.items():
         for how in ("uneven", "last"):
             points = spread(x, ranks, how)
-            found, exact = Search(points).nearest(6), nearest_neighbors(x, 6)
+            found, exact = ShardedSearch(points).nearest(6), nearest_neighbors(x, 6)
             assert torch.equal(whole(points, found.numbers), exact.indices), (name, how)
             torch.testing.assert_close(whole(points, found.squared_distances), exact.squared_distances)
 
@@ -83,7 +83,7 @@ def check_graphs_are_those_of_one_process(ranks):
 def check_queries_of_any_rank(ranks):
     x, new = blobs(), blobs(101)[:, :] * 0.9
     points, rows = spread(x, ranks), cut(101, ranks, "last")
-    found, exact = Search(points).nearest(5, new[rows]), nearest_neighbors(x, 5, new)
+    found, exact = ShardedSearch(points).nearest(5, new[rows]), nearest_neighbors(x, 5, new)
     assert torch.equal(found.numbers, exact.indices[rows])
     torch.testing.assert_close(found.squared_distances, exact.squared_distances[rows])
 
@@ -106,11 +106,11 @@ def check_tiles_of_few_intrinsic_dimensions(ranks):
     x = swiss_roll(2500) @ turn.mT
     x = torch.cat([x, x[:40], 50 + x[:3]])
     points = spread(x, ranks)
-    found, exact = Search(points).nearest(5), nearest_neighbors(x, 5)
+    found, exact = ShardedSearch(points).nearest(5), nearest_neighbors(x, 5)
     assert torch.equal(whole(points, found.numbers), exact.indices)
     rows = cut(100, ranks)
     new = (x[:100] * 1.01)[rows]
-    assert torch.equal(Search(points).nearest(5, new).numbers, nearest_neighbors(x, 5, new).indices)
+    assert torch.equal(ShardedSearch(points).nearest(5, new).numbers, nearest_neighbors(x, 5, new).indices)
 
 
 def check_only_queries_near_borders_travel(ranks):

@@ -189,7 +189,7 @@ def check_multigrid_is_symmetric(ranks):
 
 
 def check_ranks_whose_round_off_differs(ranks):
-    """As on other hardware: on the last rank dense problems give other signs and other last bits."""
+    """On the last rank dense problems have other signs and other last bits, as on other hardware."""
     x, eigh, svd = surface(250), torch.linalg.eigh, torch.linalg.svd
     g = torch.Generator().manual_seed(ranks.rank)
 

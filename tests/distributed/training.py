@@ -71,7 +71,7 @@ def check_sums_of_gradients_without_data_parallelism(ranks):
 
 
 def check_a_rank_that_gives_the_loss_nothing(ranks):
-    """Its rows are in the graph, and the others wait for its part of the backward."""
+    """Its rows are in the graph, so the other ranks need its part of the backward."""
     x, rows = data(0), cut(90, ranks, "equal")
     mine, one = x[rows].clone().requires_grad_(), x.clone().requires_grad_()
     y = Sharded(LaplacianEigenmaps(2, KNN(8)), ranks)(mine)

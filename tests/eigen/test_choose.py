@@ -174,7 +174,7 @@ def test_a_curve_stored_densely_is_left_to_eigh_in_time(monkeypatch):
 
 
 def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
-    """Where products and multigrid fail, before what takes longest."""
+    """Products and multigrid fail; factors are tried before dense solves."""
     generator = torch.Generator().manual_seed(0)
     graph = knn_graph(torch.randn(4500, 4, generator=generator, dtype=torch.float64), 5)
     random = torch.rand(len(graph.weight), generator=generator, dtype=torch.float64)
@@ -201,7 +201,7 @@ def test_weights_that_are_zero_take_no_part_in_the_choice():
 
 @pytest.mark.parametrize("k", [8, 20])
 def test_a_narrow_spectrum_is_left_to_products(k):
-    """Where the wanted values are a part of the bound multigrid has nothing to gain."""
+    """If the wanted values are not small beside the bound, multigrid gains nothing."""
     random = np.random.default_rng(0)
     i, j = random.integers(0, 6000, (2, 30_000))
     apart = i != j

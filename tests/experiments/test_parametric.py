@@ -94,7 +94,7 @@ def graph_and_exact(k=3):
 
 
 def test_neuralefs_loss_is_least_at_the_eigenvectors_in_order():
-    """There R is diagonal, 1 − λ/2, and the loss −Σ_j (1 − λ_j/2) whatever scales and shifts of columns."""
+    """At the minimum R is diagonal, 1 − λ/2, and the loss is −Σ_j (1 − λ_j/2) for any scales and shifts."""
     graph, pairs = graph_and_exact()
     exact, values = pairs.vectors[:, 1:], pairs.values[1:]
     least = neural_eigenfunctions(exact * torch.tensor([1.0, -3.0, 0.2]) + 5, graph)

@@ -9,7 +9,7 @@ from torch_lapeig.graph.pattern import HUB_EDGES
 
 
 def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):
-    """Where torch has no sampled product, gathers give it, in blocks."""
+    """Without a sampled product in torch, gathers in blocks return equal values."""
     pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
     x, y = points(9, 4), points(9, 4, seed=1)
     expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
@@ -70,7 +70,7 @@ def test_products_of_symmetric_values_have_the_same_derivatives(sparse):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("columns", [1, 9, 10, 33])
 def test_products_of_blocks_in_any_storage(columns, dtype):
-    """As many columns as are multiplied in another way, and fewer; rows without edges, and graphs without any."""
+    """Blocks of few and many columns; rows without edges, and graphs without any."""
     affinity = torch.block_diag(torch.zeros(2, 2), random_affinity(20), torch.zeros(1, 1)).to(dtype)
     graph = Graph.from_dense(affinity).to_sparse()
     y = points(23, 2 * columns).to(dtype)

@@ -50,7 +50,7 @@ def test_median_bandwidth_follows_the_scale_of_the_points():
 
 @pytest.mark.parametrize("t", [0.3, "median", "component-median"])
 def test_a_learnable_factor_multiplies_every_bandwidth(t):
-    """It starts at 1, and the bandwidth is t · exp(log_factor) whatever t is."""
+    """The factor starts at 1, and the bandwidth is t · exp(log_factor) for every t."""
     x = points(30, 3)
     graph = knn_graph(x, 5, symmetrize="union")
     fixed, learnable = HeatKernel(t), HeatKernel(t, learnable=True).double()
@@ -282,7 +282,7 @@ def test_stored_zeros_are_no_edges(weights):
 
 
 def test_density_correction_beside_a_far_point_is_finite():
-    """Its mass passes through the denormal numbers, whose inverse overflows."""
+    """The mass of the far point is a subnormal number, whose inverse overflows."""
     x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
     for distance in torch.arange(8.5, 11, 0.25):
         far = torch.cat([x, torch.tensor([[0.5, -float(distance)]])]).requires_grad_()

@@ -249,7 +249,7 @@ def test_rows_follow_the_papers():
 
 @both_variants
 def test_components_are_the_clusters(variant):
-    """Without a warning; and with fewer clusters than components none is cut."""
+    """There is no warning; with fewer clusters than components no component is cut."""
     parts = [points(n, 2, seed=n) + 50 * n for n in (20, 35, 24, 30)]
     x = torch.cat(parts)
     expected = torch.arange(4).repeat_interleave(torch.tensor([len(part) for part in parts]))
@@ -281,7 +281,7 @@ def test_isolated_nodes_belong_to_no_cluster(variant):
 @pytest.mark.parametrize("how", ["cluster_qr", "discretize"])
 @both_variants
 def test_other_ways_to_labels(variant, how, device):
-    """As good as k-means where clusters are clear; for new points too, and after a state was loaded."""
+    """Labels are as good as those of k-means on clear clusters, also for new points and after loading."""
     x, ring = three_rings()
     x = torch.from_numpy(x).to(device)
 

@@ -407,7 +407,7 @@ def layer_alone(rank):
 
 
 def state_of_the_first(rank):
-    """It loads everywhere: how to have one fit in all processes."""
+    """Return the state of the first process, which all processes can load to have one fit."""
     wrapped = DistributedDataParallel(Network(rank))
     state = [wrapped.state_dict()]
     torch.distributed.broadcast_object_list(state)

@@ -19,7 +19,7 @@ def test_isomap_is_scaling_of_the_geodesics_of_scipy(neighbors):
 
 
 def test_new_points_of_isomap_equal_landmark_isomap():
-    """With the training set as landmarks: de Silva & Tenenbaum's ½ L# (mean δ − δ(x)), paths to x ending there."""
+    """The reference is de Silva & Tenenbaum's ½ L# (mean δ − δ(x)) with the training set as landmarks."""
     x, new = surface(60), surface(8, seed=3)
     module = Isomap(2, KNN(6)).fit(x)
     query, point, *_ = KNN(6).extend(new, x, module.train_rule)

@@ -17,7 +17,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_kernel_pca_is_pca_in_feature_space(kernel):
-    """Its squared distances with all components are those of the feature space, K(x, x) − 2 K(x, y) + K(y, y)."""
+    """With all components squared distances are K(x, x) − 2 K(x, y) + K(y, y), those of the feature space."""
     x, new = points(8, 9), points(4, 9, seed=1)
     module = KernelPCA(7, kernel, gamma=0.1, degree=2)
     k = KERNELS[kernel](x, x)

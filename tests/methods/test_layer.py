@@ -59,7 +59,7 @@ def quiet(module, *args):
 
 @covering(2, dtype=DTYPES, device=DEVICES, normalization=["random_walk", "unnormalized"], scale=["degree", "unit"])
 def test_items_of_a_batch_equal_single_items(scale, normalization, dtype, device):
-    """Whatever the sizes, zero and one included: no item knows of the others, or of the padding."""
+    """Items of any size, zero and one included, depend neither on other items nor on padding."""
     x, mask = (t.to(device) for t in padded(SIZES, dtype=dtype))
     module = LaplacianEigenmaps(3, KNN(5), scale=scale, normalization=normalization)
     y = quiet(module, x, mask)
@@ -238,7 +238,7 @@ def test_random_signs_only_in_training_and_by_the_generator():
 
 
 def test_copies_of_points_give_a_finite_median():
-    """Where the median length is zero, that of the positive ones counts; with copies only, 1."""
+    """A median length of zero is replaced by that of the positive lengths, or by 1 if all points are copies."""
     x = torch.cat([points(4, 2), torch.zeros(8, 2, dtype=torch.float64)])
     batch = torch.stack([x, torch.ones_like(x), points(12, 2, seed=3)]).requires_grad_()
     graph = knn_graph(batch, 5)

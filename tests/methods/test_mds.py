@@ -73,7 +73,7 @@ def test_points_whose_squares_overflow_are_refused():
     x = points(20, 2).float()
     with pytest.raises(ValueError, match=r"the kernel of x must be finite.*rescale the points"):
         MDS(2)(1e20 * x)
-    with pytest.raises(ValueError, match="with 0; points of one place, or whose squares underflow, have none"):
+    with pytest.raises(ValueError, match="with 0; points are equal, or their squares underflow"):
         MDS(2)(1e-25 * x)
     with pytest.raises(ValueError, match="the kernel of x_new must be finite"):
         KernelPCA(2, "poly").fit(x).transform(1e20 * x)

@@ -348,7 +348,7 @@ def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization
 
 @pytest.mark.parametrize("solve", [None, Eigh()], ids=["default", "Eigh"])
 def test_more_columns_than_any_graph_has_nodes_beside_tiny_degrees(solve):
-    """As many as there are, and zeros, where D^-½ is not trusted for some entries."""
+    """Lacking columns are zero, also where tiny degrees make D^-½ inaccurate."""
     affinity = path(6)
     affinity[4, 5] = affinity[5, 4] = 1e-14
     edge_index, batch, weight = joined([affinity, cycle(5)])

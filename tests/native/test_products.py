@@ -53,7 +53,7 @@ def close(found, expected, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_equal_the_dense_matrix(dtype):
-    """Whatever the number of columns: the loops take them by fours, eights and sixteens."""
+    """Any number of columns is right: the loops handle them by fours, eights and sixteens."""
     for (rows, cols), m in itertools.product(((40, 30), (1, 1), (30, 40)), (*range(1, 36), 64, 67)):
         crow, col, values, dense = random_rows(rows, cols, dtype, seed=m)
         y = torch.randn(cols, m, dtype=dtype)
@@ -366,7 +366,7 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         native.library.cache_clear()
         (tmp_path / "kernels.c").write_text("another source")
         (tmp_path / "kernels.so").symlink_to(native.Path(native.__file__).parent / "kernels.so")
-        with pytest.warns(UserWarning, match="compiled loops are of other C sources"):
+        with pytest.warns(UserWarning, match="compiled loops belong to other C sources"):
             assert native.library() is None
         native.library.cache_clear()
         (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again

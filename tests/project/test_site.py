@@ -75,7 +75,7 @@ def of_selenium(name):
 
 @pytest.fixture(scope="module")
 def address():
-    """Where a server on the loopback shows the site."""
+    """Serve the site on the loopback, and return its address."""
     handler = functools.partial(Quiet, directory=SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -62,7 +62,7 @@ def test_numbers_that_count_nothing(case):
 
 
 def test_integers_beyond_int64_are_numbers():
-    """Where a number need not be whole an integer is its float: no overflow in torch."""
+    """Numbers may be integers beyond int64, which become floats and do not overflow in torch."""
     assert torch.equal(HeatKernel(10**30)(X, KNN(3)(X)).weight, HeatKernel(1e30)(X, KNN(3)(X)).weight)
     columns = LaplacianEigenmaps(2, KNN(9), HeatKernel(1e9), diffusion=10**30)(X)
     assert torch.equal(columns, torch.zeros_like(columns))  # eigenvalues near 1.1, and |1 − λ| to such a power

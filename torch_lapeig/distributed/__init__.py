@@ -1,4 +1,4 @@
-"""One graph on many processes, over `torch.distributed`: the same interfaces, each process with its own rows.
+"""One graph on many processes, over `torch.distributed`: the interfaces of one process, with rows on each process.
 
 See docs/distributed.md.
 """

@@ -29,36 +29,38 @@ KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
 
 
 class Sharded(nn.Module):
-    """Method or loss on one set of points, of which each process gives its own rows and receives their results.
+    """Method or loss on one set of points; each process passes its own rows and receives their results.
 
-    Every process of the group calls every method, with its rows in any number and order; none is a number too. The
-    answer equals the answer for all rows on one process. The loss of a training is the sum over processes of their own
-    rows: so a loss gives each its share, and rows get the gradients of the sum. Parameters,
-    which every process has, get that part of their gradient which its rows have made: `sum_gradients` adds the parts.
+    Every process of the group calls every method, with any number of rows, zero included, in any order. The answer
+    equals the answer for all rows on one process. The loss of a training is the sum of the losses that the processes
+    return: each returns its share, and rows get the gradient of the sum. Every process has all parameters, whose
+    gradients are the part from its own rows: `sum_gradients` adds the parts.
 
     Args:
         module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
             one of `KNN` or `Radius`; this module has its parameters.
         group: the processes: a process group, a dimension of a `DeviceMesh` (``mesh["shard"]``), a `Ranks`, or None for
-            all of them; without `torch.distributed` this process alone.
-        timeout: seconds that a process waits for the others at most.
+            all of them; without `torch.distributed` only this process.
+        timeout: maximum seconds that a process waits for the others.
 
-    Rows may come as `DTensor` with the placement ``Shard(0)`` over the same processes, and the result for them
-    is one too.
+    Rows may be a `DTensor` with the placement ``Shard(0)`` over the same processes; the result is then a `DTensor`,
+    too.
 
     Attributes:
-        labels_: int64 ``(n,)``, of the rows that this process gave to ``fit``, of `SpectralClustering`.
-        embedding_: ``(n, k)``, of the same rows. Of a fit that was loaded: of an equal part of all rows.
+        labels_: int64 ``(n,)``, labels by `SpectralClustering` of the rows that this process passed to ``fit``.
+        embedding_: ``(n, k)``, of the same rows. After loading a fit both belong to an equal part of all rows.
         eigenvalues_, residuals_: ``(k,)``; gap_: ``()``.
 
-    The state of the module itself, fitted or not, loads into a `Sharded` of such a module, and back. A fit is part of
-    ``state_dict``, its rows as `DTensor` in equal parts, which `torch.distributed.checkpoint` saves.
-    It loads on any number of processes, all of which call ``load_state_dict``: see ``room_for``.
+    The state of a module, fitted or not, loads into a `Sharded` of such a module, and the state of a `Sharded` into the
+    module. A fit is part of ``state_dict``, with its rows as `DTensor` in equal parts, which
+    `torch.distributed.checkpoint` saves. It loads on any number of processes, all of which call ``load_state_dict``:
+    see ``room_for``.
 
     Raises:
-        TypeError, ValueError: another module, or options that need the whole graph in one place
-            (``components="separate"``). When called: on the process with wrong input, the error that one process would
-            raise, and a `DistributedError` that names it on the others; on all of them if they do not agree.
+        TypeError, ValueError: another module, or options that need the whole graph in one process
+            (``components="separate"``); when called, on the process with invalid input.
+        DistributedError: on the processes whose input is valid if another process raises; on all if their arguments
+            differ.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x = torch.rand(
@@ -113,7 +115,7 @@ class Sharded(nn.Module):
     @torch.no_grad()
     @checks.full_precision
     def fit(self, x: Tensor) -> Sharded:
-        """Embed points, and cluster them, and keep the tensors that new points need. Returns the module."""
+        """Embed points, cluster them by `SpectralClustering`, keep the fit, and return the module."""
         with self.ranks.guard():
             points = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             graph = sharded_graph(points, self.module.neighbors)
@@ -129,9 +131,9 @@ class Sharded(nn.Module):
             own = {"embedding_": found.columns}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
-                of_clusters = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
-                small[of_clusters] = centres_or_axes(self.module, points, found.columns)
-                own["labels_"] = labels_of(self.module, found.columns, small[of_clusters])
+                name = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
+                small[name] = centres_or_axes(self.module, points, found.columns)
+                own["labels_"] = labels_of(self.module, found.columns, small[name])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -145,12 +147,13 @@ class Sharded(nn.Module):
         """Return a state dict of empty tensors of a checkpoint's sizes, for `torch.distributed.checkpoint`.
 
         Args:
-            checkpoint: path of the folder, or a `StorageReader`. prefix: of this module's names in it, ``"model."``
-                of an entry saved as ``{"model": module.state_dict()}``.
+            checkpoint: path of the folder, or a `StorageReader`.
+            prefix: prefix of this module's names in the checkpoint, such as ``"model."`` for
+                ``{"model": module.state_dict()}``.
 
         Raises:
-            OSError: on the process that cannot read it; `DistributedError` on the others, and on
-                all that read others.
+            OSError: on a process that cannot read the checkpoint. DistributedError: on the other processes; on all if
+                they read different checkpoints.
 
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
@@ -228,7 +231,7 @@ class Sharded(nn.Module):
                 self._keep(fit, rows, small, {name: rows[name] for name in ("embedding_", "labels_") if name in rows})
 
     def _wrap_names(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Rename the entries that the module itself has saved to the names used here; its edges are found again."""
+        """Rename the entries that the module itself has saved to the names used here, and drop its edges."""
         others = getattr(self.module, "FITTED", ())
         for key in [key for key in state_dict if key.startswith(prefix)]:
             name = key.removeprefix(prefix)
@@ -237,12 +240,12 @@ class Sharded(nn.Module):
             elif name not in KEPT and not name.startswith("module."):
                 state_dict[f"{prefix}module.{name}"] = state_dict.pop(key)
         vectors, rows = prefix + "train_vectors", prefix + "embedding_"
-        if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # whose rows are not its vectors
+        if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # rows of "njw" are not vectors
             state_dict.setdefault(vectors, state_dict[rows])
 
     @checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
-        """Return the rows ``(q, k)`` of new points ``(q, D)`` of this process given the fitted ones, with gradients."""
+        """Return the rows ``(q, k)`` of this process's new points ``(q, D)`` by the fit, with gradients."""
         return self._rows_of("transform", x_new, LaplacianEigenmaps, SpectralClustering)
 
     def _rows_of(self, method: str, x_new: Tensor, *kinds: type) -> Tensor:
@@ -256,8 +259,8 @@ class Sharded(nn.Module):
     def predict(self, x_new: Tensor) -> Tensor:
         """Return the cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
-        of_clusters = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
-        return as_given(labels_of(self.module, rows, of_clusters), x_new)
+        matrix = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
+        return as_given(labels_of(self.module, rows, matrix), x_new)
 
     def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:
         if not isinstance(self.module, kinds):
@@ -283,7 +286,7 @@ class Sharded(nn.Module):
         return checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
-        """Return the points where they are worked on and their weighted graph, for further computations."""
+        """Return the points spread over the ranks, and their weighted graph, for further computations."""
         with self.ranks.guard():
             points = self._spread("graph_of", x)
             return points, self._graph(points)
@@ -297,7 +300,7 @@ class Sharded(nn.Module):
             return share
 
     def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
-        """Spread the points that are given to a method; all ranks agree on the points and on the module."""
+        """Spread the points of a call over the ranks, after a check that all ranks have equal modules."""
 
         def check() -> dict[str, Any]:
             self._check_kind(method, kinds or (nn.Module,))
@@ -326,14 +329,20 @@ class Sharded(nn.Module):
 
 
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
-    """Replace each parameter's gradient by its sum over ranks: call it between backward and the step.
+    """Replace each parameter's gradient by its sum over ranks, between the backward pass and the optimiser's step.
 
-    Parameters are on every rank, and the rows of each rank have made a part of the gradient. Where
-    `DistributedDataParallel` has averaged them over these ranks, multiply the loss by ``ranks.world`` instead.
+    Every rank has all parameters, and the part of their gradient from its own rows. If `DistributedDataParallel`
+    averages the parts over these ranks, multiply the loss by ``ranks.world`` instead.
+
+    Args:
+        module: module with equal parameters on all ranks. ranks: the processes, all of which call this function.
+
+    Raises:
+        DistributedError: parameters of other shapes or dtypes on another rank.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer(torch.ones(1, 2)).sum().backward()
-    >>> sum_gradients(layer, Ranks())  # one process: as it was
+    >>> sum_gradients(layer, Ranks())  # unchanged on one process
     >>> layer.weight.grad
     tensor([[1., 1.]])
     """
@@ -346,7 +355,7 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def _facts_of_module(module: nn.Module) -> dict[str, object]:
-    """Return the facts of a module on which all ranks must agree; one rank alone may show progress."""
+    """Return the facts of a module on which all ranks must agree; a single rank may show progress."""
     words = in_words("module", module)
     words.pop("module.solve.progress", None)
     return {**words, **_facts_of_parameters(module)}

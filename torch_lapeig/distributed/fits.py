@@ -1,4 +1,4 @@
-"""State of a fit that new points need, each rank with the state of its own points; and how it is kept."""
+"""State of a fit that new points need, distributed by points, and its form in a state dict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
 from torch_lapeig.distributed.halo import Halo, to_owners
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.distributed.search import Search
+from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import KNN
 from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.graph.pattern import SparsePattern
@@ -20,13 +20,13 @@ from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, neare
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
-# Entries of a state dict: with a row for each point, in the order of numbers; and equal on every rank.
+# Entries of a state dict: tensors with a row for each point, in the order of numbers; tensors equal on every rank.
 ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
 SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes_")
 
 
 class ShardedFit:
-    """Fitted points where they are worked on, their unweighted graph, and the node values that new points need."""
+    """Fitted points spread over the ranks, their unweighted graph, and the node values that new points need."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class ShardedFit:
         self.eigenvalues = eigenvalues.masked_fill(eigenvalues.isinf(), 0)
         self.pattern: Any = graph.pattern
         self.connectivity = graph.weight
-        self.search = Search(points, module.neighbors.metric)
+        self.search = ShardedSearch(points, module.neighbors.metric)
         self.reach = self._reach()
 
     def _reach(self) -> Tensor:
-        """Return how far each own point reaches, as `torch_lapeig.graph.KNN` and `Radius` keep it."""
+        """Return the reach of each own point: the state of `torch_lapeig.graph.KNN` and `Radius`."""
         rule, own = self.module.neighbors, self.search.x
         if not isinstance(rule, KNN):
             return radii_no_less(rule.radius, own, (len(own),)).clone()
@@ -53,18 +53,18 @@ class ShardedFit:
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
-        """Return the fit of rows in the form of ``kept``, in equal parts on these ranks, however many kept them."""
+        """Return the fit of rows in the form of ``kept``, in equal parts on these ranks."""
         points = ShardedPoints.spread(rows["train_points"], ranks)
         nodes = {name: points.here(rows[name]) for name in ROWS[1:4] if name in rows}
         return cls(module, points, sharded_graph(points, module.neighbors), nodes, small["eigenvalues_"])
 
     def kept(self, more: State) -> State:
-        """Return rows of a state dict: equal parts of all, in the order of their numbers; ``more``: of own points."""
+        """Return rows for a state dict, in equal parts in the order of numbers; ``more``: further rows of points."""
         every = {"train_points": self.points.x, **self.nodes, **more}
         return {name: by_number(self.points, rows) for name, rows in every.items()}
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """Return the rows of new points: the method extends the part of its fit near them."""
+        """Return the rows of new points, to which the method extends the nearby part of its fit."""
         state = self._part_near(checks.primal(x))
         if len(x) == 0:
             return x.sum(1, keepdim=True) * self.eigenvalues
@@ -73,12 +73,12 @@ class ShardedFit:
 
     @torch.no_grad()
     def _part_near(self, x: Tensor) -> State:
-        """Return the method's fit of the points that new ones may be joined to, in the order of their numbers."""
+        """Return the fit of the points to which new points may be joined, in the order of their numbers."""
         rule, ranks, offsets = self.module.neighbors, self.points.ranks, self.points.offsets
         queries = measured(x, rule.metric)
         reached = self.search.within(self.reach, queries)
         ends, connectivity = self._edges_of(reached.place[reached.equal].unique())
-        near = [reached.place, ends.flatten(), torch.arange(2, device=x.device)]  # a set has two points at least
+        near = [reached.place, ends.flatten(), torch.arange(2, device=x.device)]  # a fit has at least two points
         if isinstance(rule, KNN):
             near.append(self.search.nearest(min(rule.k, offsets[-1]), queries).places.flatten())
         place = torch.cat(near).unique()

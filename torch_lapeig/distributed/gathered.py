@@ -1,8 +1,8 @@
 """Eigenpairs of a sharded graph that the first rank solves as a whole, with gradients to the weights on every rank.
 
-One rank solves a graph in less time than all ranks do by messages, as long as it has room for it. Weights go to the
-first rank in one exchange and rows of eigenvectors come back in another. Both exchanges are differentiable: the
-backward is one process's backward between the two exchanges.
+One rank solves a graph that fits its memory in less time than all ranks together. Weights go to the first rank in one
+exchange and rows of eigenvectors come back in another. Both exchanges are differentiable: the backward pass is the
+backward of one process between two exchanges.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,7 +31,8 @@ class Whole:
 
     Attributes:
         nodes_of, edges_of: the number of nodes and of edges of each rank.
-        edge, node: int64, gathered number of each edge of ``pattern``, and of each node. place: inverse of these.
+        edge, node: int64, the position among gathered edges and nodes of each edge of ``pattern`` and of each node.
+        place: inverse permutation of ``node``.
     """
 
     ranks: Ranks
@@ -55,7 +56,7 @@ class Whole:
         return cls(ranks, nodes_of, edges_of, whole, edge, place.argsort(), place)
 
     def gathered(self, graph: Graph) -> Tensor:
-        """Return weights and node values of all ranks on the first; differentiable."""
+        """Return weights and node values of all ranks on the first rank; differentiable."""
         flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
         recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
         return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
@@ -71,15 +72,15 @@ class Whole:
         return Graph._trusted(self.pattern, weight, similarity=similarity, log_weight=log_weight)
 
     def _sizes(self, graph: Graph) -> list[list[int]]:
-        """Return the number of weights, of their logarithms and of nodes that each rank gives; 0 for absent ones."""
+        """Return for each rank the sizes of its tensors: weights, then logarithms and similarity if there are any."""
         per_edge = 1 if graph.log_weight is None else 2
         per_node = 0 if graph.similarity is None else 1
         return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
-    def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return own rows ``(n, k)`` of vectors, Λ and values of the pairs on the first rank; differentiable.
+    def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> OwnPairs:
+        """Return this rank's part of the pairs, which the first rank has; differentiable.
 
-        ``given``: the gathered tensors, from which derivatives of any order come back to the other ranks too.
+        ``given``: the gathered tensors, which connect derivatives of any order to the other ranks.
         """
         if pairs is None:
             rows = given.square().reshape(0, k)
@@ -90,7 +91,15 @@ class Whole:
         recv = [sizes[self.ranks.rank], *[0] * (self.ranks.world - 1)]
         own = self.ranks.moved(rows, _if_first(self.ranks, sizes), recv)
         vectors, projected, values = own.split([self.nodes_of[self.ranks.rank], k, 1])
-        return vectors, projected, values[0]
+        return OwnPairs(vectors, projected, values[0])
+
+
+class OwnPairs(NamedTuple):
+    """Own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``."""
+
+    vectors: Tensor
+    projected: Tensor
+    values: Tensor
 
 
 def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
@@ -106,7 +115,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
         nonlocal found
         graph = whole.graph(given, laplacian.graph)
         found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
-        # All ranks have the user's solver, which may not travel.
+        # All ranks have the user's solver, which may be impossible to send.
         facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "iterations")}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
 
@@ -116,7 +125,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
 
 
 def _to_first(ranks: Ranks, count: int) -> list[int]:
-    """Return the counts to send to each rank when all goes to the first."""
+    """Return the counts to send to each rank: everything to the first."""
     return [count, *[0] * (ranks.world - 1)]
 
 

@@ -1,4 +1,4 @@
-"""Graphs whose nodes lie on several ranks, as `KNN` and `Radius` make them of points."""
+"""Graphs whose nodes lie on several ranks, given by edges or built from points by `KNN` and `Radius`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch_lapeig.distributed.halo import offsets_of, to_owners
 from torch_lapeig.distributed.pattern import ShardedPattern
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.distributed.search import Search
+from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius
@@ -20,10 +20,11 @@ from torch_lapeig.support.cached import cached_property
 
 
 class ShardedGraph(Graph):
-    """Graph of which each rank has its own nodes, ``(n,)``, and the edges that begin there.
+    """Graph spread over ranks: each rank stores n of its nodes, and the edges that begin there.
 
-    Weightings, `Laplacian`, `eigenpairs` and their derivatives take it as they take any graph, where all ranks call
-    them together. Functions that need the whole graph in one place refuse it.
+    `from_rows` and `sharded_graph` construct it. Weightings, `Laplacian`, `eigenpairs` and their derivatives accept it
+    like any `Graph`, provided that all ranks call them. Functions that need the whole graph in one process raise
+    TypeError.
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -36,18 +37,19 @@ class ShardedGraph(Graph):
 
     @classmethod
     def from_rows(cls, ranks: Ranks, row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> ShardedGraph:
-        """Return the graph of each rank's edges: those from its nodes, with both directions of every edge in all.
+        """Return the graph of the edges of all ranks; each rank passes the edges that begin at its nodes.
 
-        The nodes are numbered through, rank by rank, and stay where they are: neighbours should be on one rank.
+        Both directions of every edge must be passed. The nodes are numbered rank by rank and stay on their ranks, so
+        most neighbours should be on one rank.
 
         Args:
             row, col: int64 ``(E,)``, first node among this rank's ``nodes``, second node among all; each pair once.
-            weight: ``(E,)``, float32 or float64, of both directions the same; gradients flow to it.
-            nodes: of this rank, ≥ 0.
+            weight: ``(E,)``, float32 or float64, equal for both directions; gradients flow to it.
+            nodes: number of nodes of this rank, ≥ 0.
 
         Raises:
-            TypeError, ValueError: on the rank that gives something else, `DistributedError` on the others; on all
-                where an edge lacks its reverse, or has another weight in it.
+            TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or the
+                reverse has another weight. DistributedError: on the other ranks.
         """
         call = "ShardedGraph.from_rows"
         ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
@@ -59,7 +61,11 @@ class ShardedGraph(Graph):
         (arrived,) = to_owners(ranks, offsets, col, torch.stack([col, row + begin], 1))
         given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
         if ranks.any(not torch.equal(given, asked)):
-            raise ranks.alike(ValueError("row and col must hold both directions of every edge, each of them once"))
+            raise ranks.alike(
+                ValueError(
+                    "row and col must hold both directions of every edge once, got others; add the reversed edges"
+                )
+            )
         numbers = torch.arange(begin, begin + nodes, device=row.device)
         pattern = ShardedPattern(ranks, offsets, row, col, numbers)
         weight = weight.index_select(0, pattern.given_order)
@@ -72,7 +78,9 @@ class ShardedGraph(Graph):
         return self.pattern.components(self.weight.detach())
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("this needs the whole graph, whose nodes lie on several ranks")
+        raise TypeError(
+            "this call needs the whole graph, got nodes on several ranks; docs/distributed.md lists calls that do not"
+        )
 
     to_scipy = subgraph = nodes_of_components = _refuse
 
@@ -80,19 +88,22 @@ class ShardedGraph(Graph):
 def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     """Return the graph of points by a rule, every edge of weight 1, or ½ where only one end chose the other ("mean").
 
-    It equals the graph that the rule gives of all points on one process, up to the order of the nodes.
+    It equals the graph of all points by the rule on one process, up to the order of the nodes.
+
+    Args:
+        points: points spread over ranks. rule: an exact `KNN`, or `Radius`.
 
     Raises:
-        TypeError: another rule. ValueError: an approximate search; as the rule.
+        TypeError: another rule. ValueError: an approximate search; the errors of the rule.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> # as of KNN(1)(x)
+    >>> # equals KNN(1)(x).weight.sum()
     >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()
     tensor(3.)
     """
     ranks, symmetrize = points.ranks, "union"
     ranks.agree("sharded_graph", lambda: {"neighbors": _checked_rule(rule)})
-    search = Search(points, rule.metric)
+    search = ShardedSearch(points, rule.metric)
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
         k = min(rule.k, points.offsets[-1] - 1)
@@ -111,7 +122,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
 
 
 def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: str) -> ShardedGraph:
-    """Return the undirected graph of directed edges, each given once, from own nodes ``row`` to any ``place``."""
+    """Return the undirected graph of directed edges, each listed once, from own nodes ``row`` to any ``place``."""
     ranks, offsets = points.ranks, points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
     (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))

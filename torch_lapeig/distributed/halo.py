@@ -1,4 +1,4 @@
-"""Rows that a rank needs of others, and matrices whose rows lie on several ranks."""
+"""Rows that a rank needs from other ranks, and matrices whose rows lie on several ranks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from torch_lapeig.graph.products import csr, multiply
 
 
 class Halo:
-    """Rows of other ranks that this rank needs, and the lists of which rank sends which rows, made once.
+    """Rows of other ranks that this rank needs, and the lists of rows to send, made once.
 
     Args:
         offsets: the rows ``offsets[r]`` to ``offsets[r + 1]`` of all lie on rank r.
-        needed: numbers among all rows of the rows needed here, int64, ascending, none of this rank.
+        needed: numbers among all rows of the needed rows, int64, ascending, none of this rank.
 
     Attributes:
-        sent: numbers here of the rows that others need, by rank. recv, send: rows from and to each rank.
+        sent: numbers on this rank of the rows that others need, by rank.
+        recv, send: number of rows from and to each rank.
     """
 
     def __init__(self, ranks: Ranks, offsets: list[int], needed: Tensor) -> None:
@@ -39,7 +40,7 @@ class Halo:
         return self.ranks.moved(y.index_select(0, self.sent), self.send, self.recv)
 
     def start(self, y: Tensor) -> Callable[[], Tensor]:
-        """Start `fetch` without gradients, while this rank goes on computing."""
+        """Start `fetch` without gradients and continue computing; the returned function waits for the rows."""
         return self.ranks.start(y.index_select(0, self.sent), self.send, self.recv)
 
     def with_halo(self, y: Tensor) -> Tensor:
@@ -47,7 +48,7 @@ class Halo:
         return torch.cat([y, self.fetch(y)]) if self.ranks.world > 1 else y
 
     def give_back(self, z: Tensor, n: int) -> Tensor:
-        """Return rows for [own | halo] brought to their owners and summed there, ``(n, ...)``; differentiable."""
+        """Send rows of [own | halo] to their owners, and return the sums ``(n, ...)`` there; differentiable."""
         if self.ranks.world == 1:
             return z
         own, foreign = z.split([n, len(self)])
@@ -68,14 +69,14 @@ def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:
 
 
 def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Return rows ``(m, ...)`` brought to the owners of their row numbers ``(m,)``; without gradients."""
+    """Send rows ``(m, ...)`` to the owners of their row numbers ``(m,)``, and return the rows received there."""
     order, send = owners(numbers, offsets).argsort(stable=True), counts_by_rank(numbers, offsets)
     recv = ranks.counts(send)
     return tuple(ranks.exchange(part[order], send, recv) for part in rows)
 
 
 def offsets_of(sizes: list[int]) -> list[int]:
-    """Return where the rows of each rank begin among all, and the total number."""
+    """Return the first row of each rank among all rows, and the total number of rows."""
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + size)
@@ -105,8 +106,8 @@ class ShardedMatrix:
     ) -> Tensor:
         """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
 
-        The halo travels while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are known. Every rank
-        takes part, also one without a halo.
+        The halo is exchanged while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are given. Every rank
+        must call this method, also a rank without a halo.
         """
         y = y.detach()
         halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None

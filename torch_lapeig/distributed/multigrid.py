@@ -1,7 +1,7 @@
-"""Multigrid on several ranks: the finest level lies on all of them, the next coarser one is on each as a whole.
+"""Multigrid on several ranks: the finest level is distributed, and every rank has all coarser levels.
 
-As in `torch_lapeig.eigen.solvers.multigrid`, with aggregates that never leave their rank and are not smoothed: the
-first coarse Laplacian is the Laplacian of the graph of aggregates. Every rank builds its hierarchy.
+The method is that of `torch_lapeig.eigen.solvers.multigrid`, with unsmoothed aggregates within each rank: the first
+coarse Laplacian is the Laplacian of the graph of aggregates. Every rank builds the hierarchy of that graph.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ShardedMultigrid:
     """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
 
     Attributes:
-        matrix: the own rows of D^-½ L D^-½, of the finest Laplacian L and its diagonal D.
-        aggregate, share: ``(n + h,)``, ``(n + h, 1)``: the coarse node of each own node and the halo's, and the entry
-            of the prolongation there, in scaled coordinates.
-        scale: ``(n, 1)``, see `Multigrid`, over ``largest``, the largest of all.
+        matrix: the own rows of D^-½ L D^-½, for the finest Laplacian L and its diagonal D.
+        aggregate: ``(n + h,)``, the coarse node of each own node and of each node of the halo.
+        share: ``(n + h, 1)``, the entry of the prolongation at these nodes, in scaled coordinates.
+        scale: ``(n, 1)``, see `Multigrid`, divided by ``largest``, its maximum over all ranks.
     """
 
     ranks: Ranks
@@ -59,8 +59,8 @@ class ShardedMultigrid:
         return x.to(r.dtype).mul_(self.scale).mul_(self.largest).mul_(self.largest)
 
     def prolonged(self, e: Tensor) -> Tensor:
-        """Return the rows of own nodes and of the halo, so that the halo need not be fetched."""
-        # Coarse corrections are enlarged: unsmoothed aggregates are too stiff (Braess 1995).
+        """Return the prolongation of coarse values ``e`` to own nodes and the halo, without an exchange."""
+        # Enlarge coarse corrections, because unsmoothed aggregates are too stiff (Braess 1995).
         return self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     """
     pattern: Any = operator.pattern
     if not operator.of_affinities or operator.null is None:
-        raise TypeError("multigrid needs a Laplacian, got another operator; use Lobpcg(preconditioner=None)")
+        raise TypeError("operator must be a Laplacian for multigrid, got another; use Lobpcg(preconditioner=None)")
     ranks, halo = pattern.ranks, pattern.halo
     ground = operator.null.ground.reshape(-1)
     mass, affinity = ground.double().square(), pattern.scaled(operator.values.detach(), ground).double()
@@ -129,7 +129,7 @@ def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tu
 def _coarse(
     pattern: Any, affinity: Tensor, mass: Tensor, aggregate: Tensor, offsets: list[int], options: SmoothedAggregation
 ) -> Hierarchy | None:
-    """Return the hierarchy of the graph of aggregates, which every rank builds as a whole; None where it has none."""
+    """Return the hierarchy of the whole graph of aggregates, built on every rank; None where coarsening stops early."""
     ranks, total, begin = pattern.ranks, offsets[-1], offsets[pattern.ranks.rank]
     first, second = aggregate[pattern.row.long()], pattern.halo.with_halo(aggregate)[pattern.col.long()]
     across = (affinity > 0) & (first != second)

@@ -1,13 +1,13 @@
-"""Edges whose first nodes lie on this rank, behind the interface of `torch_lapeig.graph.pattern.SparsePattern`.
+"""Edges whose first nodes lie on this rank, with the interface of `torch_lapeig.graph.pattern.SparsePattern`.
 
-Weights, Laplacian, operator, solvers and the differentiation rule know patterns only, so all of them work on shards.
+Weights, Laplacian, operator, solvers and the differentiation rule use only patterns, so all of them work on shards.
 Each rank stores its own rows. Their columns are renumbered to [own | halo], and values at the halo's nodes are fetched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -26,16 +26,42 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 
+class ReversedEdges(NamedTuple):
+    """Positions of the reverses of edges.
+
+    Attributes:
+        inner, reverse: edges within this rank, and the reverse of each.
+        sent, received: edges across ranks, in the order in which values are sent and received.
+        counts: number of edges to each rank, equal to the number from it.
+    """
+
+    inner: Tensor
+    reverse: Tensor
+    sent: Tensor
+    received: Tensor
+    counts: list[int]
+
+
+class FarEdges(NamedTuple):
+    """Edges to the halo: rows ``border`` with such edges, the position in it and the column of each edge."""
+
+    border: Tensor
+    row: Tensor
+    col: Tensor
+
+
 class ShardedPattern(SparsePattern):
     """Edges that begin on this rank; the two directions of an edge may lie on different ranks.
 
     Args:
-        ranks: the processes that share the graph. All of them call each method together.
+        ranks: the processes that share the graph; each method must be called on all of them.
         offsets: the nodes ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r.
         row: int64 ``(E,)``, first node of each edge among the own ones, ascending.
         place: int64 ``(E,)``, second node among all, ascending within each row.
-        numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks: random vectors
-            and ties follow it.
+        numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks; random vectors
+            and ties depend on it.
+
+    The arguments are not checked here; `ShardedGraph.from_rows` checks the edges that it receives.
 
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
@@ -66,7 +92,7 @@ class ShardedPattern(SparsePattern):
 
     @property
     def offsets(self) -> list[int]:
-        """Return where the nodes of each rank begin."""
+        """Return the first node of each rank among all nodes, and the total number."""
         return self.halo.offsets
 
     def __repr__(self) -> str:
@@ -113,7 +139,7 @@ class ShardedPattern(SparsePattern):
         self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
-        """Return random columns ``(n, m)`` that depend on the nodes' numbers alone: each is drawn for all nodes."""
+        """Return random columns ``(n, m)`` that depend only on the nodes' numbers: each is drawn for all nodes."""
         generator, n = torch.Generator(self.numbers.device).manual_seed(seed), self.offsets[-1]
         noise = torch.empty(self.total, m, dtype=dtype, device=self.numbers.device)
         for j in range(m):
@@ -153,8 +179,8 @@ class ShardedPattern(SparsePattern):
     def components(self, weight: Tensor) -> Tensor:
         """Return labels 0, 1, … ``(n,)`` of connected components by edges of positive weight, by first number.
 
-        The components within each rank are found at once. Then the smallest number of each goes through the halos,
-        until nothing changes: as many rounds as a path has changes of rank at most.
+        Each rank labels the components within its own nodes. Then the smallest number of each component is exchanged
+        through the halos until nothing changes: at most as many rounds as a path changes ranks.
         """
         n, numbers = self.total, self.numbers
         inner, cross = (edges[weight[edges] > 0] for edges in (self.inner, self.cross))
@@ -191,14 +217,15 @@ class ShardedPattern(SparsePattern):
         return result.index_copy(0, received, others)
 
     @cached_property
-    def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
-        """Return the places of inner edges and their reverses, and the order in which edges across are exchanged."""
+    def _reversed(self) -> ReversedEdges:
+        """Return the positions of reversed edges."""
         reverse = self.inner[self.col[self.inner].argsort(stable=True)]
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]
         counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
         # Sent by rank and second node, received by rank and first node: both list the edges in one order.
-        return self.inner, reverse, self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)], counts
+        sent, received = self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)]
+        return ReversedEdges(self.inner, reverse, sent, received, counts)
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +233,7 @@ class ShardedPattern(SparsePattern):
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
 
-        ``is_symmetric``: whether M is known to be; its gradients take less then.
+        ``is_symmetric``: M is known to be symmetric, which makes its gradients cheaper.
         """
         return product(values, y.reshape(y.shape[-2:]), self, is_symmetric=is_symmetric).reshape(y.shape)
 
@@ -264,10 +291,10 @@ class ShardedPattern(SparsePattern):
         return SparsePattern._trusted(self.row[self.inner], self.col[self.inner], self.shape)
 
     @cached_property
-    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the rows with edges to the halo, and for each edge across its row among them and its column."""
+    def _far(self) -> FarEdges:
+        """Return the edges to the halo."""
         border, row = self.row[self.cross].unique_consecutive(return_inverse=True)
-        return border, row, self.col[self.cross] - self.total
+        return FarEdges(border, row, self.col[self.cross] - self.total)
 
     def _sharded(self, own: Tensor, values: Tensor) -> ShardedMatrix:
         border, row, col = self._far
@@ -278,7 +305,7 @@ class ShardedPattern(SparsePattern):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
-            "this needs the whole graph, whose rows lie on several ranks; see docs/distributed.md for what does not"
+            "this call needs the whole graph, got rows on several ranks; docs/distributed.md lists calls that do not"
         )
 
     keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = _refuse

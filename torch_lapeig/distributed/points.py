@@ -1,4 +1,4 @@
-"""Points spread over ranks by locality: neighbours on the same rank, mostly, so that little has to be exchanged."""
+"""Points spread over ranks by locality: most neighbours are on one rank, so that little must be exchanged."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.support import checks
 
-BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms, for a cut: one point in 10⁸ is off at most
+BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms for a cut: an error of one point in 10⁸
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedPoints:
-    """Points ``(N, D)`` on the ranks where they are worked on, and their way back to where they came from.
+    """Points ``(N, D)`` spread over ranks by locality, and the exchange back to the ranks that passed them.
 
     Attributes:
-        ranks: the processes that share them.
-        x: ``(n, D)``, points that this rank works on, neighbours together; differentiable in the points given.
-        numbers: int64 ``(n,)``, the row of each among all points given, rank by rank.
-        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r: their places.
-        leaf: int64 ``(n,)``, the part of its rank's points that each belongs to, ascending; a power of two of them,
-            halves of halves.
-        given: the number of rows that this rank gave.
+        ranks: the processes that share the points.
+        x: ``(n, D)``, the points that this rank stores, neighbours together; differentiable in the passed points.
+        numbers: int64 ``(n,)``, the row of each point among all passed points, rank by rank.
+        offsets: the points ``offsets[r]`` to ``offsets[r + 1]`` of all belong to rank r; these are their places.
+        leaf: int64 ``(n,)``, ascending, the part of its rank's points to which each point belongs; the number of parts
+            is a power of two, by repeated halving.
+        given: the number of rows that this rank passed.
 
     >>> points = ShardedPoints.spread(torch.tensor([[3.0], [1.0], [2.0]]), Ranks())
     >>> points.given, points.numbers.sort().values
@@ -45,12 +45,12 @@ class ShardedPoints:
 
     @classmethod
     def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
-        """Spread points, of which each rank gives ``(n_r, D)``, n_r ≥ 0: by bisection along their longest directions.
+        """Spread the points of all ranks, ``(n_r, D)`` on rank r, n_r ≥ 0, by bisection along their longest directions.
 
         Raises:
-            TypeError, ValueError: on any rank points that are not finite, not float32 or float64, not ``(n, D)``; on
-                all the ranks, other D or dtype on one of them, fewer than two points in all.
-            DistributedError: another rank has raised an error.
+            TypeError, ValueError: on a rank whose points are not finite, not float32 or float64, or not ``(n, D)``; on
+                all ranks if there are fewer than two points in all.
+            DistributedError: another rank has raised an error; D or dtype differ between ranks.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x, "x"))
         sizes = ranks.sizes(len(x))
@@ -65,8 +65,8 @@ class ShardedPoints:
         recv = ranks.counts(send)
         arrived = ranks.moved(x.index_select(0, first), send, recv)
         numbers = ranks.exchange(numbers[first], send, recv)
-        # A power of two: then aligned runs of leaves have a box of their own, and a small ball.
-        # Parts of some 32 points within a rank: neighbours in memory and in space.
+        # Parts of some 32 points, so that neighbours in space are neighbours in memory. Their number is a power of two,
+        # so that aligned runs of leaves are boxes, with small balls around them.
         halvings = max(0, (len(arrived) // 32).bit_length() - 1)
         leaves = bisect(checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
@@ -84,20 +84,20 @@ class ShardedPoints:
         )
 
     def home(self, y: Tensor) -> Tensor:
-        """Return rows ``(n, ...)`` of these points, brought to the points' origin in their order; differentiable."""
+        """Send rows ``(n, ...)`` of these points to the ranks that passed them, in their order; differentiable."""
         self.ranks.agree("ShardedPoints.home", lambda: _facts_of_rows(y, len(self.x)))
         received = y.index_select(0, self._second.argsort())
         return self.ranks.moved(received, self._recv, self._send).index_select(0, self._first.argsort())
 
     def here(self, y: Tensor) -> Tensor:
-        """Return rows of the points given, ``(given, ...)``, brought to where the points are; differentiable."""
+        """Send rows ``(given, ...)`` of the passed points to the ranks that store the points; differentiable."""
         self.ranks.agree("ShardedPoints.here", lambda: _facts_of_rows(y, self.given))
         sent = self.ranks.moved(y.index_select(0, self._first), self._send, self._recv)
         return sent.index_select(0, self._second)
 
 
 def _facts_of(x: Tensor, name: str) -> dict[str, object]:
-    """Return the facts of points on which all ranks must agree; raise if this rank's cannot be points."""
+    """Return the facts of points on which all ranks must agree; raise if this rank's points are invalid."""
     checks.check_floating(x, name)
     if x.ndim != 2 or x.shape[1] < 1:
         raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
@@ -106,17 +106,16 @@ def _facts_of(x: Tensor, name: str) -> dict[str, object]:
 
 
 def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
-    """Return the facts of rows on which all ranks must agree; raise if the rows do not go with the points."""
+    """Return the facts of rows on which all ranks must agree; raise if the number of rows is wrong."""
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
     return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **checks.derivatives_asked(y=y)}
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
-    """Return the part of each point ``(n, D)``, 0 … parts − 1, of about equal size, by halving all parts at once.
+    """Return the part of each point ``(n, D)``, 0 … parts − 1, by repeatedly halving all parts; no point is moved.
 
-    Each part is cut across the direction in which it is longest. Only labels change, nothing moves yet. Equal points
-    stay together.
+    Parts have about equal size. Each is cut across the direction in which it is longest. Equal points stay together.
     """
     group, counts = torch.zeros(len(x), dtype=torch.int64, device=x.device), [parts]
     x = x.double()
@@ -145,7 +144,7 @@ def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple
     spread = sums(centred.square())
     direction = torch.nn.functional.one_hot(spread.argmax(1), d).to(x.dtype)
     along = centred.gather(1, spread.argmax(1)[group][:, None])
-    # A few steps of the power method: any direction in which a part is long is enough.
+    # A few steps of the power method suffice: any direction in which a part is long will do.
     for _ in range(3 if d > 1 else 0):
         following = sums(along * centred)
         length = following.norm(dim=1, keepdim=True)

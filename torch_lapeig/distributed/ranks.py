@@ -1,11 +1,11 @@
-"""The processes that hold a graph together: their exchanges, their agreements, and their failures.
+"""The processes that share a graph: their exchanges, agreements and failures.
 
-There are two kinds of messages only: sums and maxima of small tensors that all ranks have, and rows that go from the
-ranks that have them to ranks that need them (`all_to_all_single`). Both are differentiable. The rule of differentiation
-is that of one program run by all: the loss is the sum of the ranks' losses, and each tensor has the gradient of that
-sum. So the derivative of a sum over ranks is a sum over ranks, and the derivative of an exchange is the exchange back.
+There are only two kinds of messages: sums and maxima of small tensors that all ranks have, and rows that go from the
+ranks that have them to ranks that need them (`all_to_all_single`). Both are differentiable as one program that all
+ranks run: the loss is the sum of the ranks' losses, and each tensor has the gradient of this sum. So the derivative of
+a sum over ranks is a sum over ranks, and the derivative of an exchange is the exchange back.
 
-A rank that waits for the others listens: where one has failed, the store of the group carries its error, and where one
+A rank that waits for the others polls the store of the group. A rank that has failed writes its error there; if a rank
 has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
 """
 
@@ -37,10 +37,10 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.precision import FULL_VERSION
 
 POLL = timedelta(seconds=0.5)  # between two checks for failures of other ranks, while this one waits
-GRACE = 1.0  # seconds in which the error of a lost rank may still arrive
-PARTING = 5.0  # maximum seconds for which an ending process waits for gloo's threads to release tensors
+GRACE = 1.0  # seconds to wait for the error of a lost rank
+PARTING = 5.0  # maximum seconds that an ending process waits for gloo's threads to release tensors
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or object, different in each process
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # address of a function or object, which differs between processes
 ALONE = object()
 Exchange = Callable[[Tensor], Tensor]
 
@@ -48,7 +48,7 @@ Exchange = Callable[[Tensor], Tensor]
 class DistributedError(RuntimeError):
     """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
-    >>> # except DistributedError: save what there is, and end
+    >>> # in an except clause: save the results, and end
     >>> issubclass(DistributedError, RuntimeError)
     True
     """
@@ -58,16 +58,16 @@ class Ranks:
     """Processes that share one graph, each with its own rows. All of them build the object together.
 
     Args:
-        group: a process group, a `DeviceMesh` of one dimension (``mesh["shard"]``), or None: all processes, or this one
-            alone where `torch.distributed` has not been started.
-        timeout: seconds that a rank waits for the others at most.
+        group: a process group, a `DeviceMesh` of one dimension (``mesh["shard"]``), or None: all processes, or only
+            this process if `torch.distributed` is not initialised.
+        timeout: maximum seconds that a rank waits for the others.
 
     Attributes:
-        world, rank: the number of processes, and which of them this is.
-        sent, calls, messages, most_rows: bytes that have left this rank, collectives so far, blocks of rows that have
-            gone to another rank, and the most rows of one collective.
-        same_bits: whether small dense problems come out the same, to the last bit, on all ranks. If not, those of the
-            first rank are taken, which costs a message each.
+        world, rank: the number of processes, and the number of this process.
+        sent: bytes sent by this rank. calls: collectives so far.
+        messages: blocks of rows sent to another rank. most_rows: maximum rows of one collective.
+        same_bits: whether small dense problems have equal results, to the last bit, on all ranks. If not, all use the
+            result of the first rank, which costs a message each.
 
     Raises:
         TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
@@ -87,7 +87,7 @@ class Ranks:
         self.world = 1 if alone else dist.get_world_size(self.group)
         self.rank = 0 if alone else dist.get_rank(self.group)
         if self.rank < 0:
-            raise ValueError("group must have this process in it, got one of other processes")
+            raise ValueError("group must contain this process, got a group of other processes")
         self._listens = self.world > 1 and dist.get_backend(self.group) == "gloo"
         self.device = torch.device("cpu")
         if self.world > 1 and not self._listens:
@@ -100,7 +100,7 @@ class Ranks:
 
     @classmethod
     def alone(cls) -> Ranks:
-        """Return this process by itself, whatever groups there are."""
+        """Return a group of this process only, whatever groups exist."""
         return cls(ALONE)
 
     def __repr__(self) -> str:
@@ -109,7 +109,7 @@ class Ranks:
     # --- Sums and maxima ----------------------------------------------------------------------------------------------
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over ranks, the same bits on all of them; without gradients."""
+        """Return Σ over ranks, identical to the last bit on all ranks; without gradients."""
         return self._reduce(x, dist.ReduceOp.SUM)
 
     def maximum(self, x: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class Ranks:
         return x if self.world == 1 else _linear(x, self.sum, self.sum)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors of one dtype that every rank computed from equal numbers, the same bits on all."""
+        """Return small tensors of one dtype that every rank has computed from equal numbers, made identical on all."""
         if self.same_bits:
             return tensors
         whole = torch.cat([x.flatten() for x in tensors])
@@ -130,7 +130,7 @@ class Ranks:
         return tuple(part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True))
 
     def any(self, flag: Tensor | bool) -> bool:
-        """Return whether the flag is true on one rank at least."""
+        """Return whether the flag is true on at least one rank."""
         if self.world == 1:
             return bool(flag)
         return bool(self.maximum(torch.tensor(int(flag), device=self.device)))
@@ -150,7 +150,7 @@ class Ranks:
         return self.start(rows, send, recv)()
 
     def start(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Callable[[], Tensor]:
-        """Start `exchange` while this rank goes on computing; the returned function waits for the rows."""
+        """Start `exchange` and continue computing; the returned function waits for the rows."""
         if self.world == 1:
             return lambda: rows
         rows = rows.detach().contiguous()
@@ -175,35 +175,34 @@ class Ranks:
         return _linear(rows, there, back)
 
     def counts(self, send: Sequence[int]) -> list[int]:
-        """Return how many rows each rank has for this one, given how many this one has for each."""
+        """Return the number of rows that each rank sends to this rank, given the numbers that this rank sends."""
         if self.world == 1:
             return list(send)
         ones = [1] * self.world
         return self.exchange(torch.tensor(send, dtype=torch.int64, device=self.device), ones, ones).tolist()
 
     def gather(self, rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-        """Return the rows of all ranks in order, on every rank: for small tensors. ``sizes``: of each, if known."""
+        """Return the rows of all ranks in order, on every rank, for small tensors; ``sizes``: their known numbers."""
         if self.world == 1:
             return rows
         sizes = self.sizes(len(rows)) if sizes is None else sizes
         return self.exchange(rows.repeat(self.world, *[1] * (rows.ndim - 1)), [len(rows)] * self.world, sizes)
 
     def sizes(self, n: int) -> list[int]:
-        """Return the number that each rank gives."""
+        """Return the numbers ``n`` of all ranks."""
         return self.counts([n] * self.world)
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-        """Run a check on every rank, and make sure that all of them pass, in the same call and with equal facts.
+        """Run a check on every rank; raise on all ranks unless all pass, in one call and with equal facts.
 
-        All ranks come out of it together, with the facts or with an error: a rank whose own check fails raises the
-        check's error, the others a `DistributedError` that names it. The group stays sound. Each public function and
-        method of a sharded object begins with it.
+        A rank whose own check fails raises the error of the check, the others a `DistributedError` that quotes it. The
+        group stays usable. Each public function and method of a sharded object begins with this call.
 
         Args:
             call: the name of the function or method.
-            check: raises, or returns facts, which are compared as text, modules and options attribute by attribute.
+            check: raises, or returns facts. Facts are compared as text; modules and options attribute by attribute.
         """
         facts: dict[str, Any] = {}
         failure: Exception | None = None
@@ -224,14 +223,14 @@ class Ranks:
         return facts
 
     def _same(self, text: str, failed: bool = False) -> bool:
-        """Return whether a text is equal on all ranks, none of which has failed."""
+        """Return whether a text is equal on all ranks and no rank has failed."""
         mark = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
         seen = torch.tensor([failed, mark, -mark], dtype=torch.int64, device=self.device)
         bad, most, least = self.maximum(seen).tolist()
         return not bad and bool(most == -least)
 
     def of_first(self, make: Callable[[], Any]) -> Any:
-        """Return the first rank's result on all ranks; where it raises, all ranks raise, and go on together."""
+        """Return the first rank's result on all ranks; if it raises, all ranks raise its error."""
         made, failure = None, None
         if self.rank == 0:
             try:
@@ -245,14 +244,14 @@ class Ranks:
         return made
 
     def said_by_all(self, words: Any) -> list[Any]:
-        """Return the statement of each rank, on all of them; None costs least to send."""
+        """Return the statements of all ranks, on every rank; None is the cheapest to send."""
         raw = [] if words is None else list(pickle.dumps(words))
         sizes = self.sizes(len(raw))
         parts = self.gather(torch.tensor(raw, dtype=torch.uint8, device=self.device), sizes).split(sizes)
         return [pickle.loads(bytes(part.tolist())) if len(part) else None for part in parts]
 
     def unlike(self, module: nn.Module) -> str | None:
-        """Return the name of a parameter that differs on another rank beyond half of its digits; None for none."""
+        """Return the name of a parameter that differs on another rank by more than half of its digits, or None."""
         named = {name: p.detach().to(self.device) for name, p in module.named_parameters() if p.is_floating_point()}
         if self.world == 1 or not named:
             return None
@@ -264,15 +263,15 @@ class Ranks:
         return next((name for name, part in zip(named, apart.split(sizes), strict=True) if part.any()), None)
 
     def alike(self, error: Exception) -> Exception:
-        """Mark an error that all ranks raise at the same point, after which they go on together."""
+        """Mark an error that all ranks raise at one point, so that the group stays usable."""
         error._is_alike = True  # type: ignore[attr-defined]
         return error
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Tell this rank's error to the other ranks, which wait for it; the group cannot be used afterwards.
+        """Send this rank's error to the other ranks, which wait for this rank; the group is unusable afterwards.
 
-        Where all ranks fail at one point, as on a request that none can fulfil, the group stays sound.
+        If all ranks fail at one point, for example on an invalid request, the group stays usable.
 
         Raises:
             DistributedError: the group has failed before.
@@ -292,12 +291,12 @@ class Ranks:
     def _tell(self, error: BaseException) -> None:
         if self._failure is None and not self._all_failed():
             self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-            with contextlib.suppress(Exception):  # the store may be gone, and the error is raised here in any case
+            with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
                 if self._store is not None:
                     self._store.set(self._key, self._failure)
 
     def _all_failed(self) -> bool:
-        """Return whether all ranks failed after one collective: none waits for another, and they can go on."""
+        """Return whether all ranks have failed after one collective: then none waits, and the group stays usable."""
         self._failures += 1
         name, deadline = f"{self._key}/{self._failures}/{self.calls}", time.monotonic() + GRACE
         with contextlib.suppress(Exception):
@@ -310,7 +309,7 @@ class Ranks:
         return False
 
     def _call(self, begin: Callable[[], Any], rows: int) -> Callable[[], None]:
-        """Begin a collective; the function returned waits for its end."""
+        """Begin a collective, and return a function that waits for its end."""
         self.calls += 1
         self.most_rows = max(self.most_rows, rows)
         self._check_sound()
@@ -335,8 +334,8 @@ class Ranks:
             if time.monotonic() > deadline:
                 self._failure = f"rank {self.rank} waited longer than {self.timeout:g} s for the others"
                 raise DistributedError(
-                    f"{self._failure}: one of them is slower, has stopped, or has left out a step that all must "
-                    "take; use a larger timeout if they only need longer"
+                    f"{self._failure}: one of them is slower, has stopped, or has skipped a call that all ranks must "
+                    "make; use a larger timeout if they only need longer"
                 )
         try:
             work.wait()
@@ -345,10 +344,10 @@ class Ranks:
 
     def _check_sound(self) -> None:
         if self._failure is not None:
-            raise DistributedError(f"this group of ranks has failed before ({self._failure}); start the processes anew")
+            raise DistributedError(f"this group of ranks has failed before ({self._failure}); restart the processes")
 
     def _hear(self) -> None:
-        """Raise the error that another rank has told, if any."""
+        """Raise the error that another rank has sent, if any."""
         told = ""
         with contextlib.suppress(Exception):
             if self._store is not None and self._store.check([self._key]):
@@ -358,7 +357,7 @@ class Ranks:
             raise DistributedError(told)
 
     def _lost(self, error: Exception) -> DistributedError:
-        """Return the error of a failed connection: the error that the other rank has told, if it could."""
+        """Return the error of a failed connection: the error that the other rank has sent, if there is one."""
         deadline = time.monotonic() + GRACE
         while time.monotonic() < deadline and _is_reachable(self._store):
             try:
@@ -375,7 +374,7 @@ _LENT: deque[weakref.ref[Tensor]] = deque(maxlen=64)  # tensors given to the las
 
 
 def _lent(x: Tensor) -> Tensor:
-    """Return the tensor under another name, which only the collective holds: it goes when the collective lets go."""
+    """Return an alias of the tensor that only the collective references, and that dies when the collective ends."""
     alias = x.detach()
     _LENT.append(weakref.ref(alias))
     return alias
@@ -385,8 +384,8 @@ def _lent(x: Tensor) -> Tensor:
 def _part() -> None:
     """Wait until no thread of gloo holds a tensor of this process.
 
-    Such a thread lets go a moment after the collective is over, and needs the interpreter for it: where that is ending
-    already, the whole process aborts, with "terminate called without an active exception".
+    Such a thread releases its tensor shortly after the collective ends, and needs the interpreter to do so. If the
+    interpreter has ended, the process aborts with "terminate called without an active exception".
     """
     deadline = time.monotonic() + PARTING
     while any(alias() is not None for alias in _LENT) and time.monotonic() < deadline:
@@ -394,7 +393,7 @@ def _part() -> None:
 
 
 class _Linear(torch.autograd.Function):
-    """Linear exchange and its transpose, each of which is the derivative of the other."""
+    """Linear exchange and its transpose; each is the derivative of the other."""
 
     @staticmethod
     def forward(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
@@ -422,7 +421,7 @@ def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
 
 
 def _group_of(group: Any) -> Any:
-    """Return the process group meant, or None for this process alone."""
+    """Return the process group of an argument, or None for this process only."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(f"group must be a mesh of one dimension, got {group.ndim}; use mesh['name']")
@@ -435,13 +434,13 @@ def _group_of(group: Any) -> Any:
 
 
 def _store() -> Any:
-    """Return the store that the processes met in, or None."""
+    """Return the store by which the processes were initialised, or None."""
     get = getattr(dist.distributed_c10d, "_get_default_store", None)
     return None if get is None else get()
 
 
 def _is_reachable(store: Any) -> bool:
-    """Return whether the server of a store listens; torch prints a stack trace for each request to a dead one."""
+    """Return whether the server of a store listens; torch prints a stack trace for each request to a dead server."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     if not hasattr(store, "host"):  # files, or nothing
@@ -484,7 +483,7 @@ def _difference(said: list[Any]) -> str:
     """Return a contradiction between the statements of ranks."""
     failed = [f"rank {rank}: {words['error']}" for rank, words in enumerate(said) if words["error"]]
     if failed:
-        return f"{len(failed)} of {len(said)} ranks refused what they were given; {'; '.join(failed[:3])}"
+        return f"{len(failed)} of {len(said)} ranks refused their arguments; {'; '.join(failed[:3])}"
     for name in dict.fromkeys(name for words in said for name in words["facts"]):
         given = [words["facts"].get(name, "nothing") for words in said]
         if len(set(given)) > 1:

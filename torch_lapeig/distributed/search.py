@@ -1,10 +1,10 @@
-"""Exact neighbours among points that lie on several ranks. Chooses edges: no gradients.
+"""Exact neighbours among points that lie on several ranks. Nothing here has gradients: a search only chooses edges.
 
-Each query is searched among the points of one rank first. The distance found excludes the ranks whose points, by the
-balls around parts of them, all lie farther; the others are asked, in as many rounds as keep the queries that arrive at
-a rank as few as its points. So memory is O(N / W) whatever the data, and where points are spread by locality little
-more than the queries along the borders travels. Distances are direct differences, ties go to the smaller number: the
-answer does not depend on the ranks.
+Each query is searched among the points of one rank first. The distance to the k-th neighbour found there excludes the
+ranks whose points all lie farther, by balls around parts of their points. The other ranks are queried, in rounds in
+which no rank receives more queries than it has points. So memory is O(N / W) for all data. If points are spread by
+locality, little more than the queries near borders is sent. Distances are direct differences, and ties go to the
+smaller number, so the answer does not depend on the ranks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
-BALLS = 256  # parts of a rank's points, each with a ball around it, known to all other ranks
-ANSWERS = 2**14  # answers of a search sorted together
+BALLS = 256  # maximum parts of a rank's points, each with a ball around it that all ranks know
+ANSWERS = 2**14  # queries whose answers are sorted together
 BALL_NUMBERS = 2**22  # maximum numbers for the balls of all ranks
 
 
@@ -37,9 +37,11 @@ class ShardedNeighbors(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Pairs of a query and a point within its reach.
+    """Pairs of a query and a point whose reach covers the query.
 
-    Position of the query and place of the point, int64 ``(E,)``, and whether they are equal, bool ``(E,)``.
+    Attributes:
+        query, place: int64 ``(E,)``, position of the query on this rank, and place of the point among all.
+        equal: bool ``(E,)``, whether query and point are equal.
     """
 
     query: Tensor
@@ -47,11 +49,11 @@ class Reached(NamedTuple):
     equal: Tensor
 
 
-class Search:
-    """Points of all ranks, ready to be queried.
+class ShardedSearch:
+    """Search among the points of all ranks.
 
     Args:
-        points: spread over ranks. metric: of the search; queries are results of `measured`.
+        points: points spread over ranks. metric: metric of the search; queries are results of `measured`.
 
     Raises:
         ValueError: on all ranks, a zero vector with ``"cosine"``.
@@ -62,7 +64,7 @@ class Search:
         if metric == "cosine" and self.ranks.any((points.x == 0).all(1).any()):
             raise self.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))
         self.x = measured(checks.primal(points.x), metric)
-        # In the order of their numbers, so that ties go to the smaller one.
+        # Store points in the order of their numbers, so that ties go to the smaller number.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
         self._made: tuple[int, Tiles] | None = None
@@ -72,7 +74,7 @@ class Search:
         """Return the ``k`` nearest points of every query of this rank, or of every own point among the others.
 
         Raises:
-            ValueError: on all ranks, fewer points than that.
+            ValueError: on all ranks, if there are too few points.
         """
         most = self.points.offsets[-1] - (queries is None)
         if k > most:
@@ -95,7 +97,7 @@ class Search:
         return self._ask(asked, (pending <= self._reach(found)) & ~first, found, k)
 
     def _reach(self, found: ShardedNeighbors) -> Tensor:
-        """Return how far each query has to search beyond the points it has found, ``(Q, 1)``."""
+        """Return the distance ``(Q, 1)`` within which closer points than the found ones may lie."""
         return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
     @checks.full_precision
@@ -106,7 +108,7 @@ class Search:
         asked = self.x if queries is None else checks.primal(queries)
 
         def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-            """Return queries' positions, places, and whether points are equal; None: own points as queries."""
+            """Return positions of queries, places of points, and 1 for equal ones; None: own points are queries."""
             if len(self.x) < 1 + (asked is None) or (asked is not None and len(asked) == 0):
                 return none, none, none
             radii = reach[self.order][None].to(self.x.dtype)
@@ -142,7 +144,7 @@ class Search:
         return 1 + 8 * (self.x.shape[1] + 4) * torch.finfo(self.x.dtype).eps
 
     def _own(self, k: int, queries: Tensor | None, reach: Tensor | None) -> ShardedNeighbors:
-        """Return the ``k`` nearest of this rank's own points, and points at infinity where it has fewer."""
+        """Return the ``k`` nearest of this rank's own points; if it has fewer, the rest is at infinite distance."""
         asked = self.x if queries is None else queries
         here = min(k, len(self.x) - (queries is None))
         found = self._nothing(len(asked), k)
@@ -173,11 +175,11 @@ class Search:
             index = torch.empty_like(index).index_copy_(0, self.order, index)
         asked = self.x if queries is None else queries
         row = torch.arange(len(asked), device=index.device).repeat_interleave(k)
-        # One way to measure, whichever ranks the points are on.
+        # Measure all pairs by one function, so that distances do not depend on the ranks of the points.
         return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
 
     def _tiles(self, k: int) -> Tiles | None:
-        """Return the tiles of this rank's points, made once for the largest k; None for few points."""
+        """Return the tiles of this rank's points, made again only for a larger k; None for small sets."""
         if self.x.device.type != "cpu" or len(self.x) < TILED_SET:
             return None
         if self._made is None or k > self._made[0]:
@@ -197,7 +199,7 @@ class Search:
             theirs = self._own(k, arrived[:, :-1].contiguous(), arrived[:, -1])
             answers = ShardedNeighbors(*(self.ranks.exchange(part, recv, send) for part in theirs))
             begin = 0
-            for count in send:  # a query may have asked several ranks, each of them once
+            for count in send:  # a query may go to several ranks, once to each
                 for block in _blocks(count):
                     part = slice(begin + block.start, begin + min(block.stop, count))
                     rows = chosen[part]
@@ -217,7 +219,7 @@ class Search:
             return []
         counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
         target = torch.arange(world, device=counts.device)
-        # A rank with fewer points gets up to 4096 queries in one round.
+        # Also a rank with fewer points may receive up to 4096 queries in one round.
         room = [max(self.points.offsets[r + 1] - self.points.offsets[r], 4096) for r in range(world)]
         shifts: list[list[int]] = [[]]
         load = torch.zeros_like(target)
@@ -246,7 +248,7 @@ class Search:
     def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
         """Build centre and radius ``(b, D + 1)`` of the balls of all ranks, and the number of each rank's balls.
 
-        With the reach ``(n,)`` of each own point they hold all that is in reach of their points.
+        With the reach ``(n,)`` of each own point, a ball contains everything within the reach of its points.
         """
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
@@ -263,33 +265,33 @@ class Search:
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
-        """Return lower bounds ``(Q, W)`` of each query's distance from each rank's points; infinite from no points.
+        """Return lower bounds ``(Q, W)`` of each query's distance to each rank's points; ∞ for a rank without points.
 
-        Bounds above ``within`` ``(Q,)``, if it is given, may be infinite too. With the ``reach`` ``(n,)`` of each own
-        point they bound distances from the balls of that radius around the points.
+        Bounds above ``within`` ``(Q,)``, if it is given, may be infinite, too. With the ``reach`` ``(n,)`` of each own
+        point they bound the distance to the balls of that radius around the points.
         """
         balls, sizes = self._balls if reach is None else self._make_balls(reach)
         owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
         everything = torch.arange(len(balls), device=balls.device)
         bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
-        # Some 512 queries are compared with the balls together.
+        # Compare at most 512 queries at a time with the balls.
         step = min(512, rows_of_block(24 * max(1, len(balls)), queries.device))
         for begin in range(0, len(queries), step):
             rows = slice(begin, begin + step)
             block, near = queries[rows].double(), everything
-            if within is not None:  # queries in turn are near each other, mostly: far balls are ruled out for all
+            if within is not None:  # successive queries are mostly close: exclude far balls for all of them at once
                 middle = block.mean(0)
                 limit = ((block - middle).norm(dim=1) + within[rows]).amax() * (1 + 1e-9)
                 near = ((centre - middle).norm(dim=1) * (1 - 1e-9) - radius <= limit).nonzero().flatten()
             apart = torch.cdist(block, centre[near], compute_mode="donot_use_mm_for_euclid_dist")
             least = (apart * (1 - 1e-9) - radius[near] * (1 + 1e-9)).clamp_min(0)
-            of_rank = owner[near].expand(len(block), -1)
-            bounds[rows] = bounds[rows].scatter_reduce(1, of_rank, least, "amin")
+            rank = owner[near].expand(len(block), -1)
+            bounds[rows] = bounds[rows].scatter_reduce(1, rank, least, "amin")
         return bounds
 
 
 def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the rank of each row that came from the ranks in their order, and where the rows of each rank begin."""
+    """Return the rank of each row, for ``counts`` rows from each rank in order, and the first row of each rank."""
     count = torch.tensor(counts, device=device)
     return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
 
@@ -307,7 +309,7 @@ def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
 
 
 def _merged(leaf: Tensor, leaves: int, most: int) -> Tensor:
-    """Return the leaves merged to at most so many parts, by the halves that they came from."""
+    """Return the leaves merged to at most ``most`` parts, always the two halves of one part."""
     while leaves > most:
         leaf, leaves = leaf // 2, (leaves + 1) // 2
     return leaf

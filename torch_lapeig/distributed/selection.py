@@ -9,15 +9,15 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.graph.groups import with_equal_parts
 from torch_lapeig.support import checks
 
-BITS = 8  # bits of a number decided in one round of selection: a histogram of 2^BITS counts for each group
+BITS = 8  # bits of a number that one round of selection decides, by a histogram of 2^BITS counts for each group
 WORD = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def medians_of_groups(ranks: Ranks, values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return the lower median ``(total,)`` of the values ≥ 0 of each group over all ranks; 1 for an empty group.
 
-    Non-negative numbers are ordered as their bits are, of which each round of histograms decides some, from the highest
-    on: exact, in O(groups) memory and traffic. Gradients flow as on one process, see `with_equal_parts`.
+    Non-negative numbers have the order of their bits. Each round of histograms decides some bits, from the highest on,
+    exactly, in O(groups) memory and traffic. Gradients flow as on one process, see `with_equal_parts`.
 
     Args:
         values: ``(E,)`` on this rank. group: int64 ``(E,)``, the group of each, 0 ≤ group < total.

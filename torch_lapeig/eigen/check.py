@@ -24,8 +24,8 @@ class Problem(NamedTuple):
     """Request for the ``k`` smallest pairs of an operator.
 
     Attributes:
-        tolerance: residual allowed, relative to the gap after the k-th value; see `allowed_residual`.
-        has_guards: whether the answer keeps the vectors of guards, which only derivatives need.
+        tolerance: maximum residual, relative to the gap after the k-th value; see `allowed_residual`.
+        has_guards: whether the answer keeps the guard vectors, which only derivatives need.
     """
 
     operator: Operator
@@ -43,7 +43,7 @@ class Solution:
     ritz: RitzPairs
     values: Tensor  # (B, k)
     vectors: Tensor  # (B, N, k)
-    present: Tensor  # (B, k), False where a graph has no such pair: its vector is zero, its value above the spectrum
+    present: Tensor  # (B, k), False where a graph lacks a pair: the vector is zero, the value above the spectrum
     guard_values: Tensor  # (B, g)
     guard_vectors: Tensor  # (B, N, g)
     residuals: Tensor  # (B, k)
@@ -52,19 +52,19 @@ class Solution:
 
     @property
     def symmetric(self) -> SymmetricOperator:
-        """Return the operator of a solution that is differentiated: one with entries."""
+        """Return the operator of a solution that is differentiated, which has entries."""
         assert isinstance(self.operator, SymmetricOperator)
         return self.operator
 
     def part(self, graphs: slice) -> Solution:
         """Return the pairs of some graphs of the batch, one after the other."""
-        of_graphs = {name: getattr(self, name)[graphs] for name in FIELDS_OF_GRAPHS}
-        return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **of_graphs)
+        fields = {name: getattr(self, name)[graphs] for name in FIELDS_OF_GRAPHS}
+        return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **fields)
 
     @cached_property
     def is_converged(self) -> bool:
         """Return whether the pairs of all graphs have converged."""
-        return checks.look(self.converged.all())[0]
+        return checks.synchronise(self.converged.all())[0]
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""
@@ -100,11 +100,11 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
 def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     """Return the checked pairs of a whole batch, or of a part of one."""
     operator, k = problem.operator, problem.k
-    # The wanted vectors come first and by themselves, so that they are bitwise equal with guards and without.
+    # Guards are handled separately, so that the wanted vectors are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
     if problem.has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-        if operator.fewest_active < max(k, operator.all_nodes):  # no solver removes round-off at inactive nodes
+        if operator.fewest_active < max(k, operator.all_nodes):  # solvers leave round-off at inactive nodes
             guard_vectors = guard_vectors * operator.active[..., None]
     is_whole = operator.fewest_active >= k
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
@@ -142,7 +142,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
 
 
 class Measured(NamedTuple):
-    """Vectors ``(B, N, k)`` and what was measured of them.
+    """Vectors ``(B, N, k)`` with their measured errors.
 
     Attributes:
         quotients: Rayleigh quotients ``(B, k)``. residuals: ``(B, k)``.
@@ -164,14 +164,14 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> Measured:
     vectors = vectors * operator.signs(vectors)
     gram = operator.inner(vectors, vectors)
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
-    # The quotient is a correction of the solver's value. One long sum would add up the rounding of equal numbers, which
-    # vectors of symmetric graphs have.
+    # The quotient is computed as a correction of the solver's value. In one long sum the rounding of equal numbers,
+    # which vectors of symmetric graphs have, would add up.
     start = torch.where(present & ~null, ritz.values[:, :k], 0)
     rest = torch.addcmul(operator.matmul(vectors), vectors, start[:, None, :], value=-1)
     squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
     quotients = start + operator.dots(vectors.double(), rest.double()) / squares
-    # Rounding of the entries may make a quotient slightly negative: it is returned as 0, with its own residual. For a
-    # more negative quotient the residual of 0 shows the error.
+    # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the quotient.
+    # A more negative quotient is returned as 0 with the residual of 0, which shows the error.
     quotients = (
         torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
     )
@@ -197,7 +197,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
     worst = int(residuals.argmax())
     if isinstance(solution.solver, Eigh):
-        advice = "the entries may be beyond what dense arithmetic resolves: rescale or prune the weights"
+        advice = "dense arithmetic may not resolve the entries: rescale or prune the weights"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"
     message = (
@@ -219,7 +219,7 @@ def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
-    """Return the vectors ``(B, N, m)`` of pairs from ``first`` on: exact null vectors, and others outside them."""
+    """Return vectors ``(B, N, m)`` of the pairs from ``first`` on, with exact null vectors and the others outside."""
     c = min(operator.most_null, first + vectors.shape[2])
     null, own = operator.null_vectors(c), max(c - first, 0)
     rest = vectors - null @ operator.inner(null, vectors)

@@ -26,13 +26,17 @@ from torch_lapeig.support.tuning import (
     solves_all_pairs,
 )
 
-# Made once: checking options takes time.
+# Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
 class Choice(NamedTuple):
     """Solvers to try one after the other, until one converges, and the reason for them.
+
+    Attributes:
+        solvers: the solvers in the order of the attempts.
+        reason: one clause in English, for messages and logs.
 
     >>> Choice((ChebyshevSubspace(), Eigh()), "clusters").solvers[1]
     Eigh()
@@ -48,7 +52,7 @@ def choose(operator: Operator, k: int) -> Choice:
     if operator.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
     if not knows_entries(operator):
-        return Choice((ChebyshevSubspace(),), "a matrix of which nothing is known but its products")
+        return Choice((ChebyshevSubspace(),), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
     if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
@@ -59,11 +63,11 @@ def choose(operator: Operator, k: int) -> Choice:
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
-        return Choice((Eigh(),), "all pairs of graphs together, of which the backward has nothing left to solve")
+        return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
     if n > FALLBACK_NODES:
         return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
-    # Graphs that filters do not solve in about the time of `Eigh` are left to `Eigh`.
-    # `eigh` of dense graphs takes the time of 4 n / m products with m vectors; m = 16: 100 at n = 512, 500 at 2000.
+    # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
+    # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
     most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
     filters = ChebyshevSubspace(max_products=most)
     # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
@@ -80,8 +84,9 @@ def last_resort(n: int) -> Solver:
 def choose_for_graph(operator: Operator, k: int) -> Choice:
     """Choose the solvers for the ``k`` smallest pairs of one sparse Laplacian.
 
-    The values of curves and surfaces begin crowded, by Weyl's law, so that filters need many products; the factors of
-    such graphs stay sparse, and bear weights of all sizes. The factors of bodies and of graphs without a shape fill in.
+    The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
+    products; the factors of such graphs stay sparse, and handle weights of all sizes. The factors of bodies and of
+    graphs without a shape fill in.
     """
     n, last = operator.num_nodes, last_resort(operator.num_nodes)
     if int(operator.nullity) > k:
@@ -119,21 +124,20 @@ def _choose_without_loops(graph: SparsePattern, last: Solver) -> Choice:
 
 
 def is_thin(graph: SparsePattern) -> bool:
-    """Return whether a graph is nearly a tree, whose factors do not fill in: 2.5 neighbours a node at most."""
+    """Return whether a graph is nearly a tree, whose factors do not fill in: at most 2.5 neighbours a node."""
     return len(graph) <= 2.5 * graph.total
 
 
 def share_of_ball(graph: SparsePattern) -> float:
-    """Return the share of the nodes of a ball at one end of a graph that have all neighbours in it.
+    """Return the share of inner nodes of a ball at one end of a graph: their neighbours lie in the ball.
 
-    It is near 1 on curves and surfaces, near 0 on expanders. It counts as 1 for graphs that are nearly trees, and for
-    small graphs.
+    It is near 1 on curves and surfaces, near 0 on expanders. For small graphs and near trees 1 is returned.
     """
     n = graph.total
     size = max(n // 32, 125)
     if n <= 2 * size or is_thin(graph):
         return 1.0
-    # At the first use: it comes with SciPy's linear algebra, not with this library.
+    # Imported at first use, because it loads SciPy's linear algebra.
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 

@@ -1,4 +1,4 @@
-"""The graph Laplacian in three normalisations, and the symmetric operator that each of them is solved by."""
+"""The graph Laplacian in three normalisations, and the symmetric operator by which each is solved."""
 
 from __future__ import annotations
 
@@ -19,8 +19,14 @@ NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
 
 
 class Has(NamedTuple):
-    """Properties of a Laplacian: weights that are negative or not finite; valid nodes without edges; `Laplacian.slight`
-    nodes; nodes at which derivatives in the weights may overflow."""
+    """Properties of a Laplacian.
+
+    Attributes:
+        unsound: some weights are negative or not finite.
+        isolated: some valid nodes have no edges.
+        slight: some nodes are `Laplacian.slight`.
+        delicate: derivatives in the weights may overflow at some nodes.
+    """
 
     unsound: bool
     isolated: bool
@@ -39,14 +45,14 @@ class Laplacian:
 
     A node of degree zero (isolated, or padding) has a zero row, as in Chung, *Spectral Graph Theory* (1997), 1.2. Where
     the graph's affinity is only similar to a symmetric one (`Graph.similarity`), ``"symmetric"`` is the Laplacian of
-    the symmetric one. Self loops count in the degrees; products, entries and eigenpairs do without loops, as they
+    the symmetric one. Self loops count in the degrees; products, entries and eigenpairs leave loops out, because they
     cancel there. Where a degree is a subnormal number of the weights' dtype (below 1.2e-38 in float32), subnormal
     weights count as zero: they have few digits, and none on processors that flush them.
 
     Args:
         graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights. Where degrees are so
-            small, or so far apart, that gradients to weights might overflow, the normalised operators send gradients
-            to ``graph.log_weight`` instead, if there is one, and none to ``graph.weight``.
+            small, or so far apart, that gradients to weights might overflow, gradients of the normalised operators flow
+            to ``graph.log_weight`` instead, if it is not None, and none to ``graph.weight``.
         normalization: one of the above.
 
     Attributes:
@@ -54,7 +60,10 @@ class Laplacian:
         diagonal: c, ``(N,)`` or ``(B, N)``.
         values: M on the edges, of the shape of ``graph.weight``.
         symmetric: the `SymmetricOperator` of the same spectrum.
-        factor: takes the eigenvectors of ``symmetric`` to this operator's, at each node; None stands for 1.
+        factor: factor at each node from the eigenvectors of ``symmetric`` to those of this operator; None stands for 1.
+
+    Raises:
+        TypeError, ValueError: no `Graph`, an unknown ``normalization``.
 
     >>> from torch_lapeig import knn_graph
     >>> Laplacian(
@@ -65,7 +74,7 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
-    loss_dtype: torch.dtype | None = None  # of a loss of its eigenpairs, where it is coarser than the weights
+    loss_dtype: torch.dtype | None = None  # dtype of a loss of the eigenpairs, if coarser than the weights' dtype
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
@@ -76,7 +85,7 @@ class Laplacian:
         self._set(graph, normalization, graph.weight.dtype)
 
     def _set(self, graph: Graph, normalization: Normalization, given: torch.dtype) -> None:
-        """Set the parts; derivatives go to weights that were ``given`` in a dtype, which they may overflow."""
+        """Set the attributes; ``given`` is the dtype of the user's weights, in which derivatives may overflow."""
         self.normalization: Normalization = normalization
         self._given = given
         self._take(graph)
@@ -89,8 +98,9 @@ class Laplacian:
         s, self._symmetric_values = self._normalize("symmetric")
         self._inverse_root = s
         self.diagonal = self.active.to(w.dtype)
-        of_walk = s if r is None else r * s  # L_rw = D^-½ L_sym D^½, and a factor r more where W is similar only
-        self.factor = of_walk if normalization == "random_walk" else None
+        # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
+        walk_factor = s if r is None else r * s
+        self.factor = walk_factor if normalization == "random_walk" else None
 
     def _take(self, graph: Graph) -> None:
         pattern, w, r = graph.pattern, graph.weight, graph.similarity
@@ -148,13 +158,13 @@ class Laplacian:
 
     @cached_property
     def symmetric(self) -> SymmetricOperator:
-        """Return a symmetric operator of the Laplacian's spectrum: L_sym, or L, with the affinity ``graph.weight``.
+        """Return the symmetric operator with the Laplacian's spectrum: L_sym, or L, of the affinity ``graph.weight``.
 
         Raises:
             ValueError: no nodes; weights that are negative or not finite.
         """
         if math.prod(self.shape) == 0 and not self.graph.pattern.is_sharded:
-            raise ValueError(f"laplacian must be of at least one graph with a node, got one of shape {self.shape}")
+            raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.shape}")
         self._check_weights()
         batch = self.graph.batch_size
         degrees, r = checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
@@ -164,7 +174,7 @@ class Laplacian:
         ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
         largest = self.graph.pattern.largest(checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
         bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
-        if self.has.unsound:  # the sum of the squares of the null vector would overflow
+        if self.has.unsound:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         if r is not None:
             ground = ground / checks.primal(r).reshape(batch, -1)
@@ -190,15 +200,15 @@ class Laplacian:
 
     def _check_weights(self) -> None:
         parts = [part.detach() for part in (self._symmetric_values, self.degrees) if part.numel()]
-        if not self.has.unsound:  # or a sum overflows
+        if not self.has.unsound:
             return
         for part in parts:
-            checks.check_finite(part, "laplacian")
+            checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
             if float(part.amin()) < 0:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
     def double(self) -> Laplacian:
-        """Return the Laplacian of the same weights in float64; itself if they are."""
+        """Return the Laplacian of the same weights in float64; itself if it is in float64."""
         if self.graph.weight.dtype == torch.float64 or math.prod(self.shape) == 0:
             return self
         log_weight, r = self.graph.log_weight, self.graph.similarity
@@ -215,7 +225,7 @@ class Laplacian:
 
     @cached_property
     def active(self) -> Tensor:
-        """Return the nodes of positive degree, bool, shape of the graph. The others are not in the eigenproblem."""
+        """Return the nodes of positive degree, which take part in the eigenproblem, bool, of the graph's shape."""
         return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
 
     @cached_property
@@ -231,9 +241,9 @@ class Laplacian:
 
     @cached_property
     def slight(self) -> Tensor:
-        """Return the active nodes, bool, of degrees so far below the largest that D^-½ magnifies round-off.
+        """Return the active nodes, bool, whose degrees are so far below the largest that D^-½ magnifies round-off.
 
-        Below eps^¾ of the largest degree, an error of eps in v becomes an error of eps^⅝ in D^-½ v, or more.
+        Below eps^¾ of the largest degree, an error of eps in v becomes an error of at least eps^⅝ in D^-½ v.
         """
         degrees = checks.primal(self.degrees)
         least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
@@ -256,7 +266,7 @@ class Laplacian:
         if weight.numel():
             unsound = unsound | ~(weight.detach().amin() >= 0)
         slight = self.slight.any()
-        return Has(*checks.look(unsound, isolated.any(), slight, slight | tiny.any()))
+        return Has(*checks.synchronise(unsound, isolated.any(), slight, slight | tiny.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
@@ -290,16 +300,16 @@ class Laplacian:
         return torch.diag_embed(diagonal) - self.graph.pattern.to_dense(values)
 
     def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return diagonal and M without loops; a large loop cancels in the matrix and would leave only round-off."""
+        """Return diagonal and M without loops: a large loop would cancel in the matrix and leave only round-off."""
         pattern = self.graph.pattern
         if not pattern.has_loops(values):
             return self.diagonal, values
-        proper, of_others = pattern.without_loops(values), pattern.without_loops(self._affinity)
-        others = pattern.sum_rows(of_others)
+        proper, other_affinity = pattern.without_loops(values), pattern.without_loops(self._affinity)
+        others = pattern.sum_rows(other_affinity)
         if self.normalization == "unnormalized":
             return others, proper
-        # Two forms of one number; in each case the form whose derivatives do not cancel.
-        loop, degree = pattern.sum_rows(self._affinity - of_others), torch.where(self.active, self.degrees, 1)
+        # One number in two forms: take the form whose derivatives do not cancel.
+        loop, degree = pattern.sum_rows(self._affinity - other_affinity), torch.where(self.active, self.degrees, 1)
         share = torch.where(loop > others, others / degree, 1 - loop / degree)
         return torch.where(self.active, share, 0), proper
 

@@ -1,8 +1,8 @@
-"""Symmetric matrices as solvers see them.
+"""The interface of symmetric matrices to solvers.
 
-A solver asks of a matrix the methods of `Operator`, and nothing else. Every sum or maximum over nodes is one of its
-methods (``inner``, ``dots``, ``largest``, ``signs``, ``active_count``), so that the rows of a graph may lie in several
-places: only these methods know. Solvers and preconditioners that need single entries ask for them by `entries_of`.
+A solver uses only the methods of `Operator`. Every sum or maximum over nodes is one of these methods (``inner``,
+``dots``, ``largest``, ``signs``, ``active_count``), so that no solver needs to know whether the rows of a graph lie on
+several ranks. Solvers and preconditioners that need single entries get them by `entries_of`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch_lapeig.support.tuning import TALL
 class Operator(Protocol):
     """Symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
 
-    A class of your own inherits from it, gives ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
-    replace other methods by better ones. `eigenpairs` solves it by the solvers that need products only; its answer has
-    no gradients, which flow only through a `Laplacian` or a `SymmetricOperator`.
+    A class of your own inherits from it, defines ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
+    override other methods. `eigenpairs` solves it by the solvers that need only products. The answer has no gradients;
+    these flow only through a `Laplacian` or a `SymmetricOperator`.
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
@@ -63,7 +63,7 @@ class Operator(Protocol):
         return None
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check, and raise on all ranks unless all were asked for the same; see ``Nodes.agree``."""
+        """Run a check, and raise on all ranks unless all ranks make the same request; see ``Nodes.agree``."""
         check()
 
     def frozen(self) -> Operator:
@@ -107,7 +107,7 @@ class Operator(Protocol):
 
     @property
     def round_off(self) -> Tensor:
-        """Return the residual ``(B,)`` that rounding in products and Ritz vectors leaves of unit vectors."""
+        """Return the residual ``(B,)`` of exact unit eigenvectors after rounding in products and Ritz vectors."""
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5)
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
@@ -154,24 +154,27 @@ class Operator(Protocol):
         return x.abs().amax(-2)
 
     def signs(self, x: Tensor) -> Tensor:
-        """Return ±1 for each column of ``(B, N, m)``, ``(B, 1, m)``: its entry of most magnitude becomes positive."""
+        """Return ±1 for each column of ``(B, N, m)``, ``(B, 1, m)``, that makes its largest entry positive."""
         return signs(x)
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(B, N, m)``, equal in every graph; zero on nodes that are not active."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        # Drawing in float64 takes four times as long, and is no more random.
+        # Drawing in float64 takes four times as long, without a gain.
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 
     def items(self) -> Iterator[Operator]:
         """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
-            raise TypeError(f"{type(self).__name__} must give its graphs one by one to this solver; define items()")
+            raise TypeError(
+                f"operator must yield its graphs one by one to this solver, got a batch of {type(self).__name__}; "
+                "define items()"
+            )
         yield self
 
     def parts(self, columns: int) -> list[slice]:
-        """Return the graphs to solve together with blocks of so many columns, part by part on torch's threads."""
+        """Return slices of a batch to solve in parallel on torch's threads, with blocks of so many columns."""
         return [slice(0, self.batch_size)]
 
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -190,7 +193,7 @@ class Operator(Protocol):
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
-    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are not multiplied as a whole."""
+    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are multiplied in slices."""
     n, m = x.shape[-2:]
     # 10,000 × 10 took 0.11 ms as a whole, in slices of the rows 0.25; at 400,000 × 10 slices take less than half.
     if x.numel() <= 2**17 or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
@@ -206,10 +209,10 @@ def dots(x: Tensor, y: Tensor) -> Tensor:
 
 
 def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall ones by rows in slices, which all threads share."""
+    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall blocks by slices of rows, which all threads share."""
     n, m = x.shape[-2:]
     is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
-    # With one column slices are four times slower.
+    # With one column, slices are four times slower.
     is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= 3
     if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
         return matmul(x.mT, y)
@@ -231,7 +234,7 @@ def chebyshev_recurrence(
 ) -> Tensor:
     """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first``.
 
-    ``following`` of T_j and T_{j−1} is T_{j+1}, which on the processor may overwrite T_{j−1}.
+    ``following(T_j, T_{j−1})`` is T_{j+1}; on the processor it may overwrite T_{j−1}.
     """
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
@@ -245,7 +248,7 @@ def chebyshev_recurrence(
 
 
 class WithEntries(Operator, Protocol):
-    """Operator that knows its entries, with the functions that solvers and preconditioners need of the entries."""
+    """Operator that also gives its entries to the solvers and preconditioners that need them."""
 
     def to_dense(self) -> Tensor:
         """Return the matrices, ``(N, N)`` or ``(B, N, N)``."""
@@ -271,14 +274,14 @@ def knows_entries(operator: Operator) -> TypeGuard[WithEntries]:
 
 
 def entries_of(operator: Operator, needed_by: object) -> WithEntries:
-    """Return the operator if it knows its entries; raise TypeError, which names who needs them, if not."""
+    """Return the operator if it has entries; else raise TypeError, which names ``needed_by``."""
     if not knows_entries(operator):
         raise TypeError(
-            f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which gives products only; "
+            f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which has products only; "
             "use ChebyshevSubspace() or Lobpcg(preconditioner=None)"
         )
     if operator.is_sharded:
         raise TypeError(
-            f"{needed_by} needs the whole matrix, whose rows lie on several ranks; use Lobpcg() or ChebyshevSubspace()"
+            f"{needed_by} needs the whole matrix, got rows on several ranks; use Lobpcg() or ChebyshevSubspace()"
         )
     return operator

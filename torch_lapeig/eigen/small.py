@@ -1,13 +1,12 @@
 """Eigenpairs of small graphs as one dense batch: few calls, all eigenvectors at once.
 
 Graphs of up to some 200 nodes are faster as dense matrices than as lists of edges, because calls dominate the time. So
-a batch of them is one tensor ``(B, N, N)``, solved in float64 by one `eigh`, which costs about as much as in float32
-there and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.gradient.rule`); its complement
-needs no linear solve where all eigenvectors are known.
+a batch of them is one tensor ``(B, N, N)``, solved by one `eigh` in float64, which costs about as much as in float32
+at these sizes and resolves more. The derivatives come from the one rule (`torch_lapeig.eigen.gradient.rule`); its
+complement needs no linear solve where all eigenvectors are known.
 
-Only plain graphs are solved here: finite, connected, of more nodes than pairs, and without degrees so small that they
-underflow, or magnify round-off. `torch_lapeig.eigen.eigenpairs` has the warnings, errors and conventions for all
-others.
+Only plain graphs are solved here: finite, connected, with more nodes than pairs, and without degrees so small that they
+underflow or magnify round-off. `torch_lapeig.eigen.eigenpairs` handles all other graphs, with warnings and errors.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class DenseGraphs(NamedTuple):
 
 
 def graphs_of_walk(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
-    """Return the dense graphs of D^-½ W D^-½ and D^-½."""
+    """Return the dense graphs with ``values`` D^-½ W D^-½, given also ``scale`` D^-½."""
     return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
 
 
@@ -69,9 +68,9 @@ def small_eigenpairs(
     """Return the ``k`` smallest pairs of each graph, with gradients; None where a graph is not plain.
 
     Args:
-        graphs: at least ``k`` + 1 nodes wide. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
-        k: pairs with the trivial one.
-        gradient: options of the gradient. solve: of the solve.
+        graphs: with N ≥ ``k`` + 1. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
+        k: number of pairs with the trivial one.
+        gradient: options of the gradient. solve: options of the solve.
     """
     values, diagonal = graphs.values, graphs.diagonal
     bound = 2 * primal(diagonal).amax(1)
@@ -101,8 +100,8 @@ def small_eigenpairs(
 def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:
     """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
 
-    The first is that of the null vector ``(B, N)``. The signs are those of the vectors times the factor.
-    `check_answer` does so for all solvers, in twice the time.
+    The first pair has the null vector ``(B, N)``. Signs are chosen for the vectors times the factor. `check_answer`
+    does the work of this function for all solvers, in twice the time.
     """
     operator, k = problem.operator, problem.k
     assert isinstance(operator, SymmetricOperator)

@@ -30,21 +30,24 @@ from torch_lapeig.support.tuning import REORDER_NODES
 class Eigenpairs:
     """The k smallest eigenpairs of a Laplacian, with the quality of the answer.
 
+    All tensors have the dtype and device of the weights.
+
     Attributes:
         values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
-        vectors: ``(N, k)`` or ``(B, N, k)``, rows of nodes of degree zero are zero; carry gradients. Orthonormal, but
-            for ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
-            Yᵀ D Y = I. The entry of largest magnitude of each is positive (the first within 0.1 % of it).
+        vectors: ``(N, k)`` or ``(B, N, k)``, zero in the rows of nodes of degree zero; carry gradients. Orthonormal;
+            with ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
+            Yᵀ D Y = I. The entry of largest magnitude of each column is positive (the first within 0.1 % of it).
         projected: Λ = Vᵀ A V of the symmetric operator, diag(``values``) as a matrix ``(k, k)`` or ``(B, k, k)``. Where
             eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
             correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
         residuals: ‖A v − λ v‖ of each pair of the symmetric operator, same shape as ``values``.
-        gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``, within a tenth of itself; infinite if there is no further pair.
-        converged: bool ``()`` or ``(B,)``: all residuals allowed by the tolerance, the next value settled, copies of
-            multiple values searched for, and vectors orthonormal. It is judged in float64; ``residuals`` are of the
-            vectors as they are returned, after rounding to float32 where the weights are float32.
-        iterations: of the solver.
-        solver: the one that gave the answer.
+        gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``, with a relative error of at most 10 %; infinite if there is no further
+            pair.
+        converged: bool ``()`` or ``(B,)``: all residuals are within the tolerance, the next value is settled, copies of
+            multiple values have been searched for, and the vectors are orthonormal. This is decided in float64;
+            ``residuals`` belong to the returned vectors, after rounding to float32 where the weights are float32.
+        iterations: number of iterations of the solver.
+        solver: the solver that found the pairs.
 
     >>> path = Graph.from_edge_index(
     ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
@@ -65,7 +68,7 @@ class Eigenpairs:
 
     @classmethod
     def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
-        """Return a solution with Λ and vectors as they are given; ``residuals`` default to the solution's."""
+        """Return a solution with its differentiable Λ and vectors; ``residuals`` default to the solution's."""
         return cls(
             values=found.projected.diagonal(dim1=1, dim2=2),
             vectors=found.vectors,
@@ -88,7 +91,7 @@ class Eigenpairs:
 
 @dataclass(frozen=True)
 class Auto:
-    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others in case it does not converge.
+    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others if it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian
@@ -107,36 +110,36 @@ class Auto:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return the pairs of the first solver that converges, or of the last one that gives any."""
+        """Return the pairs of the first solver that converges, or of the last one that finds any."""
         return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
 
 @dataclass(frozen=True)
 class Solve:
-    """Options of an eigensolve. Every method and encoding takes one as ``solve=``, or a solver in its place.
+    """Options of an eigensolve. Every method and encoding accepts one as ``solve=``, or just a solver.
 
     Args:
-        solver: `Auto`, which chooses by size, storage, batch and the work that each would take, and tries another one
-            where the first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+        solver: `Auto`, which chooses by size, storage, batch and estimated work, and tries another solver where the
+            first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
-            and the answer rounded.
-        tolerance: residual allowed, relative to the gap after the k-th value, but never below round-off; default
+            and the answer is rounded.
+        tolerance: maximum residual, relative to the gap after the k-th value, but never below round-off; default
             1e-10 in float64 and 1e-8 in float32, but 1e-4 for an `Operator` of yours in float32.
-        backward_tolerance: relative residual of the backward's linear solve; default 1e-10 in float64 and 1e-6 in
-            float32.
-        degeneracy: how eigenvalues closer than the cluster width enter the gradient. ``"mask"``: their rotation into
-            each other is left out, which is exact for losses that do not depend on the basis of an eigenspace.
+        backward_tolerance: relative residual of the linear solve of the backward pass; default 1e-10 in float64 and
+            1e-6 in float32.
+        degeneracy: treatment of eigenvalues closer than the cluster width in the gradient. ``"mask"``: their rotation
+            into each other is left out, which is exact for losses that do not depend on the basis of an eigenspace.
             ``"lorentz"``: 1/Δ becomes Δ/(Δ² + width²), smooth in Δ and finite for any loss, but biased.
-            ``"exact"``: 1/Δ as it is, right for any loss as long as the eigenvalues are distinct, noise
-            or NaN where they are not.
-        cluster_width: see ``degeneracy``; default the larger of 10 residuals and 50 eps · (bound of the spectrum +
-            λ_k), eps of the solve and of the weights as they were given; √eps · bound for ``"lorentz"``.
-        on_failure: what to do where a graph has not converged: ``"warn"`` or ``"raise"``.
-        progress: True for a bar by tqdm (to be installed), or a function of (iteration, largest residual, residual
-            allowed), called in every iteration of an iterative solver.
+            ``"exact"``: 1/Δ is used, correct for any loss if the eigenvalues are distinct, noise or NaN if they are
+            not.
+        cluster_width: see ``degeneracy``, positive; default: the larger of 10 residuals and 50 eps · (bound of the
+            spectrum + λ_k), with the eps of the solve and of the given weights; √eps · bound for ``"lorentz"``.
+        on_failure: reaction to a graph that has not converged: ``"warn"`` or ``"raise"``.
+        progress: True for a progress bar (needs tqdm), or a function of (iteration, largest residual, maximum
+            residual), called in every iteration of an iterative solver.
 
     Raises:
-        TypeError, ValueError: an option of another kind or out of range.
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> Solve(tolerance=1e-3, on_failure="raise").tolerance
     0.001
@@ -167,13 +170,13 @@ class Solve:
         if self.tolerance is not None:
             return self.tolerance
         if solved != returned:
-            return 1e-8  # of an answer that is rounded to float32
-        return 1e-10 if solved == torch.float64 else 1e-4  # of an operator that gives products in float32 only
+            return 1e-8  # the answer is rounded to float32
+        return 1e-10 if solved == torch.float64 else 1e-4  # an operator of the user's with products in float32
 
     def gradient_options(
         self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None
     ) -> GradientOptions:
-        """Return the options of the gradient for a problem of a dtype, and a loss in its dtype or a coarser one.
+        """Return the options of the gradient for a problem of a dtype and a loss of an equal or coarser dtype.
 
         ``factor``: see ``GradientOptions``.
         """
@@ -183,7 +186,7 @@ class Solve:
 
     @classmethod
     def of(cls, value: Solve | Solver | None) -> Solve:
-        """Return the options given, options with only a solver, or the default; raise TypeError for anything else."""
+        """Return options unchanged, a solver as options, or the default for None; raise TypeError for other values."""
         if isinstance(value, Solve):
             return value
         return cls() if value is None else cls(value)
@@ -195,27 +198,27 @@ def eigenpairs(
 ) -> Eigenpairs:
     """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
-    The null space is set in closed form: the first values are 0, one for each connected component. The first vector is
-    that of the whole graph, in proportion to 1 (to D^½ 1 with ``"symmetric"``); the others complete a basis. Nodes of
-    degree zero take no part.
+    The null space is known in closed form: the first values are 0, one for each connected component. The first vector
+    belongs to the whole graph, in proportion to 1 (to D^½ 1 with ``"symmetric"``); the others complete a basis. Nodes
+    of degree zero take no part.
 
     Args:
         laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
-        k: pairs including the trivial ones, at most the number of nodes of positive degree (of each graph; see
-            ``fill``).
+        k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
+            see ``fill``.
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
-        fill: let graphs have fewer than ``k`` nodes of positive degree, or none at all, as in batches of unequal
-            sizes. The pairs they lack have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
+        fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
+            have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
-    Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, never ``torch.linalg.eigh``'s: they are
-    finite, and with equal eigenvalues exact for losses that do not depend on the choice of basis in an eigenspace (that
-    mix values and vectors through `Eigenpairs.projected`). A `DegeneracyWarning` tells that a loss depends on this
-    choice, or that the cut after pair k splits a cluster; a `ConvergenceWarning` tells that the backward's linear solve
-    failed. Forward mode follows the same rule.
+    Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, not that of ``torch.linalg.eigh``. They
+    are finite. With equal eigenvalues they are exact for losses that do not depend on the choice of basis in an
+    eigenspace; such losses mix values and vectors through `Eigenpairs.projected`. A `DegeneracyWarning` reports a loss
+    that depends on this choice, or a cut after pair k that splits a cluster. A `ConvergenceWarning` reports a failed
+    linear solve of the backward pass. Forward mode follows the same rule.
 
     Raises:
-        TypeError, ValueError: no nodes, k out of range, unknown option. ConvergenceError, ImportError
-            (no tqdm): see `Solve`; `TorchLobpcg` raises the first, too, where `torch.lobpcg` breaks down.
+        TypeError, ValueError: no nodes, k out of range, an unknown option. ConvergenceError: with
+            ``on_failure="raise"``, or where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -225,7 +228,7 @@ def eigenpairs(
     solve = dataclasses.replace(Solve.of(solve), **options)
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
-    # What float32 resolves depends on the gap, which is not known before: everything is solved in float64.
+    # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     is_lifted = isinstance(given, (Laplacian, SymmetricOperator)) and not on_ranks
     exact = given.double() if is_lifted else given
     operator = _operator_of(exact)
@@ -300,7 +303,7 @@ def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers:
 
 @torch.no_grad()
 def residuals_as_returned(operator: Operator, solution: Solution, vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the residuals ``(B, k)`` of vectors as they are returned, rounded to a dtype."""
+    """Return the residuals ``(B, k)`` of the vectors after rounding to a dtype."""
     if dtype == operator.dtype:
         return solution.residuals
     rounded = checks.primal(vectors).to(dtype).to(operator.dtype)
@@ -315,12 +318,12 @@ class Differentiated(NamedTuple):
 
 
 class Arranged(NamedTuple):
-    """Operator as solvers get it.
+    """Operator in the unit and the order of nodes in which it is solved.
 
     Attributes:
-        operator: over ``unit``, with its nodes in ``order``.
-        unit: powers of two ``(B,)``, where the bound of the spectrum is far from 1; else None.
-        order: int64 ``(N,)``, where a graph is so large that products wait for memory; else None.
+        operator: the given operator divided by ``unit``, with its nodes in ``order``.
+        unit: powers of two ``(B,)`` if bounds of the spectrum are far from 1; else None.
+        order: int64 ``(N,)`` if a graph is so large that products wait for memory; else None.
     """
 
     operator: Operator
@@ -329,7 +332,7 @@ class Arranged(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Arranged:
-        """Return an operator in the unit and the order that suit it; an operator of the user's own as it is."""
+        """Return an operator in a suitable unit and order; an operator of the user's own is left unchanged."""
         if not isinstance(operator, SymmetricOperator):
             return cls(operator)
         operator, unit = operator.in_unit()
@@ -425,7 +428,11 @@ def _with_factor(laplacian: Laplacian, factor: Tensor, found: Differentiated, so
 
 @dataclass(frozen=True, eq=False)
 class ComponentEigenpairs:
-    """Eigenpairs of one connected component: its ``nodes``, int64 ``(M,)`` in ascending order, and their ``pairs``.
+    """Eigenpairs of one connected component of a graph.
+
+    Attributes:
+        nodes: int64 ``(M,)``, the nodes of the component in ascending order.
+        pairs: the eigenpairs, with vectors ``(M, min(k, M))`` in the order of ``nodes``.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> parts = component_eigenpairs(Graph.from_dense(torch.block_diag(pair, pair)), 2)
@@ -447,12 +454,17 @@ def component_eigenpairs(
     """Compute the ``k`` smallest eigenpairs of each connected component on its own, differentiable in the weights.
 
     Args:
-        graph: one graph or a batch; in a batch the nodes are numbered through as ``b * N + i``.
-        k: pairs of each component, or as many as it has nodes. The first one is trivial.
-        normalization: of the Laplacians. solve, options: see `eigenpairs`.
+        graph: one graph or a batch; node i of graph b of a batch has the number ``b * N + i``.
+        k: number of pairs of each component, the trivial pair included; a component of M < k nodes has M pairs.
+        normalization: normalization of the Laplacians, see `Laplacian`.
+        solve, options: see `eigenpairs`.
 
     Returns:
-        The components of two or more nodes, by their first nodes; isolated nodes have no eigenpairs.
+        The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
+
+    Raises:
+        TypeError, ValueError: a graph that is not a `Graph`, k < 1, an unknown normalization, and the errors of
+            `eigenpairs`.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> [

@@ -1,4 +1,4 @@
-"""Symmetric matrices of values on the edges of a graph, with gradients to these, and their null vectors."""
+"""Symmetric matrices of values on the edges of a graph, with gradients to the values, and their null vectors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSET: Any = None  # marks a field to compute from the others
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
-    """Return symmetric values on edges in float64: the mean of both directions, which differ by round-off."""
+    """Return symmetric values on edges in float64: the mean of the two directions, which may differ by round-off."""
     double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
     return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
@@ -34,10 +34,12 @@ def in_double(pattern: Pattern, values: Tensor) -> Tensor:
 class NullSpace:
     """Null vectors in closed form: one on each part of the active nodes, in proportion to ``ground``.
 
+    A Laplacian has one part for each connected component.
+
     Attributes:
-        ground: ``(B, N)``, positive on active nodes and zero on the others, where nothing flows back.
+        ground: ``(B, N)``, float32 or float64, positive on active nodes and zero on the others; without gradients.
         part: int64 ``(B, N)``, the part of each active node, counted from 0 in each graph.
-        counts: int64 ``(B,)``, the number of parts.
+        counts: int64 ``(B,)``, the number of parts of each graph.
 
     >>> # two parts of three nodes
     >>> null = NullSpace(torch.ones(1, 3), torch.tensor([[0, 0, 1]]), torch.tensor([2]))
@@ -61,10 +63,14 @@ class NullSpace:
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
     def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
-        """Return the first ``m`` of an orthonormal basis, ``(B, N, m)``, then zeros; ``most``: no fewer parts.
+        """Return the first ``m`` vectors of an orthonormal basis, ``(B, N, m)``, zeros beyond the last one.
 
-        A Householder reflection turns the vectors of the parts, so that the first is the whole graph's. ``nodes`` sums
-        over the places where nodes lie.
+        A Householder reflection turns the vectors of the parts, so that the first vector belongs to the whole graph.
+
+        Args:
+            m: number of columns.
+            most: number of parts, or more; None: the largest of ``counts``.
+            nodes: sums over the ranks where nodes lie; None for one process.
         """
         total = (Nodes() if nodes is None else nodes).sum
         if m == 1:  # the null vector of the whole graph
@@ -74,7 +80,7 @@ class NullSpace:
         most = max(int(self.counts.max()), m, 1) if most is None else most
         place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
         volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
-        # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s takes e_1 to s, the root of each part's share of the volume.
+        # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s maps e_1 to s, the roots of the parts' shares of the volume.
         whole = volume.sum(1, keepdim=True)
         w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
         w[:, 0] += 1
@@ -89,23 +95,22 @@ class NullSpace:
 
 @dataclass(frozen=True, eq=False)
 class SymmetricOperator(WithEntries):
-    """Operator A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph, such as a kernel's.
+    """Operator A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph, such as a kernel.
 
-    `eigenpairs` takes one where it takes a `Laplacian`, and gradients flow to M and c. Its vectors are orthonormal.
+    `eigenpairs` accepts it in place of a `Laplacian`; gradients flow to M and c. Its eigenvectors are orthonormal.
 
     Args:
-        pattern: where M is, sparse or dense, for one matrix or a batch.
-        values: M on the edges, of any sign; gradients flow to it.
-        diagonal: c, of the pattern's shape.
-        bound: upper bound of the spectrum of each graph, ``(B,)``; default Gershgorin's.
-        null: the null vectors that are known and need not be solved for; None for none.
-        active: bool ``(B, N)``, nodes that take part; None for all. The others have zero rows.
+        pattern: the positions of the entries of M, sparse or dense, for one matrix or a batch.
+        values: M on the edges, of any sign, float32 or float64; gradients flow to it.
+        diagonal: c, of the pattern's shape; gradients flow to it.
+        bound: upper bound of the spectrum of each graph, ``(B,)``; default: Gershgorin's.
+        null: known null vectors, which need not be solved for; None for none.
+        active: bool ``(B, N)``, nodes that take part; default: all. The others have zero rows.
         of_affinities: whether N A N is D − W for affinities W ≥ 0 and N = diag(``null.ground``), as
             multigrid needs.
-        trusted: whether the checks below have been done.
-        excess: e ≥ 0, ``(B, N)``, where N A N is D − W + diag(e) and ``null`` has no null vector but ``ground``; None
-            for nothing.
-        given: dtype that the entries were rounded to; default theirs.
+        trusted: whether to skip the checks below.
+        excess: e ≥ 0, ``(B, N)``, if N A N is D − W + diag(e), so that ``ground`` is no null vector; None for 0.
+        given: dtype to which the entries were rounded; default: their own.
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
@@ -132,7 +137,7 @@ class SymmetricOperator(WithEntries):
     excess: Tensor | None = None
     given: torch.dtype | None = None
     constant_null: InitVar[bool] = False
-    # Of the pattern and the values: solvers ask for them so often that calls of properties would take time.
+    # Fields instead of properties: solvers read them so often that calls would take time.
     shape: tuple[int, ...] = field(init=False, repr=False, default=())
     dtype: torch.dtype = field(init=False, repr=False, default=torch.float64)
     device: torch.device = field(init=False, repr=False, default=torch.device("cpu"))
@@ -184,9 +189,12 @@ class SymmetricOperator(WithEntries):
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
-        """Return s − K for a symmetric matrix K ``(N, N)`` and s = ‖K‖_∞ ≥ λ_max: its smallest pairs are K's largest.
+        """Return s − K for a symmetric matrix K ``(N, N)``, with s = ‖K‖_∞ ≥ λ_max.
 
-        The eigenvalues of K are ``diagonal[0] − values``.
+        Its smallest pairs are the largest pairs of K, whose eigenvalues are ``diagonal[0] − values``.
+
+        Raises:
+            TypeError: not float32 or float64. ValueError: not square, not symmetric, or empty.
         """
         checks.check_floating(matrix, "matrix")
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -233,7 +241,7 @@ class SymmetricOperator(WithEntries):
     def _numbers(self) -> list[int]:
         """Return fewest active nodes, most null vectors, longest row, unit diagonal, odd unit: one synchronisation."""
         longest = self.nullity.new_zeros(())
-        if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have none
+        if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have no nodes
             longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         is_odd, is_unit = (self._unit != 1).any(), (self.diagonal == 1).all()
@@ -242,28 +250,28 @@ class SymmetricOperator(WithEntries):
 
     @cached_property
     def _unit(self) -> Tensor:
-        """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 near 1."""
+        """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 for bounds near 1."""
         unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
         is_near = (unit >= 2.0**-20) & (unit <= 2.0**20)
-        return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # of numbers whose inverse is exact too
+        return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # powers whose inverse is exact, too
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
-        """Return this operator over a power of two for each graph, ``(B,)``, next to its bound; and the powers.
+        """Return this operator divided by a power of two for each graph, next to its bound; and the powers ``(B,)``.
 
-        Itself and None where its bounds are near 1. Residuals are a small part of the bound. Far from 1 the squares of
-        residuals leave the range of the dtype, so that a residual of 0 would not mean convergence.
+        The operator itself and None if all bounds are near 1. Residuals are a small part of the bound. Far from 1 the
+        squares of residuals leave the range of the dtype, so that a residual of 0 would not mean convergence.
         """
         if self.batch_size == 0 or not self._numbers[4]:
             return self, None
         return self._over(self._unit), self._unit
 
     def _over(self, unit: Tensor) -> SymmetricOperator:
-        """Return this operator over a number for each graph, ``(B,)``, with gradients, which stay finite."""
-        of_nodes = unit if len(self.shape) == 1 else unit[:, None]
+        """Return this operator divided by a number for each graph, ``(B,)``, with gradients, which stay finite."""
+        node_unit = unit if len(self.shape) == 1 else unit[:, None]
         values, diagonal = checks.finite_gradient(self.values), checks.finite_gradient(self.diagonal)
         return self._with(
             values=(values / self.pattern.of_graph(unit)).reshape(self.values.shape),
-            diagonal=diagonal / of_nodes,
+            diagonal=diagonal / node_unit,
             bound=self.bound / unit,
             excess=None if self.excess is None else self.excess / unit[:, None],
         )
@@ -281,7 +289,7 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
+        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -320,26 +328,26 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def round_off(self) -> Tensor:
         """Return the residual of rounding; see `Operator.round_off`."""
-        longest = self._numbers[2] if self.is_sparse else 1  # dense: sums in blocks
+        longest = self._numbers[2] if self.is_sparse else 1  # dense products sum in blocks
         factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         scale: Tensor = factor * torch.finfo(self.dtype).eps * self.bound
         return scale
 
     @property
     def rounding(self) -> Tensor:
-        """Return the change ``(B,)`` of an eigenvalue by rounding the entries to the dtype they were given in."""
+        """Return the change ``(B,)`` of an eigenvalue by the rounding of the entries to ``given``."""
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
     def centre(self) -> Tensor | None:
-        """Return the mean of the diagonal, ``(B,)``: the mean eigenvalue, where there are no loops."""
+        """Return the mean of the diagonal, ``(B,)``, which is the mean eigenvalue if there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)
 
     def sensitivity(self, values: Tensor) -> Tensor:
-        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, as the entries change by eps.
+        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, when entries change by eps.
 
-        Entries of a Laplacian, as quotients of sums of weights, change in proportion to themselves.
+        Entries of a Laplacian are quotients of sums of weights, so they change in proportion to themselves.
         """
         bound = self.bound.to(values)
         return values[:, -1].minimum(bound) if self.of_affinities else bound
@@ -377,7 +385,7 @@ class SymmetricOperator(WithEntries):
         return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
 
     def parts(self, columns: int) -> list[slice]:
-        """Return parts of the batch; see `Operator.parts`.
+        """Return slices of the batch; see `Operator.parts`.
 
         A single slice on other devices, and where parts would be so small that Python dominates the time.
         """
@@ -417,7 +425,7 @@ class SymmetricOperator(WithEntries):
         return operator, places
 
     def _with(self, **changes: object) -> SymmetricOperator:
-        """Return a copy with other parts, which are sound because this operator's are."""
+        """Return a copy with other fields, without checks: fields derived from a checked operator are sound."""
         return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
 
     @checks.full_precision
@@ -459,7 +467,7 @@ class SymmetricOperator(WithEntries):
             return matrix.filter(x, centre, 2 / half, degree)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
-        # Recorded kernels on a device need memory of their own; on the processor allocation takes as long as a product.
+        # In place on the processor, where allocating takes as long as a product; devices keep memory for reuse.
         is_host = x.device.type == "cpu"
 
         def following(y: Tensor, before: Tensor) -> Tensor:
@@ -486,7 +494,8 @@ class SymmetricOperator(WithEntries):
         """
         if not self.of_affinities or self.null is None:
             raise TypeError(
-                f"multigrid needs a Laplacian, got a {type(self).__name__}; use Lobpcg(preconditioner=SparseLU())"
+                f"operator must be a Laplacian for multigrid, got a {type(self).__name__}; use "
+                "Lobpcg(preconditioner=SparseLU())"
             )
         pattern = self.pattern
         affinity = pattern.scaled(self.values.detach(), self.null.ground.reshape(self.shape))

@@ -1,4 +1,4 @@
-"""Connected components of a graph, by SciPy on the CPU and by propagation of labels elsewhere; an order of nodes."""
+"""Connected components of a graph, by SciPy on the CPU and by label propagation elsewhere; Cuthill–McKee order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_lapeig.support.tuning import steps_between_looks
+from torch_lapeig.support.tuning import steps_between_checks
 
 
 def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
@@ -36,10 +36,10 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
     labels = torch.arange(total, device=row.device)
     while True:
         reached = labels
-        for _ in range(steps_between_looks(row.device)):
+        for _ in range(steps_between_checks(row.device)):
             labels = reached
             lowest = labels.scatter_reduce(0, row, labels[col], "amin")
-            lowest = lowest.scatter_reduce(0, labels, lowest, "amin")  # also the first node that labels the component
+            lowest = lowest.scatter_reduce(0, labels, lowest, "amin")  # update the node that labels the component, too
             reached = lowest[lowest]
         if torch.equal(reached, labels):
             return labels

@@ -33,7 +33,7 @@ class Nearest(NamedTuple):
 
 
 def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
-    """Return the points between which a metric measures lengths, with gradients.
+    """Return the points whose Euclidean distances are the lengths of a metric, with gradients.
 
     Args:
         x: points ``(..., D)``.
@@ -123,8 +123,8 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
 def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Nearest | None:
     """Return the points nearest to queries of small sets, ``(B, Q, k)``, by compiled loops over all pairs.
 
-    None where nothing is compiled, or products take less time. In few dimensions the distances equal `pair_distances`
-    to the last bit. The arguments are the fields of `Sets`.
+    None where nothing is compiled, or products take less time. Up to `SHORT_ROW` dimensions the distances equal
+    `pair_distances` to the last bit. The arguments are the fields of `Sets`.
     """
     set_bytes = points.shape[1] * points.shape[2] * points.element_size()
     # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
@@ -139,15 +139,16 @@ def nearest_of_candidates(queries: Tensor, candidates: Tensor, number: Tensor, m
     The distances equal `pair_distances` to the last bit.
 
     Args:
-        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m, which are overwritten.
-        number: int64 ``(Q, m)``, of each candidate. missing: bool ``(Q, m)``, candidates that count as infinitely far.
+        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m; overwritten.
+        number: int64 ``(Q, m)``, the number of each candidate.
+        missing: bool ``(Q, m)``, candidates that count as infinitely far.
     """
     distances = _sums_of_squares(candidates.sub_(queries[:, None, :])).masked_fill_(missing, torch.inf)
     return nearest_of_measured(distances, number, k)
 
 
 def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> Nearest:
-    """Return the nearest of points with given numbers and squared distances ``(Q, m)``, ``(Q, k)``."""
+    """Return the k nearest ``(Q, k)`` of points with known numbers and squared distances ``(Q, m)``."""
     by_number = number.argsort(1)
     by_distance = distances.gather(1, by_number).argsort(dim=1, stable=True)[:, :k]
     order = by_number.gather(1, by_distance)
@@ -157,8 +158,8 @@ def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> Nearest:
 def _sums_of_squares(x: Tensor) -> Tensor:
     """Return Σ x² over the last axis; ``x`` is overwritten.
 
-    In few dimensions the squares are added one after the other: torch's sum may take another order on another machine,
-    and its rows are too short to be fast.
+    Up to `SHORT_ROW` dimensions the squares are added one after the other: the order of torch's sum depends on the
+    machine, and its loop is slow on short rows.
     """
     if x.shape[-1] > SHORT_ROW:
         rows = x.reshape(-1, x.shape[-1])

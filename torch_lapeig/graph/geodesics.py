@@ -1,4 +1,4 @@
-"""Geodesic distances on a neighbourhood graph: SciPy finds the shortest paths, gradients flow along their edges."""
+"""Geodesic distances on a neighbourhood graph: SciPy finds the shortest paths; gradients flow to their edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     """Return lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
 
     Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
-    paths are equally short, the gradient is one of the subgradients. For gradients it keeps S·N integers for each
+    paths are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each
     doubling of the number of edges on the longest path.
 
     Args:
@@ -37,7 +37,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
     if not graded:
         return distances
     before = torch.from_numpy(found[1]).to(lengths.device)
-    # An entry takes about four integers: its parent in each step.
+    # An entry needs about four integers: its parent in each step.
     blocks = before.split(rows_of_block(32 * n, lengths.device))
     followed = torch.cat([_along_paths(pattern, lengths, block) for block in blocks])
     return torch.where(distances.isinf(), torch.inf, followed)

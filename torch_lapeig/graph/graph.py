@@ -1,6 +1,7 @@
 """Weighted graphs, one or a batch: their data, and conversions from and to dense, SciPy's and PyG's forms.
 
-Rules (`torch_lapeig.graph.rules`) choose the edges of points; weightings (`torch_lapeig.graph.weights`) weight them.
+Rules (`torch_lapeig.graph.rules`) choose the edges between points; weightings (`torch_lapeig.graph.weights`) weight the
+edges.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ class Graph:
     """Undirected weighted graph, or a batch of graphs of N nodes each.
 
     Build one with `knn_graph`, `radius_graph` (sparse), ``from_dense`` (dense), ``from_edge_index`` or ``from_scipy``
-    (sparse). Graphs of unequal size share a batch by a mask. ``torch.save`` takes a graph, and ``torch.load`` gives it
-    back, with ``weights_only=True`` too.
+    (sparse). Graphs of unequal size share a batch by a mask. ``torch.save`` stores a graph, and ``torch.load`` restores
+    it, with ``weights_only=True`` too.
 
     Attributes:
-        pattern: where the edges are. Sparse: both directions of every edge in CSR order, nodes of a batch numbered
-            through as ``b * N + i``, so that a batch is one block-diagonal graph. Dense: all pairs.
+        pattern: the positions of the edges. Sparse: both directions of every edge in CSR order; node i of graph b has
+            the number ``b * N + i``, so that a batch is one block-diagonal graph. Dense: all pairs.
         weight: non-negative and symmetric, ``(E,)`` if sparse, ``(N, N)`` or ``(B, N, N)`` if dense; carries gradients.
-        mask: bool of the graph's shape, False where a node is padding, whose weights are 0; None where all are valid.
+        mask: bool of the graph's shape, False for padding, whose weights are 0; None where all nodes are valid.
         similarity: r > 0 of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not
             symmetric, but similar to the symmetric ``weight`` (`ImprovedWeights`).
-        log_weight: of the shape of ``weight``, or None. Where a weight is positive, it has the derivatives of the
-            weight's logarithm; its value may differ by a constant. Weightings give it: the gradient of a tiny weight
-            overflows where the gradient of its logarithm does not. `Laplacian` uses it.
+        log_weight: tensor of the shape of ``weight`` that has, at each positive weight, the derivatives of its
+            logarithm; the values may differ from the logarithms by constants. Or None. Weightings set it, because the
+            gradient of a tiny weight overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
-        metric: how weightings measure the lengths of edges: ``"euclidean"`` between the points, ``"cosine"`` between
+        metric: the lengths of edges that weightings measure: ``"euclidean"`` between the points, ``"cosine"`` between
             the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
 
     Raises:
-        TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: parts that
-            do not go together in shape, dtype or device; weights that are not finite, non-negative, symmetric, and zero
+        TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: fields that
+            do not match in shape, dtype or device; weights that are not finite, non-negative, symmetric, and zero
             at padding; a similarity that is not positive; a logarithm that is not finite where the weight is positive.
-            Here a weight may be below zero, or differ from its reverse, by 1e-4 of the largest, as in finite
-            differences of single weights; not so in `with_weight`.
+            The constructor accepts a weight that is below zero, or differs from its reverse, by at most 1e-4 of the
+            largest weight, as finite differences of single weights need; `with_weight` does not.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -78,11 +79,11 @@ class Graph:
         return graph
 
     def _with(self: G, **changes: Any) -> G:
-        """Return the graph with other fields, which the caller knows to be sound."""
+        """Return the graph with other fields, without checks: the caller guarantees them."""
         return self._trusted(**self.__getstate__() | changes)
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
-        """Return the graph with this mask; raise ValueError if it has another, or edges of padding."""
+        """Return the graph with this mask; raise ValueError if it has another mask, or edges at padding."""
         if self.mask is not None and not torch.equal(self.mask, mask):
             raise ValueError(f"{name} must have the mask of the points, got another mask")
         graph = self._with(mask=mask)
@@ -152,7 +153,7 @@ class Graph:
 
         Args:
             affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
-            mask: bool ``(N,)`` or ``(B, N)``, valid nodes; rows of the others must be zero.
+            mask: bool ``(N,)`` or ``(B, N)``, True for valid nodes; rows of padding must be zero.
 
         Raises:
             TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
@@ -182,12 +183,12 @@ class Graph:
 
         Args:
             edge_index: int64 ``(2, E)``, both directions of every edge. Copies of an edge are summed, and a
-                `GraphWarning` gives their number; self loops stay.
+                `GraphWarning` reports their number; self loops stay.
             edge_weight: ``(E,)``, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the length of ``batch``, or the largest index plus one.
             batch: int64 ``(num_nodes,)``, ascending: the graph of each node. The graphs are padded to the largest:
                 the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
-            num_graphs: B, where the last graphs may have no nodes; default: the largest of ``batch`` plus one. Only
+            num_graphs: B, needed where the last graphs have no nodes; default: the largest of ``batch`` plus one. Only
                 with ``batch``.
 
         Raises:
@@ -291,7 +292,7 @@ class Graph:
 
     @property
     def edge_index(self) -> Tensor:
-        """Return a sparse graph's edges, int64 ``(2, E)``, nodes of a batch numbered through, in ``weight``'s order."""
+        """Return a sparse graph's edges, int64 ``(2, E)``, in the order of ``weight``; nodes are ``b * N + i``."""
         if not isinstance(self.pattern, SparsePattern):
             raise ValueError("a dense graph has no edge_index; use graph.to_sparse().edge_index")
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
@@ -351,21 +352,22 @@ class Graph:
         return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(self.num_nodes, self.num_nodes))
 
     def subgraph(self, nodes: Tensor) -> Graph:
-        """Return the graph of some nodes and the edges among them, with gradients to their weights.
+        """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
 
         In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
-        `torch_lapeig.samplers`. In O(edges at these nodes), whatever the size of the graph.
+        `torch_lapeig.samplers`. The cost is proportional to the edges at these nodes, whatever the size of the graph.
 
         Args:
-            nodes: int64 ``(M,)``, distinct, in any order, which the result keeps; in a batch of graphs numbered
-                through as ``b * N + i``, in a dense one all of one item. Of a bool mask ``mask.nonzero().flatten()``.
+            nodes: int64 ``(M,)``, distinct, in any order, which the result keeps. Node i of graph b in a batch has the
+                number ``b * N + i``; of a dense batch all nodes must belong to one graph. For a bool mask, pass
+                ``mask.nonzero().flatten()``.
 
         Returns:
             One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
         Raises:
-            TypeError: not an int64 tensor. ValueError: none, out of range (negative numbers too), a node more than
-                once, nodes of several items of a dense batch.
+            TypeError: not an int64 tensor. ValueError: no nodes, nodes out of range (negative numbers too), a node more
+                than once, nodes of several graphs of a dense batch.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
@@ -383,15 +385,20 @@ class Graph:
         )
 
     def connected_components(self) -> Tensor:
-        """Return labels int64, of the shape of the graph: 0, 1, … in each item by first node; −1 for padding.
+        """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.
 
-        Edges of weight zero do not connect; an isolated node is a component of its own. By SciPy on the CPU, by label
-        propagation on other devices.
+        Edges of weight zero do not connect; an isolated node is a component of its own. SciPy computes the labels on
+        the CPU, label propagation on other devices.
+
+        >>> Graph.from_edge_index(
+        ...     torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
+        ... ).connected_components()
+        tensor([0, 0, 1, 2, 2])
         """
         return self._components
 
     def nodes_of_components(self) -> list[Tensor]:
-        """Return the nodes of each component of two or more, int64 ``(M,)`` ascending, as ``b * N + i`` in a batch.
+        """Return the nodes of each component of two nodes or more, int64 ``(M,)``, ascending; ``b * N + i`` in a batch.
 
         The components are ordered by graph and by their first node.
         """
@@ -412,7 +419,7 @@ class Graph:
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
-# Classes that `torch.load` may rebuild: tensors and numbers in objects of this library, which check them.
+# Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
 torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
 
 
@@ -431,7 +438,9 @@ def check_whole(graph: Graph, name: str = "graph") -> None:
     """Raise TypeError for anything but a graph, or for one whose nodes lie on several ranks."""
     check_graph(graph, name)
     if graph.pattern.is_sharded:
-        raise TypeError(f"{name} must be in one place, got one on several ranks; docs/distributed.md says what works")
+        raise TypeError(
+            f"{name} must lie in one process, got a graph on several ranks; see docs/distributed.md for its calls"
+        )
 
 
 def check_edge_values(pattern: Any, values: Any, name: str) -> None:
@@ -467,7 +476,7 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
 
 
 def _check_entries(affinity: Any) -> None:
-    """Raise ValueError for a square SciPy matrix with entries outside its shape, whose conversion would write there."""
+    """Raise ValueError for entries outside the shape of a square SciPy matrix: a conversion would write to them."""
     try:
         if affinity.format in ("csr", "csc", "bsr"):
             affinity.check_format(full_check=True)
@@ -494,7 +503,7 @@ class Layout(NamedTuple):
 
 
 def _layout(num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor) -> Layout:
-    """Return where nodes given one graph after the other stand in a padded batch."""
+    """Return the positions in a padded batch of nodes that are given one graph after the other."""
     if num_graphs is not None:
         num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
     if batch is None:
@@ -520,9 +529,9 @@ def _layout(num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_i
 
 
 def _nodes_of(edge_index: Tensor) -> int:
-    """Return the largest index plus one; raise ValueError where that is far more than the number of edges."""
+    """Return the largest index plus one; raise ValueError if it far exceeds the number of edges."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
-    if nodes > max(2**27, edge_index.shape[1]):  # more nodes than edges, and so many: a mistake
+    if nodes > max(2**27, edge_index.shape[1]):  # hash values or addresses, not numbers of nodes
         raise ValueError(
             f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
             "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
@@ -531,10 +540,13 @@ def _nodes_of(edge_index: Tensor) -> int:
 
 
 def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Return points ``(M, D)`` of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
+    """Return points of graphs one after the other as a padded batch ``(B, N, D)``, and its mask ``(B, N)``.
 
-    ``batch`` is int64 ``(M,)``, ascending from 0: the graph of each point. ``y[mask]`` of a result ``(B, N, k)`` is in
-    the order of ``x`` again.
+    ``y[mask]`` of a result ``(B, N, k)`` is in the order of ``x`` again.
+
+    Args:
+        x: points ``(M, D)``, of any dtype; gradients flow to it.
+        batch: int64 ``(M,)``, ascending from 0: the graph of each point.
 
     Raises:
         TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.

@@ -3,7 +3,7 @@
 Sums are equal from run to run. Numbers in float32 are added in float64: in float32 a sum of two million equal edges,
 one after the other, is wrong by 1 %. The processor adds in the order of the values. On an accelerator ``index_add``
 would add by atomic operations in any order. There ``index_put`` with accumulation sorts the values by group, and one
-thread adds the values of a group one by one. So few large groups are divided, and the sums of their parts added.
+thread adds the values of a group one by one. Large groups are therefore divided, and the sums of the parts added.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
 
     Args:
-        group: int32 or int64 ``(E,)``, of each value, in any order; some groups may be empty.
+        values: ``(E, ...)``, float32 or float64; gradients flow to it.
+        group: int32 or int64 ``(E,)``, the group of each value, in any order; some groups may be empty.
+        total: number of groups.
 
     >>> sum_of_groups(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 2]), 3)
     tensor([2., 0., 4.])
@@ -45,9 +47,9 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
-    """Return the part of a group that each value goes to, and the number of parts; part p of group g is p · total + g.
+    """Return the part of a group for each value, and the number of parts; part p of group g is p · total + g.
 
-    Neighbouring values, which are often of one group, go to different parts.
+    Neighbouring values, which often belong to one group, go to different parts.
     """
     # Parts of about 64 values: one thread takes 75 ns a value, so that the median length of 15 million edges took 4.7 s
     # without parts (H200).
@@ -67,7 +69,7 @@ def order_of_groups(group: Tensor, total: int) -> Tensor:
 
 
 def offsets_of_groups(group: Tensor, total: int) -> Tensor:
-    """Return where each of ``total`` groups begins in ascending values, then their number; ``(total + 1,)``."""
+    """Return the position ``(total + 1,)`` where each group begins in an ascending ``group``; last, its length."""
     groups = torch.arange(total + 1, device=group.device, dtype=group.dtype)
     return torch.searchsorted(group, groups, out_int32=group.dtype == torch.int32)
 
@@ -84,7 +86,7 @@ def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> T
     """Return the k-th smallest value ``(total,)`` of each group, or its largest if it has fewer; 1 for an empty group.
 
     Args:
-        values: ``(E,)``; gradients flow as in `with_equal_parts`. group: int64 ``(E,)``, of each value.
+        values: ``(E,)``; gradients flow as in `with_equal_parts`. group: int64 ``(E,)``, the group of each value.
         k: None for the lower median.
     """
     if len(values) == 0:
@@ -112,14 +114,14 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
 def with_equal_parts(
     chosen: Tensor, values: Tensor, group: Tensor, add: Callable[[Tensor], Tensor] = lambda part: part
 ) -> Tensor:
-    """Return the value chosen of each group ``(total,)``, with a gradient in equal parts to all values equal to it.
+    """Return the chosen value of each group ``(total,)``; its gradient is shared equally by all values equal to it.
 
     A gradient to one of the equal values would be a subgradient, too, but would depend on the order of the nodes.
 
     Args:
         chosen: ``(total,)``, without gradients.
-        values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, of each value.
-        add: adds up over the places where values lie, with derivatives; see ``Nodes.sum``.
+        values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, the group of each value.
+        add: sums over the ranks that hold values, with derivatives; see ``Nodes.sum``.
     """
     equal = checks.primal(values) == chosen.index_select(0, group)
     if values.device.type == "cpu":  # elsewhere the host would have to synchronise
@@ -131,7 +133,7 @@ def with_equal_parts(
 
 
 class BothWays(NamedTuple):
-    """Edges in both directions, ascending by row, then column; how many of the two were given for each, ``(E,)``."""
+    """Edges in both directions, ascending by row, then column; ``directions`` ``(E,)``: 1 or 2 of them were given."""
 
     row: Tensor
     col: Tensor
@@ -142,7 +144,7 @@ def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
     """Return directed edges and their reverses.
 
     On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long,
-    ten times with NumPy on AMD's Zen 4.
+    NumPy's on AMD's Zen 4 ten times.
     """
     if row.device.type != "cpu":
         keys, directions = (

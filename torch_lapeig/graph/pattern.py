@@ -1,4 +1,4 @@
-"""How the edges of a graph are stored, sparse (CSR) or dense, and the algebra on values given on them.
+"""Storage of the edges of a graph, sparse (CSR) or dense, and the algebra of values on the edges.
 
 Both patterns offer the same operations, so that weights, Laplacian and gradients are written once. Values on edges are
 ``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`. Node values have the graph's shape, ``(N,)`` or
@@ -25,20 +25,20 @@ from torch_lapeig.graph.products import RowsWithDiagonal, Tension
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
-# Edges of a node from which on the processor sums products in float32 in float64, as it adds them one by one: a star of
-# 1000 leaves of equal weights loses 1e-5 of a sum, one of two million 1e-2.
+# Edges of a node from which on float32 products are summed in float64 on the processor, which adds one by one: in
+# float32 a star of 1000 leaves of equal weights loses 1e-5 of a sum, a star of two million leaves 1e-2.
 HUB_EDGES = 1000
 
 
 class NumberedComponents(NamedTuple):
-    """Labels 0, 1, … of components ``(B, N)``, 0 at nodes that do not count; how many each graph has, ``(B,)``."""
+    """Component labels 0, 1, … ``(B, N)``, 0 at inactive nodes; the number of components of each graph ``(B,)``."""
 
     labels: Tensor
     number: Tensor
 
 
 class EdgesOfNodes(NamedTuple):
-    """Edges from some nodes, int64 ``(E,)``: the position of each one's first node among these, and its own number."""
+    """Edges from some nodes, int64 ``(E,)``: the position of each edge's first node among these; the edge's number."""
 
     position: Tensor
     edge: Tensor
@@ -55,11 +55,11 @@ class Nodes:
     """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
-    (`torch_lapeig.distributed`). Each rank gives its own result to ``sum`` and ``maximum``.
+    (`torch_lapeig.distributed`). Each rank passes its own result to ``sum`` and ``maximum``.
     """
 
     is_sharded = False
-    places = 1  # number of places; a loss divides shared terms by it
+    places = 1  # number of ranks that hold nodes; a loss divides shared terms by it
 
     def sum(self, x: Tensor) -> Tensor:
         """Return Σ over the places where nodes lie; differentiable."""
@@ -137,7 +137,7 @@ class Nodes:
 
 
 class SparsePattern(Nodes):
-    """Edges in CSR order, both directions of each stored, nodes of a batch numbered through as ``b * N + i``.
+    """Edges in CSR order, both directions of each; node i of graph b in a batch has the number ``b * N + i``.
 
     Args:
         row, col: int32 or int64 ``(E,)``, first and second node of each edge, ascending by row, then by column; each
@@ -145,7 +145,7 @@ class SparsePattern(Nodes):
         shape: ``(N,)`` or ``(B, N)``. No edge joins two graphs of a batch.
         loops: whether some edges are self loops; None: checked where it matters.
 
-    Indices are copied, to int32 wherever that suffices, the fastest in torch's sparse products.
+    Indices are copied, to int32 wherever it suffices, which is fastest in torch's sparse products.
 
     Raises:
         TypeError: tensors of other dtypes, a shape or a flag of another kind. IndexError: nodes out of range.
@@ -168,7 +168,7 @@ class SparsePattern(Nodes):
         check_ends(row, col, math.prod(shape))
         if loops is not None:
             loops = checks.check_flag(loops, "loops")
-        # Compiled loops trust these indices: a copy, so that nobody writes to them afterwards.
+        # Compiled loops trust these indices: copy them, so that nobody writes to them afterwards.
         self._put(row.clone(), col.clone(), shape, loops)
         check_edges(self.row, self.col, self.shape, self.reverse)
         if loops is False and (self.row == self.col).any():
@@ -195,7 +195,7 @@ class SparsePattern(Nodes):
         return {"row": self.row, "col": self.col, "shape": self.shape, "loops": self.loops}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Rebuild the pattern from its arguments, with all checks: a file may hold anything."""
+        """Rebuild the pattern from its arguments, with all checks: a file may hold wrong indices."""
         SparsePattern.__init__(self, state["row"], state["col"], state["shape"], state.get("loops"))
 
     def to(self, device: torch.device) -> SparsePattern:
@@ -216,12 +216,12 @@ class SparsePattern(Nodes):
     @cached_property
     def reverse(self) -> Tensor:
         """Return the position of edge (j, i) for every edge (i, j), ``(E,)``."""
-        # A stable sort by column lists the edges (i, j) in the order of (j, i). To reverse twice changes nothing.
+        # A stable sort by column lists the edges (i, j) in the order of (j, i), and reversing twice is the identity.
         return order_of_groups(self.col, self.total)
 
     @cached_property
     def crow(self) -> Tensor:
-        """Return where each row's edges begin, ``(total + 1,)``."""
+        """Return the position where each row's edges begin, ``(total + 1,)``."""
         return offsets_of_groups(self.row, self.total)
 
     @cached_property
@@ -270,7 +270,7 @@ class SparsePattern(Nodes):
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
 
-        ``is_symmetric``: whether M is known to be; its gradients take less then.
+        ``is_symmetric``: M is known to be symmetric, which makes its gradients cheaper.
         """
         return products.product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
 
@@ -358,7 +358,7 @@ class SparsePattern(Nodes):
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
-        if weight.device.type != "cpu":  # an edge of no weight as a loop, which joins nothing
+        if weight.device.type != "cpu":  # turn edges of no weight into loops, which join nothing
             col = torch.where(weight > 0, self.col, self.row)
             return label_components(self.row, col, self.total).reshape(self.shape)
         keep = weight > 0
@@ -379,7 +379,7 @@ class SparsePattern(Nodes):
         """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order.
 
         Raises:
-            ValueError: nodes that are none, or a node twice.
+            ValueError: numbers of no node, or a node twice.
         """
         count, loops = len(nodes), self.loops and None  # some nodes may have no loops
         if (found := native.edges_among(self.crow, self.col, nodes)) is not None:
@@ -410,7 +410,7 @@ class SparsePattern(Nodes):
         return Part(SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges)
 
     def bandwidth_reducing_order(self) -> Tensor:
-        """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``: neighbours come close in memory."""
+        """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
         return bandwidth_reducing_order(self.crow, self.col)
 
     def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
@@ -422,13 +422,13 @@ class SparsePattern(Nodes):
 
 
 class DensePattern(Nodes):
-    """Pattern with an edge between every pair of nodes; an affinity of zero means none. For nearly complete graphs.
+    """Pattern with an edge between every pair of nodes, for nearly complete graphs; an affinity of 0 means no edge.
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
 
     Raises:
-        TypeError: a shape of other things than integers. ValueError: another number of them, or negative ones.
+        TypeError: a shape that holds no integers. ValueError: not one or two sizes, or negative sizes.
 
     >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([[0., 1., 9.],
@@ -541,12 +541,12 @@ class DensePattern(Nodes):
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 
     def restrict(self, nodes: Tensor) -> Part:
-        """Return all pairs of ``nodes``, int64 ``(M,)``, numbered through, of one item."""
+        """Return all pairs of ``nodes``, int64 ``(M,)``, which are ``b * N + i`` for one graph b."""
         checks.check_indices(nodes, "nodes", math.prod(self.shape))
         checks.check_distinct(nodes, "nodes")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
-            raise ValueError("nodes of a dense graph must be of one item; use graph.to_sparse()")
+            raise ValueError("nodes of a dense batch must be of one graph, got nodes of several; use graph.to_sparse()")
         pairs = (place[:, None], place)
         return Part(DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs))
 
@@ -565,7 +565,7 @@ Pattern = SparsePattern | DensePattern
 def signs(vectors: Tensor) -> Tensor:
     """Return ±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
 
-    Among entries within 0.1 % of the largest the first one counts, so that round-off cannot decide between the two
+    Among entries within 0.1 % of the largest the first one decides, so that round-off cannot choose between the two
     ends of a symmetric graph.
     """
     bare = vectors.detach()
@@ -607,7 +607,7 @@ def check_ends(row: Any, col: Any, total: int) -> None:
 def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) -> None:
     """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E).
 
-    ``back`` is the order of the edges by their second nodes, in which each is the reverse of one if all have theirs.
+    ``back`` is the order of the edges by their second nodes: the reverse of each edge if every edge has one.
     """
     n = shape[-1]
     follows = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] > col[:-1]))

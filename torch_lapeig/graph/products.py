@@ -1,12 +1,12 @@
-"""Products with matrices on the edges of a graph: of stored matrices without gradients, and with all derivatives.
+"""Products with matrices on the edges of a graph, with all derivatives; products with stored matrices, without.
 
 The product M Y of a matrix on edges and the sampled product (X Yᵀ)_ij on edges are each other's derivatives:
 
     Z = M Y:         ∂M_ij = (Z̄ Yᵀ)_ij,    ∂Y = Mᵀ Z̄
     p = (X Yᵀ)_ij:   ∂X = P̄ Y,             ∂Y = P̄ᵀ X        with P̄ the matrix of p̄ on the edges,
 
-so two functions are closed under differentiation of any order. Mᵀ has the values of the reversed edges. Lengths and
-smoothness are computed by direct differences, and their derivatives are such products again.
+so these two functions are closed under differentiation of any order. Mᵀ has the values of the reversed edges. Lengths
+and smoothness are computed by direct differences; their derivatives are products of these two kinds.
 
 The functions with derivatives take their values from the methods ``direct_...`` of a pattern, which have no gradients.
 """
@@ -30,8 +30,8 @@ Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
     """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
 
-    ``is_symmetric``: M is known to be, so that first derivatives need no search for the value of each reversed edge,
-    which takes longer than the product: they lie all over the memory. Higher ones do: the tensors behind M may not be.
+    ``is_symmetric``: M is known to be symmetric. First derivatives then need no gathering of the values of reversed
+    edges, which takes longer than the product. Higher derivatives do: the tensors behind M may not be symmetric.
     """
     result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
     return result
@@ -156,10 +156,10 @@ class _SquaredLengths(torch.autograd.Function):
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
 
-    By differences where no derivatives are asked for. Else as a matrix product in float64: terms that cancel in it are
-    as large as the points, not as their differences.
+    Without derivatives it is computed by differences. With derivatives it is a matrix product in float64, because the
+    terms that cancel in the product are as large as the points, not as their differences.
     """
-    values = pattern.without_loops(values)  # they may be larger than all others, and cancel
+    values = pattern.without_loops(values)  # loops cancel, and may be larger than all other values
     if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
         found: Tension | None = pattern.direct_tension(values, x)
         if found is not None:
@@ -173,7 +173,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
 class _Smoothness(torch.autograd.Function):
     """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖².
 
-    The value by direct differences, which are exact zeros for constant Y where tr(Yᵀ L Y) would cancel.
+    The value comes from direct differences, which are exactly 0 for constant Y, where tr(Yᵀ L Y) leaves round-off.
     """
 
     @staticmethod
@@ -278,7 +278,7 @@ class RowsWithDiagonal(NamedTuple):
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> RowsWithDiagonal:
-    """Return rows with one more entry each, after the entries up to the diagonal, which may be one of them."""
+    """Return rows with one more entry each, placed after all entries up to the diagonal; a row may have both."""
     node = torch.arange(len(crow), dtype=crow.dtype, device=crow.device)
     after = (col > row).to(crow.dtype)
     entry = torch.arange(len(col), device=col.device).add_(row).add_(after)
@@ -317,7 +317,7 @@ def aligned(x: Tensor) -> Tensor:
 
 @functools.cache
 def _hear_beta_notice() -> None:
-    """Trigger torch's notice, given once a process, that its CSR storage is beta, and suppress it."""
+    """Trigger and suppress torch's notice, given once a process, that its CSR storage is beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         index = torch.zeros(2, dtype=torch.int32)

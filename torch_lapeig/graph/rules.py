@@ -1,7 +1,7 @@
-"""Rules that turn points into neighbourhood graphs, and extend these to new points.
+"""Rules that turn points into neighbourhood graphs, and extend the graphs to new points.
 
-A rule is any object that is called as a `NeighborRule`; one that has the methods of an `ExtendingRule`, too, embeds new
-points. The search chooses the edges without gradients; weightings compute their lengths again with gradients.
+A rule is any object that is called as a `NeighborRule`. A rule that also has the methods of an `ExtendingRule` embeds
+new points. The search chooses the edges without gradients; weightings compute their lengths again with gradients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Symmetrize = Literal["union", "mutual", "mean"]
 
 
 class DirectedEdges(NamedTuple):
-    """Edges from points to the neighbours that a search found, int64 ``(E,)``; nodes numbered through the batch."""
+    """Edges from points to the neighbours that a search found, int64 ``(E,)``; nodes are ``b * N + i``."""
 
     row: Tensor
     col: Tensor
@@ -90,20 +90,19 @@ def knn_graph(
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
         k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
-            in a batch, all are joined, so that sizes may differ freely.
-        symmetrize: ``"mean"`` averages the two directions, so that an edge of which only one end is among the k nearest
-            of the other has weight ½: at least as good as the union in the study of docs/theory.md, and scikit-learn's
-            model. ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves
-            them out.
+            in a batch, all pairs are joined, so that sizes may differ freely.
+        symmetrize: ``"mean"`` averages the two directions, so that an edge that only one of its ends has chosen has
+            weight ½, as in scikit-learn; at least as good as the union in the study of docs/theory.md.
+            ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves them out.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         metric, backend, recall: of the search; see `nearest_neighbors`.
         self_loops: add an edge of weight 1 from each point to itself.
 
     Returns:
-        The graph; its ``recall`` was measured by the search, 1 for an exact one.
+        The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
 
     Raises:
-        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, unknown rule.
+        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, an unknown option.
 
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
     tensor([[0.0000, 1.0000, 0.0000],
@@ -156,7 +155,7 @@ def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
 
 
 def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return all pairs of distinct nodes within each item of ``(B, N)``, nodes numbered through the batch."""
+    """Return all pairs of distinct valid nodes within each item of ``(B, N)``, as first and second nodes b · N + i."""
     node = valid.flatten().nonzero().flatten()
     item = node // valid.shape[1]
     count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
@@ -203,14 +202,17 @@ def radius_graph(
 class Extension(NamedTuple):
     """Edges between new points and the points of a graph.
 
-    ``query`` and ``point`` int64 ``(E,)``, the number of the new point and of the graph's point, each pair once;
-    ``connectivity`` ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``; ``same``
-    int64 ``(Q,)``: the point equal to a query (the first of several), or −1. A query that is a point has its edges.
-    ``metric`` defines the lengths of the edges, as `Graph.metric` does.
+    A query that equals a point of the graph has the edges of that point.
+
+    Attributes:
+        query, point: int64 ``(E,)``, the number of the new point and of the graph's point, each pair once.
+        connectivity: ``(E,)``, of the points' dtype: 1, or ½ for one-sided edges of ``symmetrize="mean"``.
+        same: int64 ``(Q,)``, the point that equals a query (the first of several), or −1.
+        metric: defines the lengths of the edges, as `Graph.metric` does.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> new = Radius(1.0).extend(torch.tensor([[3.0], [0.5]]), x, torch.ones(3))
-    >>> # the first is the point 2
+    >>> # the first query equals point 2
     >>> new.query.tolist(), new.point.tolist(), new.same.tolist()
     ([0, 1, 1], [2, 0, 1], [2, -1])
     """
@@ -226,8 +228,8 @@ class Extension(NamedTuple):
 class NeighborRule(Protocol):
     """Rule of a method's graph: `KNN`, `Radius`, or a function or object of the user's own.
 
-    The search runs without gradients; the weighting computes the lengths of the edges again, with gradients. A rule of
-    this kind embeds the points that it is given. For new points it must be an `ExtendingRule`.
+    The search runs without gradients; the weighting computes the lengths of the edges again, with gradients. A method
+    with such a rule embeds the points of its graph. To embed new points the rule must be an `ExtendingRule`.
 
     >>> from torch_lapeig import LaplacianEigenmaps
     >>> # joins each point to the next one, and the last to the first
@@ -245,9 +247,9 @@ class NeighborRule(Protocol):
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
 
-        Its weights are the connectivity, at most 1: the weighting multiplies them, in the dtype of ``x``. ``mask`` is
-        bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges, or None. A method raises ValueError
-        for a graph of other points, of another mask or with edges of padding.
+        The weights of the graph are the connectivity, at most 1, in the dtype of ``x``; the weighting multiplies them.
+        ``mask`` is None, or bool ``(N,)`` or ``(B, N)``, False for padding, which must have no edges. A method raises
+        ValueError for a graph with another number of nodes, another mask or edges at padding.
         """
         ...
 
@@ -297,7 +299,7 @@ class ExtendingRule(NeighborRule, Protocol):
         ...
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)``, given the state of these."""
+        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, given the state of the latter."""
         ...
 
 
@@ -305,8 +307,8 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
     """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
 
     Args:
-        others: other kinds of the argument, for the message.
-        extend: it must be an `ExtendingRule`, too.
+        others: other accepted values of the argument, for the message.
+        extend: require an `ExtendingRule`.
     """
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
@@ -329,11 +331,11 @@ def check_extends(neighbors: Any) -> ExtendingRule:
 
 
 def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = None) -> Graph:
-    """Return the graph that a rule gives of points, with their mask.
+    """Return the graph of points by a rule, with their mask.
 
     Raises:
-        TypeError: the rule gives no `Graph`. ValueError: the graph has not one node for each point, another mask, or
-            edges of padding; it is on another device.
+        TypeError: the rule returns no `Graph`. ValueError: the graph does not have one node for each point, has another
+            mask or edges at padding, or is on another device.
     """
     return _check_graph_of(neighbors(x, mask), x, mask)
 
@@ -353,7 +355,7 @@ def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
 
 
 def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
-    """Return the graph of points that a rule gives, in their dtype and with their mask; raise unless it is theirs."""
+    """Return a rule's graph in the dtype and with the mask of the points; raise unless it is a graph of the points."""
     if not isinstance(graph, Graph):
         raise TypeError(f"neighbors must give a Graph of the points, got {checks.arrived(graph)}")
     if tuple(graph.shape) != tuple(x.shape[:-1]):
@@ -366,11 +368,11 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
 
 
 def _takes_a_mask(rule: Any) -> bool:
-    """Return whether an object accepts an argument ``mask``, which tells rules from other functions and modules."""
+    """Return whether an object accepts an argument ``mask``, which distinguishes rules from other callables."""
     function = rule.forward if isinstance(rule, torch.nn.Module) else rule
     try:
         names = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # it cannot be called, or is no function of Python
+    except (TypeError, ValueError):  # not callable, or not a function of Python
         return False
     return "mask" in names
 
@@ -380,11 +382,14 @@ PRECOMPUTED = ("affinity", "distance", "kernel")
 
 @dataclass(frozen=True)
 class Precomputed:
-    """Declaration, in place of a rule, a metric or a kernel, that a method is given a matrix of pairs, not points.
+    """Declaration, in place of a rule, a metric or a kernel, that a method receives a matrix of pairs, not points.
 
     Args:
-        kind: content of the matrix: ``"affinity"`` (or the method is given a `Graph`), ``"distance"`` or ``"kernel"``.
-            Each method documents which it takes.
+        kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
+            ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
+
+    Raises:
+        ValueError: another ``kind``.
 
     >>> from torch_lapeig import MDS
     >>> distances = torch.tensor(
@@ -407,7 +412,7 @@ class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
-        k: neighbours of each point, at least 1; points that have fewer others are joined to all of them.
+        k: neighbours of each point, at least 1; in sets of at most k points all pairs are joined.
         symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
         metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
         backend: of the search.
@@ -422,7 +427,7 @@ class KNN:
     >>> graph, radii = KNN(1).with_state(x)
     >>> radii
     tensor([1., 1., 2.])
-    >>> # its nearest, and 1, which it is not nearest to, is too far
+    >>> # 2.5 is nearest to 3, and too far from 0 and 1
     >>> KNN(1).extend(torch.tensor([[2.5]]), x, radii)[:2]
     (tensor([0]), tensor([2]))
     """
@@ -454,10 +459,10 @@ class KNN:
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)``, with the state of `with_state`.
+        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
 
-        Query q reaches i if i is among its k nearest; i reaches q if q is no farther than i's own k-th neighbour. These
-        are the two directions that ``symmetrize`` puts together. The exact search finds them, whatever the backend.
+        Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
+        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, whatever the backend.
         """
         nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
         reached = radius_neighbors(x, state, queries, metric=self.metric)
@@ -502,14 +507,14 @@ class Radius:
         return self(x), radii_no_less(self.radius, x, (len(x),)).clone()
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's ``(N, D)`` within the radius."""
+        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
         reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
 
 
 def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
-    """Return the first point equal to each query, int64 ``(Q,)``, −1 for none. Equal points are always in reach.
+    """Return the first point equal to each query, int64 ``(Q,)``, or −1; equal points are always within reach.
 
     With ``"cosine"`` points of one direction are equal.
     """
@@ -528,17 +533,20 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``.
 
     Raises:
-        TypeError, ValueError: ``neighbors`` is neither a rule nor ``Precomputed("affinity")``, ``weights`` is no
-            `Weighting`, or there is one though the affinities are given.
+        TypeError, ValueError: ``neighbors`` is neither a rule nor ``Precomputed("affinity")``; ``weights`` is no
+            `Weighting`, or is not None although the affinities are given.
     """
     check_weighting(weights)
     if not isinstance(neighbors, Precomputed):
         check_rule(neighbors, ', Precomputed("affinity")')
         return HeatKernel() if weights is None else weights
     if neighbors.kind != "affinity":
-        raise ValueError(f'neighbors must be Precomputed("affinity") if it is precomputed, got {neighbors}')
+        raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
     if weights is not None:
-        raise ValueError('weights must be None with Precomputed("affinity"); weight the graph beforehand')
+        raise ValueError(
+            f'weights must be None with Precomputed("affinity"), got {checks.arrived(weights)}; weight the graph '
+            "beforehand"
+        )
     return None
 
 
@@ -548,7 +556,7 @@ def weighted_graph(
     """Return the weighted graph of points, of affinities with ``Precomputed("affinity")``, or the `Graph` given."""
     if isinstance(neighbors, Precomputed) or weights is None:
         if isinstance(x, Graph) and mask is not None:
-            raise ValueError("mask must be None with a Graph, which carries its own")
+            raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         return x if isinstance(x, Graph) else Graph.from_dense(_without_padding(x, mask), mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
@@ -556,7 +564,7 @@ def weighted_graph(
 
 
 def _without_padding(affinity: Any, mask: Tensor | None) -> Any:
-    """Return affinities that are zero where ``mask`` marks padding, which may hold anything."""
+    """Return affinities with zeros in the rows and columns of padding, whatever these hold."""
     if mask is None or not isinstance(affinity, Tensor) or affinity.ndim not in (2, 3):
         return affinity
     checks.check_mask(mask, affinity)

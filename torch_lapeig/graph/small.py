@@ -16,9 +16,9 @@ from torch_lapeig.support import checks
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
     """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64.
 
-    None for other arguments than these: an exact Euclidean `KNN` of fewer neighbours than points in each set, and a
-    `HeatKernel` without ``"component-median"``. Gradients flow to the points and to a learnable
-    bandwidth, in reverse mode. Where a bandwidth is 0, as of copies, values are not finite.
+    None unless ``neighbors`` is an exact Euclidean `KNN` of fewer neighbours than points in each set, and ``weights`` a
+    `HeatKernel` without ``"component-median"``. Gradients flow to the points and to a learnable bandwidth, in reverse
+    mode. Where copies of points make a bandwidth 0, values are not finite.
     """
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
         return None
@@ -42,7 +42,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 
 
 def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
-    """Return each neighbour's share of a weight in either direction, and whether its edge occurs for the first time.
+    """Return each neighbour's share of the weight of its edge, and whether the edge is listed for the first time.
 
     An edge that both of its ends chose is listed twice.
     """
@@ -58,7 +58,10 @@ def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
-    """Return the lower median ``(B, 1, 1)`` of some lengths, with a gradient in equal parts to equal ones; or NaN."""
+    """Return the lower median ``(B, 1, 1)`` of lengths that count once; NaN without any.
+
+    Its gradient goes to equal lengths in equal parts.
+    """
     bare = torch.where(once, checks.primal(lengths), torch.nan).flatten(1)
     if bare.device.type == "cpu":
         medians = bare.nanmedian(1, keepdim=True).values
@@ -79,7 +82,7 @@ class _Lengths(torch.autograd.Function):
     """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
 
     ``places``: the item of the batch and the number of each neighbour. For C = V + Vᵀ of the cotangents V the gradient
-    is 2 (diag(C 1) − C) X, in float64, which autocast leaves alone.
+    is 2 (diag(C 1) − C) X, in float64, which autocast does not change.
     """
 
     @staticmethod

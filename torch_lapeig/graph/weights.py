@@ -1,6 +1,7 @@
-"""Edge weightings: small modules from points and a graph to that graph with weights, with gradients.
+"""Edge weightings: small modules that map points and a graph to the weighted graph, with gradients.
 
-For new points `Weighting.state` keeps numbers of each training point, and `Weighting.extend` weighs edges to these.
+For new points, `Weighting.state` keeps numbers of each training point, and `Weighting.extend` weights the edges to
+training points.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from torch_lapeig.support.fitted import Configured
 
 
 class NewEdges(NamedTuple):
-    """Edges between new points and training points, as `Weighting.extend` takes them.
+    """Edges between new points and training points, the argument of `Weighting.extend`.
 
-    ``query`` and ``point`` int64 ``(E,)``, the number of the new and of the training point of each; ``squared_lengths``
-    ``(E,)``, with gradients; ``connectivity`` ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``;
-    ``num_queries``: how many new points there are.
+    Attributes:
+        query, point: int64 ``(E,)``, the number of the new point and of the training point of each edge.
+        squared_lengths: ``(E,)``, float32 or float64, with gradients.
+        connectivity: ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``.
+        num_queries: number of new points.
 
     >>> edges = NewEdges(
     ...     torch.tensor([0, 0]),
@@ -51,7 +54,7 @@ Bandwidth = float | Literal["median", "component-median"]
 
 
 def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``forward`` or ``state`` of a weighting to receive points whose distances are the graph's metric."""
+    """Wrap ``forward`` or ``state`` of a weighting: it receives points whose Euclidean distances are the metric's."""
 
     @functools.wraps(method)
     def measuring(self: Weighting, x: Tensor, graph: Graph) -> Any:
@@ -67,17 +70,17 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
 class Weighting(Configured, nn.Module, abc.ABC):
     """Weighting, called as ``weighting(x, graph)``, that multiplies the weights of the graph by its own.
 
-    Weights are 1 after a search, ½ for the one-sided edges of ``symmetrize="mean"``, or given. Gradients flow to
-    points, bandwidths and given weights, on the edges only.
+    After a search the weights of the graph are 1, or ½ for the one-sided edges of ``symmetrize="mean"``. Gradients flow
+    to points, bandwidths and given weights, on the edges only.
 
-    A subclass gives the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``). It
-    names in ``CONFIGURATION`` the attributes by which it computes: a saved fit is not loaded into a module where they
-    differ. Parameters are learned and moved as in any module. The three methods run in full precision under
-    autocast. Of a graph whose ``metric`` is ``"cosine"`` they are given the points scaled to length 1, and the squared
-    lengths of edges between such points.
+    A subclass defines the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``).
+    It names in ``CONFIGURATION`` the attributes that its results depend on: a saved fit is not loaded into a module in
+    which they differ. Parameters are learned and moved as in any module. The three methods run in full precision under
+    autocast. With a graph of ``metric="cosine"`` they receive the points scaled to length 1, and the squared lengths
+    of edges between these.
 
-    A weighting by the relative density of two points, 1 / (1 + ‖x_i − x_j‖² / (s_i + s_j)), s_i the mean squared length
-    of the edges at i:
+    The example weights by the relative density of two points: 1 / (1 + ‖x_i − x_j‖² / (s_i + s_j)), where s_i is the
+    mean squared length of the edges at i.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> class Cauchy(Weighting):
@@ -135,36 +138,37 @@ class Weighting(Configured, nn.Module, abc.ABC):
         return weighted
 
     def extra_repr(self) -> str:
-        """Return the constructor's arguments that are numbers and words."""
+        """Return the constructor's arguments that are numbers or strings."""
         values = {name: getattr(self, name) for name in self.CONFIGURATION}
         return ", ".join(f"{name}={value!r}" for name, value in values.items() if isinstance(value, (str, int, float)))
 
     @abc.abstractmethod
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """Return ``graph`` with its weights times those of this weighting, see `Graph.with_weight`; differentiable.
+        """Return ``graph`` with its weights times the weights of this module; differentiable.
 
         Args:
-            x: points ``(N, D)`` or ``(B, N, D)``, of the graph.
-            graph: the edges to weight. Its pattern has the algebra: `SparsePattern`, `DensePattern`.
+            x: the points of the graph, ``(N, D)`` or ``(B, N, D)``.
+            graph: the edges to weight. ``graph.pattern`` has functions of values on edges, `SparsePattern` or
+                `DensePattern`; `Graph.with_weight` makes the result.
         """
 
     @abc.abstractmethod
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return what `extend` needs of each training point: ``(N, s)``, with s ≥ 1 of the weighting's choice.
+        """Return the numbers of each training point that `extend` needs: ``(N, s)``, s ≥ 1.
 
-        ``x`` ``(N, D)`` and the graph as for ``forward``, before it was weighted.
+        ``x`` is ``(N, D)``, and ``graph`` is the argument of ``forward``, not its result.
         """
 
     @abc.abstractmethod
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log W(x, i) of the edges between new and training points, ``(E,)``; differentiable.
 
-        For a new point equal to a training point the edges are that one's own, and so must be the weights. The
-        logarithm, because the weights of a far point may all underflow while their ratios do not.
+        A new point that equals a training point has the edges of the training point, and must get their weights. The
+        result is a logarithm, because the weights of a far point may all underflow while their ratios do not.
 
         Args:
             edges: between new and training points.
-            state: of the training points, ``(N, s)``.
+            state: result of ``state`` for the training points, ``(N, s)``.
         """
 
 
@@ -190,16 +194,16 @@ class SimpleWeights(Weighting):
 
 
 class KernelWeights(Weighting):
-    """Weights W_ij = f(‖x_i − x_j‖²) of a function of squared distances that is symmetric by nature.
+    """Weights W_ij = f(‖x_i − x_j‖²) by a function f of yours.
 
     Args:
-        kernel: from squared distances to as many finite, non-negative weights, elementwise; a module's parameters are
-            learnable.
+        kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It
+            may be a module with parameters, which are learned.
 
     Raises:
-        TypeError: ``kernel`` is no function, or gives no tensor of float32 or float64.
-        ValueError: when called, where it gives another shape, or weights that are negative, not finite, or different on
-            both directions of an edge.
+        TypeError: ``kernel`` is not callable, or returns no tensor of float32 or float64.
+        ValueError: when called, if ``kernel`` returns another shape, or weights that are negative, not finite, or
+            different for the two directions of an edge.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -224,12 +228,12 @@ class KernelWeights(Weighting):
         checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
             raise ValueError(
-                f"kernel must give a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
+                f"kernel must return a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
                 f"{tuple(values.shape)}"
             )
         if not (torch.isfinite(values) & (values >= 0)).all():
             raise ValueError(
-                "kernel must give finite, non-negative weights of squared distances, got values from "
+                "kernel must return finite, non-negative weights of squared distances, got values from "
                 f"{values.detach().min():.3g} to {values.detach().max():.3g}"
             )
         return values
@@ -251,17 +255,17 @@ class HeatKernel(Weighting):
     deviation σ has ``t`` = 2σ².
 
     Args:
-        t: bandwidth in squared units of the points, positive; ``math.inf`` gives 1 on every edge, as `SimpleWeights`.
-            ``"median"``: the median of the squared edge lengths of each graph (the lower one of two);
+        t: bandwidth in squared units of the points, positive; ``math.inf`` makes every weight 1, as `SimpleWeights`.
+            ``"median"``: the median of the squared edge lengths of each graph (the lower of the two middle ones);
             ``"component-median"``: the median of each connected component. Gradients flow through medians, to equal
-            lengths in equal parts. Where copies of points make it 0, it is the median of the positive lengths (1
-            without any), with a `GraphWarning`.
-        learnable: learn a factor on the bandwidth, t · exp(``log_factor``), which keeps it positive. ``log_factor`` is
-            0 at first. It is float32 as any parameter: ``.double()`` for points in float64.
+            lengths in equal parts. Where copies of points make a median 0, the median of the positive lengths takes its
+            place (1 without any), with a `GraphWarning`.
+        learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
+            ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
 
     Raises:
-        TypeError, ValueError: ``t`` is not a positive number or one of the words; an infinite one with ``learnable``,
-            as no factor changes it.
+        TypeError, ValueError: ``t`` is neither a positive number nor one of the two strings; ``t`` is infinite and
+            ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -290,7 +294,7 @@ class HeatKernel(Weighting):
 
     @property
     def factor(self) -> float:
-        """Return the number that multiplies the bandwidth: exp(``log_factor``), 1 unless it is learnable."""
+        """Return the factor of the bandwidth, exp(``log_factor``); 1 unless it is learnable."""
         return 1.0 if self.log_factor is None else math.exp(self.log_factor.item())
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
@@ -329,10 +333,11 @@ class SelfTuning(Weighting):
     Zelnik-Manor & Perona, *Self-tuning spectral clustering* (2004), section 2 (there m = 7).
 
     Args:
-        m: which neighbour; of nodes with fewer, the farthest counts.
+        m: rank of the neighbour whose distance is σ_i, at least 1; the farthest at nodes with fewer neighbours.
 
     Raises:
-        ValueError: when called, if a node's m-th neighbour is a copy of it (σ = 0).
+        TypeError, ValueError: ``m`` is no integer or below 1; when called, a node's m-th neighbour is a copy of it, so
+            that σ = 0.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
@@ -371,11 +376,15 @@ class SelfTuning(Weighting):
 class DensityCorrected(Weighting):
     """Weights W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
-    α = 1 removes the influence of the sampling density: eigenvectors approach the Laplace–Beltrami operator's.
+    α = 1 removes the influence of the sampling density: eigenvectors approach those of the Laplace–Beltrami operator.
 
     Args:
-        alpha: in [0, 1]; 0 changes nothing.
+        alpha: α in [0, 1]; 0 changes nothing.
         weights: K; default ``HeatKernel("median")``.
+
+    Raises:
+        TypeError, ValueError: ``alpha`` is no number in [0, 1]; ``weights`` is no `Weighting`, or when called not
+            symmetric (`ImprovedWeights`).
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -395,7 +404,9 @@ class DensityCorrected(Weighting):
         """Return ``graph`` with the corrected weights."""
         graph = self.weights(x, graph)
         if graph.similarity is not None:
-            raise ValueError("weights must be symmetric to be corrected for density, got ImprovedWeights")
+            raise ValueError(
+                "weights must be symmetric to be corrected for density, got ImprovedWeights; use HeatKernel()"
+            )
         pattern, scale = graph.pattern, checks.primal(self._scale(graph))
         weight = pattern.at_row(scale) * checks.primal(graph.weight) * pattern.at_col(scale)
         log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
@@ -429,12 +440,16 @@ class ImprovedWeights(Weighting):
     """Weights W_ij = K_ij / κ_j, K a heat kernel and κ_j the number of neighbours of j (Baghani & Araabi).
 
     *Improved Laplacian eigenmaps*: the paper's problem is (D − W) y = λ y, ``normalization="unnormalized"`` of
-    `LaplacianEigenmaps`, on an ε-neighbourhood graph (`Radius`), with K_ij = exp(−‖x_i − x_j‖² / 4t): its t times 4 is
-    the ``t`` here. W is not symmetric. The graph returned holds the symmetric Q^½ K Q^½, Q = diag(1/κ), and
-    ``similarity`` r = κ^½ with W_ij = r_i (Q^½ K Q^½)_ij / r_j; solutions are y = Q^-½ u of the symmetric ones.
+    `LaplacianEigenmaps`, on an ε-neighbourhood graph (`Radius`), with K_ij = exp(−‖x_i − x_j‖² / 4t): the paper's t
+    times 4 is the ``t`` here. W is not symmetric. The result holds the symmetric Q^½ K Q^½, Q = diag(1/κ), and
+    ``similarity`` r = κ^½ with W_ij = r_i (Q^½ K Q^½)_ij / r_j; for eigenvectors u of the symmetric problem, y = Q^-½ u
+    solves the paper's.
 
     Args:
         t, learnable: as for `HeatKernel`.
+
+    Raises:
+        TypeError, ValueError: as `HeatKernel`; when called, a graph that ImprovedWeights has weighted before.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1
@@ -450,9 +465,9 @@ class ImprovedWeights(Weighting):
         self.kernel = HeatKernel(t, learnable=learnable)
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
-        """Return ``graph`` with the weights in symmetric form; raise ValueError if it has such a form already."""
+        """Return ``graph`` with the weights in symmetric form; raise ValueError if it has a similarity already."""
         if graph.similarity is not None:
-            raise ValueError("graph has been weighted by ImprovedWeights already; weight the graph of the search")
+            raise ValueError("graph must not be weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
         inverse = 1 / root
         weighted = self.kernel(x, graph)
@@ -480,7 +495,7 @@ def check_weighting(weights: Any) -> None:
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
-    """Return the points of a graph, checked; padding, whatever it holds, as zeros."""
+    """Return the points of a graph, checked, with zeros at padding."""
     x = checks.single(x)
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
@@ -496,18 +511,18 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
 def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``.
 
-    A kernel that does not depend on the unit has the same values to the last bit, and neither its lengths nor their
-    derivatives overflow or underflow with the unit of the points.
+    Values of a kernel that does not depend on the unit are equal to the last bit, and no unit of the points makes
+    lengths or their derivatives overflow or underflow.
     """
     unit = checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
     return x / unit, unit[..., 0]
 
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
-    """Return ``graph`` with its weights times exp(−d²/scale). Edges on which the factor is zero are constant."""
+    """Return ``graph`` with its weights times exp(−d²/scale); no gradient flows through a factor that is zero."""
     negligible = 1e3  # exp(−1000) is 0 in every dtype
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
-    # Far edges have a zero derivative, since the quotient's may be ∞.
+    # Give far edges a zero derivative: the derivative of the quotient may be ∞.
     exponent = -torch.where(near, squared_lengths, negligible) / torch.where(near, scale, 1)
     exponent = checks.finite_gradient(exponent)
     log_weight: Tensor | None = exponent
@@ -519,7 +534,7 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
 
 
 def has_differentiable_zeros(graph: Graph) -> bool:
-    """Return whether derivatives may be asked for in weights of 0, which cannot pass through a logarithm."""
+    """Return whether derivatives may be asked for in weights of 0, which have no logarithm."""
     w = graph.weight
     return graph.log_weight is None and (w.requires_grad or checks.is_dual(w)) and bool((w.detach() == 0).any())
 
@@ -550,8 +565,8 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
     """Return the lower median of the squared edge lengths of each of ``total`` groups of nodes, at its nodes."""
     pattern = graph.pattern
     lengths, node = lengths_by_node(squared_lengths, graph)
-    of_edge = group.flatten()[node]
-    medians = pattern.medians(lengths, of_edge, total)
+    edge_group = group.flatten()[node]
+    medians = pattern.medians(lengths, edge_group, total)
     none = medians <= 0
 
     def warn() -> None:
@@ -564,8 +579,8 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
     checks.later(none.any(), warn)
     if none.any():
         positive = (lengths.detach() > 0).nonzero().flatten()
-        medians = torch.where(none, pattern.medians(lengths[positive], of_edge[positive], total), medians)
-    # Gradients are made finite twice: infinite sums, over nodes and over edges, would cancel to NaN.
+        medians = torch.where(none, pattern.medians(lengths[positive], edge_group[positive], total), medians)
+    # Make gradients finite twice: infinite sums, over nodes and over edges, would cancel to NaN.
     return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
 
 
@@ -575,9 +590,9 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
     """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
 
-    The derivatives go through the logarithm: the derivative of a power, d^−(power + 1), overflows for tiny degrees
-    where its product with the cotangent does not. The value is the power itself, as exp(log) has an error of eps times
-    the logarithm.
+    The derivatives go through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny
+    degrees where its product with the cotangent does not. The value is the power itself, because exp(log) has an error
+    of eps times the logarithm.
     """
     positive = degrees > torch.finfo(degrees.dtype).tiny
     degrees = torch.where(positive, degrees, 1)
@@ -587,8 +602,8 @@ def inverse_power(degrees: Tensor, power: float) -> Tensor:
 def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
     """Return ``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
 
-    The logarithm may differ from that of the values by a constant. Zeros are constant. The derivative of the smallest
-    value is as small as the value, where a chain of quotients would overflow.
+    ``logarithm`` may differ from the logarithm of the values by constants. Zeros have no derivative. The derivative of
+    the smallest value is as small as the value, where a chain of quotients would overflow.
     """
     values = checks.primal(values)
     change = torch.where(values > 0, logarithm - checks.primal(logarithm), 0)
@@ -598,7 +613,7 @@ def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
 def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
     """Return a tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
 
-    Values that are 0 take the derivatives of ``zeros``, see `only_zeros`.
+    Values of 0 get the derivatives of ``zeros``, see `only_zeros`.
     """
     inverse = pattern.at_row(inverse_power(checks.primal(pattern.sum_rows(values)), 1.0))
     share = with_log_derivative(values * inverse, logarithm)
@@ -609,11 +624,11 @@ def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor 
 
 
 def only_zeros(values: Tensor) -> Tensor:
-    """Return zeros with the derivatives of ``values`` where these are 0 and have no logarithm."""
+    """Return zeros that have the derivatives of ``values`` where a value is 0 and has no logarithm."""
     return torch.where(values > 0, 0, checks.finite_gradient(values))
 
 
 def finite_log(values: Tensor) -> Tensor:
-    """Return log of positive values, 0 for others. Its gradient is made finite, with a warning where it is not."""
+    """Return the logarithm of positive values, 0 for others; a gradient that overflows is limited, with a warning."""
     positive = values > 0
     return torch.where(positive, torch.where(positive, checks.finite_gradient(values), 1).log(), 0)

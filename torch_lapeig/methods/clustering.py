@@ -35,41 +35,43 @@ Variant = Literal["njw", "shi_malik"]
 class SpectralClustering(GraphEmbedding):
     """Normalised spectral clustering: labels from the rows of k eigenvectors of a neighbourhood graph.
 
-    The k smallest eigenpairs of L y = λ D y are taken with the trivial one, as in the papers. A graph of k connected
-    components has exactly k distinct rows, one for each component, which is the wanted answer: no warning is given.
-    The columns of ``forward`` and ``embed`` are the rows that get labels.
+    The columns of ``forward`` and ``embed`` hold the rows that get labels: the k smallest eigenpairs of L y = λ D y
+    with the trivial one, as in the papers. A graph of k connected components has exactly k distinct rows, one for each
+    component, which is the wanted clustering, so there is no warning.
 
     Args:
-        n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: from 2 to ``max_clusters``, so
-            that the gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a batch; all from
-            one solve. `path` shows what speaks for each number.
-        neighbors, weights: of the graph, as of `LaplacianEigenmaps`.
+        n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from 2 to
+            ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
+            batch, all from one solve; `path` returns the evidence for each number.
+        neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
             *Normalized cuts and image segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral
             clustering*, 2007, section 4.
-        assign_labels: how rows get labels. ``"kmeans"``: scikit-learn's (the extra ``sklearn``). ``"cluster_qr"``: by
-            a QR decomposition with column pivoting, at once and without chance (Damle, Minden & Ying 2019).
-            ``"discretize"``: by the nearest partition up to a rotation (Yu & Shi 2003). See ``methods.labels``.
-        n_components: eigenvectors; default: n_clusters, as the ways other than k-means need it.
-        n_init: starts of k-means, of which the best is taken.
-        max_clusters: the largest number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, those
-            after k zero.
+        assign_labels: labels from rows. ``"kmeans"``: scikit-learn's k-means (the extra ``sklearn``).
+            ``"cluster_qr"``: a QR decomposition with column pivoting, without iteration or randomness (Damle, Minden &
+            Ying 2019). ``"discretize"``: the nearest partition up to a rotation (Yu & Shi 2003). See
+            ``methods.labels``.
+        n_components: number of eigenvectors; default: ``n_clusters``, which ways other than k-means require.
+        n_init: number of starts of k-means, of which the best is kept.
+        max_clusters: largest number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, and the
+            columns after k are zero.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: of k-means and ``"discretize"``.
 
-    Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. They take the place of clusters into which the
-    others would be split only by eigenvalues above 1, which is theirs in I − S.
+    Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. In I − S they have the eigenvalue 1. So they
+    take the place of clusters that would be split from the other nodes by eigenvalues above 1.
 
-    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many: a loss on the
-    rows should not depend on which (see `eigenpairs`).
+    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many. A loss of the
+    rows should not depend on the choice of basis (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
-        labels. cluster_centers_: ``(k, k)``, of k-means their means; cluster_axes_: ``(k, k)``, of the other ways one
-        column for each cluster, None where not. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k, large
-        where k suits the graph. n_clusters_: int, the clusters of nodes that have edges. (With ``n_components`` rows
-        have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have ``max_clusters``.)
+        labels. cluster_centers_: ``(k, k)``, the means of k-means, else None. cluster_axes_: ``(k, k)``, one column for
+        each cluster of the other ways, else None. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k,
+        large if k suits the graph. n_clusters_: int, the number of clusters of nodes that have edges. (With
+        ``n_components`` rows have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have
+        ``max_clusters``.)
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
@@ -118,7 +120,7 @@ class SpectralClustering(GraphEmbedding):
         if assign_labels != "kmeans" and not isinstance(n_clusters, str) and self.n_components != n_clusters:
             raise ValueError(
                 f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
-                f"gives each column a cluster, got {n_components}"
+                f"needs one column for each cluster, got {n_components}"
             )
         self.n_clusters: int | Literal["eigengap"] = n_clusters
         self.max_clusters = max_clusters
@@ -150,11 +152,11 @@ class SpectralClustering(GraphEmbedding):
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
-        """Return the rows that get labels, of generalised eigenvectors."""
+        """Return the rows that get labels, given generalised eigenvectors."""
         if self.variant == "shi_malik":
             return y
-        # Rows of D^-½ V scaled to length 1 equal rows of V scaled so. The first column, constant on all but isolated
-        # nodes, keeps them away from zero.
+        # Scaled to length 1, rows of D^-½ V equal rows of V. The first column is constant on all but isolated nodes,
+        # so that other rows are not zero.
         active = y[..., :1].detach() != 0
         y = y / checks.power_of_two(y, (-1,))  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
@@ -172,9 +174,12 @@ class SpectralClustering(GraphEmbedding):
         return rows if self.variant == "shi_malik" else nn.Sequential(rows, _UnitRows())
 
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
-        """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`. Returns the module.
+        """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, and return the module.
 
-        Half precision is kept as float32. A batch is refused: fit its graphs one by one.
+        Half precision is kept as float32.
+
+        Raises:
+            TypeError, ValueError: a batch (fit its graphs one by one); see also the class.
         """
         return self.fit_with(x, np.random.RandomState(self.seed))
 
@@ -183,9 +188,11 @@ class SpectralClustering(GraphEmbedding):
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
         if self.assign_labels == "kmeans":
-            k_means(1, 1, random)  # raises without scikit-learn, before anything else is done
+            k_means(1, 1, random)  # so that a missing scikit-learn is reported before the solve
         super().fit(x)
         active, k = self.embedding_[:, 0] != 0, self._chosen_count()
+        # Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
+        # eigenvalues, and take the place of these clusters.
         fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
         if self._isolated_get_labels:
             self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
@@ -327,7 +334,7 @@ def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
 
 
 def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
-    """Return rows whose last columns are eigenvectors of the first isolated nodes, 1 there and 0 elsewhere."""
+    """Return rows whose last ``count`` columns are replaced by indicators of the first isolated nodes."""
     rows, isolated = rows.clone(), (~active).nonzero().flatten()[:count]
     rows[:, rows.shape[1] - count :] = 0
     rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1

@@ -20,22 +20,21 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
     cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
-    λ_1 + … + λ_K of L y = λ D y. A cluster of no volume (empty, or isolated nodes only) adds nothing.
+    λ_1 + … + λ_K of L y = λ D y. A cluster without volume (empty, or isolated nodes only) contributes 0.
 
     Args:
-        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to the others count
-            as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
-            to one (within 1e-3, in half precision twice its eps; rows of padding are left out): expected cut over
-            expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
-        graph: of the same nodes. Gradients flow to its weights, and to soft assignments.
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
+            count as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
+            to 1 (within 1e-3, in half precision within twice its eps; rows of padding are not checked). Their value is
+            expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+        graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
 
     Returns:
-        ``()``, or ``(B,)`` for a batch.
+        ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
     Raises:
-        TypeError: labels neither integers nor floating. ValueError: shape that does not go with the graph,
-            labels below −1, assignments that are negative, not finite or do not sum to one, a graph that is not
-            symmetric.
+        TypeError: labels neither integers nor floating. ValueError: labels of another shape than the graph's or below
+            −1, assignments that are negative, not finite or do not sum to 1, a graph that is not symmetric.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -47,7 +46,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     assignment = _assignment(labels, graph)
     pattern = graph.pattern
     volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
-    # Not vol − assoc, which cancels where the cut is small. A self loop is never cut.
+    # Sum the cut itself: the difference of volume and inner weight cancels for small cuts. A self loop is never cut.
     between = pattern.without_loops(graph.weight)
     cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
     return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
@@ -57,12 +56,12 @@ def _check_cuttable(graph: Graph) -> None:
     """Raise unless a graph is symmetric and in one place."""
     check_graph(graph)
     if graph.similarity is not None:
-        raise ValueError("graph must be symmetric to be cut, got one of ImprovedWeights")
+        raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
     check_whole(graph)
 
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
-    """Return soft assignments as they are, labels as indicators of the clusters: ``(..., N, K)``."""
+    """Return soft assignments ``(..., N, K)`` unchanged, and labels as indicators of the clusters."""
     checks.check_tensor(labels, "labels")
     if labels.dtype in (torch.int32, torch.int64):
         if tuple(labels.shape) != tuple(graph.shape):

@@ -30,47 +30,47 @@ Scale = Literal["degree", "unit", "orthonormal"]
 class LaplacianEigenmaps(OnLandmarks):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
-    Builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of the
-    smallest eigenvalues after the constant one. Used as a layer, ``forward`` builds a fresh graph for its points and
-    gradients flow to them and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
+    The module builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of
+    the smallest eigenvalues after the constant one. ``forward`` builds a new graph for its points; gradients flow to
+    them and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
         n_components: dimension of the embedding.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
-            ``Precomputed("affinity")``: the module is given affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
-            the place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
-        weights: weighting of its edges; default ``HeatKernel("median")``. None with ``Precomputed``.
-        normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. The paper's improved
-            Laplacian eigenmaps are `ImprovedWeights` with the latter, see ``improved``; with the former these weights
-            give the eigenvectors of I − D⁻¹W, another problem.
+            ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
+            place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
+        weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+        normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. Improved Laplacian eigenmaps
+            (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
+            lead to the eigenvectors of I − D⁻¹W, another problem.
         scale: ``"degree"``: Yᵀ D Y = I as in the paper (Yᵀ Y = I if unnormalised); ``"unit"``: each column has mean
             square 1 over the nodes of positive degree, which does not change with N: for use inside networks;
             ``"orthonormal"``: the eigenvectors v = D^½ y of L_sym, Vᵀ V = I (Bengio et al. 2003), not constant in the
             trivial column, and not with `ImprovedWeights`.
-        drop_trivial: leave out the first column, of λ = 0, so that ``n_components`` others are returned.
-        diffusion: τ ≥ 0: columns times |1 − λ|^τ, after which Euclidean distances are diffusion distances at time τ
-            (Coifman & Lafon 2006, section 2.2) as far as they lie in the columns; 0 for none. Only with
-            ``scale="degree"``, as other scales are no diffusion distances, and not if unnormalised.
-        random_signs: in training mode, turn each column of each graph by a random sign, as networks with Laplacian
-            positional encodings are trained (Dwivedi et al., *Benchmarking graph neural networks*, 2020), in
-            ``forward`` and ``embed``. Otherwise signs are deterministic: the largest entry is positive.
-        components: of a disconnected graph: ``"joint"`` solves the plain problem, whose c zero eigenvalues give
-            c − 1 columns that tell the components apart, with a `GraphWarning`; ``"separate"`` embeds each component
-            on its own (as the paper does), a component of m nodes giving at most m − 1 columns, the rest zero;
+        drop_trivial: leave out the first column, with λ = 0; ``n_components`` other columns are returned.
+        diffusion: τ ≥ 0: multiply columns by |1 − λ|^τ. Euclidean distances are then the part of the diffusion
+            distances at time τ (Coifman & Lafon 2006, section 2.2) that lies in the columns; 0 for no factor. Only with
+            ``scale="degree"``, because distances at other scales are no diffusion distances, and not if unnormalised.
+        random_signs: in training mode, multiply each column of each graph by a random sign in ``forward`` and
+            ``embed``, as in the training of networks with Laplacian positional encodings (Dwivedi et al., *Benchmarking
+            graph neural networks*, 2020). Otherwise signs are deterministic: the largest entry is positive.
+        components: treatment of a disconnected graph. ``"joint"`` solves the plain problem: its c zero eigenvalues
+            have c − 1 columns that only distinguish the components, with a `GraphWarning`. ``"separate"`` embeds each
+            component on its own, as in the paper; a component of m nodes has at most m − 1 columns, and zeros beyond.
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved as one; `EmbeddingModule` describes how
-    its items, half precision and new points are treated.
+    Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved together; `EmbeddingModule` describes the
+    treatment of its items, of half precision and of new points.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
         row for each component of two or more nodes (+∞ where it has no further column). gap_: the eigengap after
         the last column, ``()`` or one for each such component.
 
-    New points are embedded by the graph's rule extended with the training points' reach, with the bandwidth of the
-    training points. One that equals a training point is that point and gets its row (the first one's, of several
-    copies). One that no edge reaches gets zeros and a `GraphWarning`.
+    New points are joined to training points by the rule of the graph with the reach of the training points, and
+    weighted with the bandwidth of the training points. A new point that equals a training point gets its row (the row
+    of the first of several copies). A new point that no edge reaches gets zeros and a `GraphWarning`.
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer than
@@ -128,9 +128,12 @@ class LaplacianEigenmaps(OnLandmarks):
         """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 
         Args:
-            n_components: as of the class. neighbors: the paper's is ``Radius(ε)``.
-            t, learnable: of `ImprovedWeights`; the paper's t times 4.
-            options: others of the class, but for ``weights`` and ``normalization``, which the preset is.
+            n_components: as for the class. neighbors: ``Radius(ε)`` in the paper.
+            t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
+            options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
+
+        Raises:
+            TypeError, ValueError: as the class.
 
         >>> model = LaplacianEigenmaps.improved(2, KNN(6))
         >>> model.normalization
@@ -147,9 +150,12 @@ class LaplacianEigenmaps(OnLandmarks):
         Args:
             x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
                 ``(B, N, N)`` or a `Graph` with ``Precomputed("affinity")``.
-            mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are their gradients. None
-                with a `Graph`, which carries its own.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are its gradients. None
+                with a `Graph`, which has its own mask.
             generator: of random signs, on the device of ``x``; default: torch's own.
+
+        Raises:
+            TypeError, ValueError: as `EmbeddingModule` and the class.
         """
         return self.embed(x, mask=mask, generator=generator).columns
 
@@ -220,7 +226,7 @@ class LaplacianEigenmaps(OnLandmarks):
             return
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            'tell them apart; use more neighbours, or components="separate" to embed each on its own'
+            'distinguish them; use more neighbours, or components="separate" to embed each on its own'
         )
         if self.components == "error":
             raise ValueError(message)
@@ -241,10 +247,10 @@ class LaplacianEigenmaps(OnLandmarks):
             solved.append(pairs)
             columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
             lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
-            of_part = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
+            results = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
             y, values, residuals, gap = (
-                total.index_copy(0, nodes, part.expand(len(nodes), -1))
-                for total, part in zip((y, values, residuals, gap), of_part, strict=True)
+                total.index_copy(0, nodes, result.expand(len(nodes), -1))
+                for total, result in zip((y, values, residuals, gap), results, strict=True)
             )
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
@@ -269,7 +275,7 @@ class LaplacianEigenmaps(OnLandmarks):
         elif self.scale == "unit":
             y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
             count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
-            # A column that a small graph lacks is zero and stays so.
+            # A column that a small graph lacks is zero and stays zero.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
             if y.requires_grad and self.normalization == "random_walk":
                 _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
@@ -282,17 +288,21 @@ class LaplacianEigenmaps(OnLandmarks):
         if self.components != "separate":
             return kept
         firsts = torch.tensor([int(nodes[0]) for nodes in graph.nodes_of_components()], dtype=torch.int64)
-        of_parts = {name: value[firsts.to(value.device)] for name, value in kept.items()}
-        return {**of_parts, "gap_": of_parts["gap_"].squeeze(0)}
+        component_rows = {name: value[firsts.to(value.device)] for name, value in kept.items()}
+        return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
 def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
     time = checks.check_number(diffusion, "diffusion", 0)
     if time > 0 and normalization == "unnormalized":
-        raise ValueError('diffusion must be 0 with normalization="unnormalized": 1 − λ is no decay there')
+        raise ValueError(
+            f'diffusion must be 0 with normalization="unnormalized", got {time:g}: 1 − λ is no decay there; use '
+            '"random_walk"'
+        )
     if time > 0 and scale != "degree":
         raise ValueError(
-            f'diffusion must be 0 with scale="{scale}": only with scale="degree" are distances diffusion distances'
+            f'diffusion must be 0 with scale="{scale}", got {time:g}: only with scale="degree" are distances diffusion '
+            "distances"
         )
     return time
 
@@ -300,8 +310,8 @@ def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
-    Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not: the basis that a change of the graph picks decides
-    the lengths of its columns, and so the result of scaling, in the first order of that change.
+    Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose
+    columns have other lengths, and so changes the scaled result in first order.
     """
     eps = torch.finfo(y.dtype).eps
     noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)
@@ -322,7 +332,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
         if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
             checks.warn(
                 'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
-                'of basis, and the gradient is that of the basis at hand; use scale="degree" or "orthonormal"',
+                'of basis, and the gradient holds for one basis only; use scale="degree" or "orthonormal"',
                 checks.DegeneracyWarning,
             )
 
@@ -332,7 +342,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
 
-    For a whole time it is a polynomial, smooth at λ = 1 too: signs do not matter to distances.
+    For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
     """
     # Matrix powers by squaring; a larger time counts as fractional.
     if time == int(time) < 2**53:

@@ -25,22 +25,22 @@ class Isomap(CentredKernelEmbedding):
     """Isomap (Tenenbaum, de Silva & Langford 2000): classical scaling of geodesic distances, differentiable.
 
     Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
-    points along the edges of the paths, which themselves are fixed. Its kernel mostly has negative eigenvalues, too;
-    see `MDS`. For a new point D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j in the graph's rule, extended
-    with the training radii: it is no intermediate node of other paths. A new point that equals a training point has the
-    neighbours of that in the graph, and so its row.
+    points along the edges of the paths; the paths are fixed. The kernel mostly has negative eigenvalues, too; see
+    `MDS`. A new point x has the geodesics D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j by the rule of the
+    graph; it is no intermediate node of other paths. A new point that equals a training point has the neighbours of the
+    training point, and so its row.
 
-    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is on the landmarks alone, and all other points are
-    embedded as new ones are; only distances to landmarks are computed and kept. New points follow the formula of
-    landmark Isomap with the training set as landmarks.
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, and all other points
+    are embedded as new points; only distances to landmarks are computed and kept. Without landmarks, new points follow
+    the formula of landmark Isomap with the training set as landmarks.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
-        neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`. Geodesic distances that are
-            given are for `MDS`.
-        landmarks: None for all points; a number of points, drawn with ``seed``; or their indices, int64 ``(L,)``,
-            among the valid points of each set. An item of a batch with fewer points than that number has all of them.
-        seed: of that draw.
+        neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`. For given geodesic distances
+            use `MDS`.
+        landmarks: None for all points; a number of points, drawn with ``seed``; or indices, int64 ``(L,)``, among the
+            valid points of each set. In an item of a batch with fewer points than that number, all are landmarks.
+        seed: of the drawn landmarks.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
@@ -79,7 +79,7 @@ class Isomap(CentredKernelEmbedding):
         if isinstance(neighbors, Precomputed):
             raise ValueError(
                 f"neighbors must be a rule such as KNN(k), got {neighbors}; "
-                'for distances that are given use MDS(metric=Precomputed("distance"))'
+                'for given distances use MDS(metric=Precomputed("distance"))'
             )
         check_rule(neighbors)
         if isinstance(landmarks, (int, float, str, np.generic)):
@@ -144,9 +144,9 @@ class Isomap(CentredKernelEmbedding):
 
 
 def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
-    """Return min over a query's neighbours j of its distance to j plus the geodesics ``(N, L)`` from j, ``(Q, L)``.
+    """Return ``(Q, L)``: the minimum over neighbours j of a query of its distance to j plus the geodesics from j.
 
-    One neighbour of each query at a time, so that memory does not depend on their number.
+    One neighbour of each query is handled at a time, so that memory does not depend on the number of neighbours.
     """
     # Edge number E means no path.
     lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])

@@ -20,17 +20,17 @@ Kernel = Callable[[Tensor, Tensor], Tensor]
 class KernelPCA(KernelEmbedding):
     """Kernel principal components (Schölkopf, Smola & Müller 1998), differentiable.
 
-    Projections √λ_k v_ik on the principal components in the feature space of K, centred there. Far from all training
-    points an RBF kernel vanishes, and all new points come to lie in one place.
+    The columns are the projections √λ_k v_ik on the principal components of the centred points in the feature space of
+    K. Far from all training points an RBF kernel vanishes, and all new points get one row.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
         kernel: ``"rbf"`` exp(−γ ‖x − y‖²), ``"linear"`` x·y, ``"poly"`` (γ x·y + coef0)^degree, or a function of
-            ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``; if that is an ``nn.Module`` it becomes a
-            submodule, and its parameters are learned through ``forward``. ``Precomputed("kernel")``: the kernel
-            ``(N, N)`` itself, or ``(Q, N)`` of new and training points, is given instead of points.
-        gamma: γ; default 1/D.
-        degree, coef0: of the polynomial.
+            ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``. A function that is an ``nn.Module`` becomes a
+            submodule, and its parameters are learned through ``forward``. With ``Precomputed("kernel")`` the module
+            takes the kernel ``(N, N)``, or ``(Q, N)`` of new and training points, instead of points.
+        gamma: γ, positive; default 1/D.
+        degree, coef0: of ``"poly"``, an integer ≥ 1 and any number.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
@@ -61,9 +61,9 @@ class KernelPCA(KernelEmbedding):
             checks.check_choice(kernel, "kernel", ("rbf", "linear", "poly"))
         elif isinstance(kernel, Precomputed):
             if kernel.kind != "kernel":
-                raise ValueError(f'kernel must be Precomputed("kernel") if it is precomputed, got {kernel}')
+                raise ValueError(f'kernel must be "rbf", a function or Precomputed("kernel"), got {kernel}')
         else:
-            checks.check_function(kernel, "kernel", "a name or a function")
+            checks.check_function(kernel, "kernel", 'a name such as "rbf", or a function of two sets of points')
         self.kernel = kernel
         self.gamma = None if gamma is None else checks.check_positive(gamma, "gamma")
         self.degree = checks.check_count(degree, "degree")
@@ -88,7 +88,7 @@ class KernelPCA(KernelEmbedding):
         kernel: Tensor = self.kernel(x, points)
         checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(points)):
-            raise ValueError(f"kernel must give shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
+            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
         checks.check_finite(kernel, "kernel")
         return kernel
 

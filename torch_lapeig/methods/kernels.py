@@ -40,7 +40,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         operator = SymmetricOperator.of_largest(centred(kernel, means, means))
         pairs, positive = self._largest(operator, min(k, n))
         if (count := int(positive.sum())) < k and not fill:
-            advice = "use fewer components" if count else "points of one place, or whose squares underflow, have none"
+            advice = "use fewer components" if count else "points are equal, or their squares underflow; rescale them"
             raise ValueError(
                 f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
                 f"n_components={k} with {count}; {advice}"
@@ -59,13 +59,13 @@ class CentredKernelEmbedding(EmbeddingModule):
             "embedding_": nn.functional.pad(columns, more),
             "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
             "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
-            "values_as_matrix": nn.functional.pad(matrix * unit * unit, more + more),  # which no fit keeps
+            "values_as_matrix": nn.functional.pad(matrix * unit * unit, more + more),  # for derivatives; not kept
             "gap_": pairs.gap * unit[0, 0] * unit[0, 0],
             "train_means": means * unit[0] * unit[0],
         }
 
     def _largest(self, operator: SymmetricOperator, k: int) -> tuple[Eigenpairs, Tensor]:
-        """Return the k largest eigenpairs of a kernel, and which of their eigenvalues exceed round-off."""
+        """Return the k largest eigenpairs of a kernel, and bool ``(k,)``: True for eigenvalues above round-off."""
         pairs, largest = eigenpairs(operator, k, self.solve), operator.diagonal[0]
         # Values below ten times the round-off of the largest count as zero.
         smallest = 10.0 * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
@@ -75,7 +75,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         return 3 * len(state["train_means"])
 
     def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
-        """Return rows of new points, from their uncentred kernel with training points and the training rows."""
+        """Return rows of new points, given their uncentred kernel with training points, and the training rows."""
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
@@ -87,14 +87,14 @@ class CentredKernelEmbedding(EmbeddingModule):
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
     """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
 
-    ``means`` ``(N,)`` are the training kernel's, ``own_means`` ``(Q,)`` the means of ``kernel`` ``(Q, N)``.
+    ``means`` ``(N,)`` are the row means of the training kernel, ``own_means`` ``(Q,)`` those of ``kernel`` ``(Q, N)``.
     """
     own_means = kernel.mean(1) if own_means is None else own_means
     return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
-    """Return x · y about the mean of the points ``(N, D)``, ``(Q, N)``: equal once centred, with more digits."""
+    """Return x · y ``(Q, N)`` about the mean of points ``(N, D)``: as a centred kernel equal, and more accurate."""
     centre = checks.primal(points).mean(0)
     return checks.matmul(x - centre, (points - centre).mT)
 
@@ -115,17 +115,17 @@ def _power(matrix: Tensor, power: float) -> Tensor:
 
 
 class KernelEmbedding(CentredKernelEmbedding):
-    """Embedding by a kernel that is known between any two points, or given as a matrix.
+    """Embedding by a kernel of any two points, or by a given matrix.
 
-    A method fills in ``_kernel``, and ``_check_training`` where its matrix may be none.
+    A method defines ``_kernel``, and ``_check_training`` if a given matrix may be invalid.
     """
 
     @abstractmethod
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
-        """Return K of checked points ``x`` and training points; or of given pairs ``x``, where ``points`` is None."""
+        """Return K of checked points ``x`` and training points; or of given pairs ``x``, if ``points`` is None."""
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        """Raise ValueError unless the kernel ``(N, N)`` of training points, or the matrix given for it, is valid."""
+        """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
 
     @abstractmethod
     def _dense_kernel(self) -> DenseKernel:

@@ -1,7 +1,7 @@
-"""From rows of eigenvectors to labels: k-means, pivoted QR, and the nearest partition up to a rotation.
+"""Labels from rows of eigenvectors: k-means, pivoted QR, and the nearest partition up to a rotation.
 
-Each way gives labels ``(N,)`` and a matrix that labels new rows: centres, or axes of which a row takes the nearest. All
-but k-means run on the device of the rows. Lengths do not matter: rows may be scaled by any one number.
+Each way returns labels ``(N,)`` and a matrix that labels new rows: centres, or axes, of which the nearest is the label.
+All but k-means run on the device of the rows. A common factor of all rows does not matter.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
 
-    The pivots are rows as orthogonal to each other as possible, one of each cluster. The rotation next to them takes
-    the rows of a cluster to an axis. No iteration, no chance, and equal labels in any basis of the columns.
+    The pivots are rows as orthogonal to each other as possible, one of each cluster. The nearest rotation takes the
+    rows of a cluster to an axis. There is no iteration and no randomness, and the labels do not depend on the basis of
+    the columns.
 
     Args:
         rows: ``(N, k)``, k ≤ N, floating, of rank k.
 
     Returns:
-        int64 ``(N,)``, the axis of which each row has most, and the axes ``(k, k)`` as columns.
+        int64 ``(N,)``, the axis of the largest coordinate of each row, and the axes ``(k, k)`` as columns.
 
     >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[
     ...     0
@@ -50,17 +51,18 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
     """Return labels by the partition nearest to the rotated rows (Yu & Shi, *Multiclass spectral clustering*, 2003).
 
-    Partition and rotation are found in turn, from a random row and rows most orthogonal to it, until neither changes.
+    Partition and rotation are computed in turn until neither changes. The first rotation has a random row and the rows
+    most orthogonal to it.
 
     Args:
         rows: ``(N, k)``, floating, none of them zero.
         random: of the first row.
 
     Returns:
-        int64 ``(N,)``, the axis of which each row has most, and the axes ``(k, k)`` as columns.
+        int64 ``(N,)``, the axis of the largest coordinate of each row, and the axes ``(k, k)`` as columns.
     """
     n, k = rows.shape
-    # Columns of length √N, which do not depend on the signs of the eigenvectors, as in scikit-learn.
+    # Scale columns to length √N, with signs that do not depend on those of the eigenvectors, as in scikit-learn.
     unit = checks.power_of_two(rows, (0,))
     columns = rows / unit
     signs = torch.where(columns[0] > 0, -1, 1)
@@ -80,7 +82,7 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
 
 
 def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
-    """Return rows as columns: a first row, then rows each as orthogonal as possible to those before."""
+    """Return rows as columns: a first row, then each time the row most orthogonal to the rows before."""
     chosen, alike = [unit[first]], unit.new_zeros(len(unit))
     for _ in range(1, unit.shape[1]):
         alike = alike + (unit @ chosen[-1]).abs()
@@ -110,12 +112,12 @@ def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def _first_of_largest(parts: Tensor) -> Tensor:
-    """Return the first of the largest entries of each row, which are equal up to round-off.
+    """Return the first of the largest entries of each row, up to round-off.
 
-    Points of a symmetric set lie between two clusters. As new points their rows have other round-off, and they must get
-    their fitted label.
+    Points of a symmetric set may lie exactly between two clusters. As new points they have other round-off, but must
+    get their fitted label.
     """
-    # Rows of one point, fitted and as a new point, differ by at most this power of eps.
+    # The rows of a fitted point and of an equal new point differ by at most this power of eps.
     noise = torch.finfo(parts.dtype).eps ** 0.6 * parts.abs().amax(1, keepdim=True)
     first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
     return first

@@ -24,26 +24,26 @@ from torch_lapeig.support.threads import solve_each
 class LLE(EmbeddingModule):
     """Locally linear embedding (Roweis & Saul 2000), differentiable.
 
-    Each point is reconstructed from its neighbours by weights of sum 1, the solution of C w = 1 with the local Gram
-    matrix C_jl = (x_j − x)·(x_l − x), to whose diagonal reg · tr C is added; the embedding is made of the eigenvectors
-    of (I − W)ᵀ(I − W) of the smallest eigenvalues after the constant one, with Yᵀ Y = I. A new point gets
-    y(x) = Σ_i w(x, i) y_i with weights of its own; one that coincides with a training point is that point (of several
-    copies, the first), so that its gradient is zero. Worked out in float64, because the eigenvalues are tiny (10⁻¹⁰ of
-    the largest is usual).
+    Each point is reconstructed from its neighbours by weights of sum 1. They solve C w = 1 with the local Gram matrix
+    C_jl = (x_j − x)·(x_l − x), to whose diagonal reg · tr C is added. The columns are the eigenvectors of
+    (I − W)ᵀ(I − W) of the smallest eigenvalues after the constant one, with Yᵀ Y = I. A new point has the row
+    y(x) = Σ_i w(x, i) y_i with weights of its own. A new point that equals a training point gets its row (the first of
+    several copies), so that its gradient is zero. The embedding is computed in float64, because the eigenvalues are
+    tiny (often 10⁻¹⁰ of the largest).
 
     Args:
         n_components: dimension of the embedding.
-        neighbors: ``KNN(k)``, the k nearest of each point. The method needs exactly these: no other rule is one, and
-            nothing is made symmetric. With ``metric="cosine"`` the points scaled to length 1 are embedded.
-        reg: of the local Gram matrices, relative to their trace.
+        neighbors: ``KNN(k)`` for the k nearest points of each point, with the default ``symmetrize``, which is not
+            applied. No other rule is possible. With ``metric="cosine"`` the points scaled to length 1 are embedded.
+        reg: regularisation of the local Gram matrices, relative to their trace, positive.
         solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseLU`.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
-    A `GraphWarning` tells where eigenvalues beside the constant column's are zero, as where several groups of points
-    (far parts, or many copies of points) have all their neighbours among themselves: the first columns then only
-    separate these groups.
+    A `GraphWarning` reports further eigenvalues that are zero. For example, several groups of points (far parts, or
+    many copies of points) may have all their neighbours within the group: the first columns then only separate the
+    groups.
 
     Raises (``fit``, ``forward``):
         ValueError: not more points than components.
@@ -67,7 +67,7 @@ class LLE(EmbeddingModule):
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
             raise TypeError(
-                "neighbors must be KNN(k), not symmetrised, as each point is rebuilt from its own k nearest, "
+                "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
                 f"got {neighbors if isinstance(neighbors, KNN) else checks.arrived(neighbors)}"
             )
         self.neighbors = neighbors
@@ -84,7 +84,9 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(points, points, indices, self.reg)
         operator = _residual_operator(indices, weights)
         if (points == points[0]).all():
-            checks.warn(f"x holds {n} copies of one point, so that no column means anything", checks.GraphWarning)
+            checks.warn(
+                f"x holds {n} copies of one point: its embedding is arbitrary; remove copies", checks.GraphWarning
+            )
         pairs = eigenpairs(operator, k + 1, self.solve, fill=fill)
         solved.append(pairs)
         _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
@@ -115,7 +117,7 @@ class LLE(EmbeddingModule):
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
     """Return the weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003).
 
-    ``reg`` is the share of the trace added to the diagonal of the local Gram matrix; itself where that trace is 0.
+    ``reg`` times the trace is added to the diagonal of the local Gram matrix; ``reg`` itself where the trace is 0.
     """
     m = indices.shape[1]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
@@ -134,8 +136,8 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
 def _closed_groups(indices: Tensor) -> int:
     """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group.
 
-    Each gives (I − W)ᵀ(I − W) one eigenvalue 0: the left null vector of its block of I − W, zero elsewhere, is one of
-    the whole.
+    Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
+    zeros, is a left null vector of the whole matrix.
     """
     from scipy.sparse.csgraph import connected_components  # as in components.py
 
@@ -143,21 +145,21 @@ def _closed_groups(indices: Tensor) -> int:
     ends = np.arange(n + 1) * m
     directed = csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
     count, label = connected_components(directed, connection="strong")
-    of_row, of_neighbor = np.repeat(label, m), label[directed.indices]
-    return int(count - len(np.unique(of_row[of_row != of_neighbor])))
+    row_label, neighbor_label = np.repeat(label, m), label[directed.indices]
+    return int(count - len(np.unique(row_label[row_label != neighbor_label])))
 
 
 def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
-    """Warn of eigenvalues 0 beside the constant vector's: more than one closed group, or zero to round-off."""
+    """Warn of zero eigenvalues beside the constant vector: more than one closed group, or zero to round-off."""
     norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
     # Smaller eigenvalues than ten times eps and the norm of the operator are zero.
     round_off = 10.0 * torch.finfo(values.dtype).eps * norm
     zeros = max(closed_groups - 1, int((values <= round_off).sum()))
     if zeros:
         checks.warn(
-            f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are any "
-            "basis of functions that the neighbours reproduce exactly, such as those that only tell apart groups "
-            f"with all their neighbours among themselves (here {closed_groups} groups: far parts, copies of points); "
+            f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are an "
+            "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
+            f"their neighbours within the group (here {closed_groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",
             checks.GraphWarning,
         )

@@ -17,16 +17,16 @@ from torch_lapeig.support import checks
 class MDS(KernelEmbedding):
     """Classical multidimensional scaling (Torgerson 1952), differentiable.
 
-    The rows √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. On Euclidean distances of points
-    these are their principal components, and new points keep their distances exactly if no component is left out.
+    The columns are √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. For Euclidean distances they
+    are the principal components of the points, and new points keep their distances exactly if no component is left out.
 
-    Distances that are not Euclidean make negative eigenvalues. Negative eigenvalues belong to no real coordinate and
-    are left out, as usual; the largest positive ones give the best approximation of K̃ by inner products.
+    Distances that are not Euclidean lead to negative eigenvalues, which have no real coordinate and are left out, as
+    usual. The largest positive eigenvalues yield the best approximation of K̃ by inner products.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
-        metric: ``"euclidean"``: points are given; ``Precomputed("distance")``: the distances ``(N, N)`` themselves, or
-            ``(Q, N)`` of new points to the training points, are given in their place.
+        metric: ``"euclidean"``: the module takes points; ``Precomputed("distance")``: it takes distances ``(N, N)``, or
+            ``(Q, N)`` from new points to the training points, in place of points.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
@@ -63,13 +63,19 @@ class MDS(KernelEmbedding):
             return
         distances = x.detach()
         if not torch.allclose(distances, distances.mT):
-            raise ValueError("distances must be symmetric; use (x + x.mT) / 2")
+            worst = (distances - distances.mT).abs().max()
+            raise ValueError(
+                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2"
+            )
         # Rounding between a point and itself is below a hundredth of the largest distance.
         if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
-            raise ValueError(f"distances must be zero from each point to itself, got {own:.3g}; are these affinities?")
+            raise ValueError(
+                f"distances must be zero from each point to itself, got {own:.3g}; for affinities use another method, "
+                'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
+            )
 
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
-        if points is not None:  # −½ ‖x − y‖², centred, is the product centred, which keeps the digits of far points
+        if points is not None:  # centred, −½ ‖x − y‖² equals x · y, which is more accurate for far points
             return inner_products(x, points)
         checks.check_non_negative(x, "distances")
         return x.square() / -2

@@ -1,4 +1,4 @@
-"""The one contract of the embedding methods: points to columns, kept fits and new points, with gradients."""
+"""The contract of the embedding methods: points to columns, kept fits, and new points, with gradients."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from torch_lapeig.support.fitted import FittedModule, State, check_like, in_bloc
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
-NOT_PART_OF_A_FIT = ("solve", "seed", "n_init", "random_signs")  # arguments on which no saved fit depends
+NOT_PART_OF_A_FIT = ("solve", "seed", "n_init", "random_signs")  # arguments that a saved fit does not depend on
 
 
 class Embedding(NamedTuple):
     """Embedding with its eigenvalues and the quality of the answer.
 
     Attributes:
-        columns: ``(N, n_components)`` or ``(B, N, n_components)``.
-        eigenvalues: of the columns, ``(n_components,)`` or ``(B, n_components)``, with gradients: ascending for
-            Laplacians and LLE, +∞ where an item of a batch has no such column; descending for kernels, then 0.
-        residuals: of the eigenpairs of the columns, of the same shape.
-        gap: from the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ where there is none.
-        pairs: results of `eigenpairs`, one after the other.
+        columns: ``(N, n_components)`` or ``(B, N, n_components)``, of the dtype of the points, with gradients.
+        eigenvalues: of the columns, ``(n_components,)`` or ``(B, n_components)``, with gradients. Laplacians and LLE:
+            ascending, +∞ for a column that an item of a batch lacks. Kernels: descending, 0 for a lacking column.
+        residuals: of the eigenpairs of the columns, of the shape of ``eigenvalues``.
+        gap: distance of the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ if there is no next one.
+        pairs: the results of `eigenpairs`, one for each eigenproblem.
 
-    With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap are those of each node's
-    component: ``(..., N, n_components)`` and ``(..., N)``.
+    With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap belong to the component of each
+    node: ``(..., N, n_components)`` and ``(..., N)``.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> found = LaplacianEigenmaps(2, KNN(6)).embed(
@@ -63,7 +63,7 @@ class Checked(NamedTuple):
 
 
 def check_solve(solve: Any) -> None:
-    """Raise TypeError unless ``solve`` is None, a `Solve`, or an object that is called as solvers are."""
+    """Raise TypeError unless ``solve`` is None, a `Solve`, or a callable solver."""
     if solve is not None and not isinstance(solve, Solve):
         checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
 
@@ -71,37 +71,38 @@ def check_solve(solve: Any) -> None:
 class PointsModule(FittedModule):
     """Steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
 
-    The first name in ``FITTED`` names the rows: one for each point. A method fills in ``_extend`` and ``_width``.
+    The first name in ``FITTED`` names a tensor with one row for each point. A method defines ``_extend`` and
+    ``_width``.
     """
 
     @property
     def pairs_given(self) -> str | None:
-        """Return the kind of the matrix ``(N, N)`` that is given in place of points; None with points."""
+        """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
         kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
         return next(kinds, None)
 
     @checks.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
-        """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` given the fitted, with gradients to them.
+        """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` by the fit, with gradients to the new points.
 
-        Works in blocks of new points, in bounded memory. A training point gets its training row. Where pairs are given,
-        ``x_new`` holds the pairs of new and training points, ``(Q, N)``. Half precision is returned as it came.
+        New points are handled in blocks, in bounded memory. A training point gets its training row. For a module of
+        pairs, ``x_new`` holds the pairs of new and training points, ``(Q, N)``. The result has the dtype of ``x_new``.
 
         Raises:
-            RuntimeError: not fitted. TypeError, ValueError: not finite, or not of the dtype or dimension of the
-                training points.
+            RuntimeError: not fitted. TypeError, ValueError: new points that are not finite, or not of the dtype or
+                dimension of the training points.
         """
         self.check_fitted()
         state = {name: checks.single(value) for name, value in self._fitted().items()}
         return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
-        """Return the constructor's arguments on which a fit depends: all but solvers, seeds and signs."""
+        """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
     def extra_repr(self) -> str:
-        """Show the constructor's arguments, but for modules, which are shown as submodules."""
+        """Return the constructor's arguments, except modules, which torch shows as submodules."""
         parts = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name)
@@ -119,8 +120,8 @@ class PointsModule(FittedModule):
             )
         if mask is not None:
             checks.check_mask(mask, x)
-            of_pair = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
-            not_padding = torch.where(of_pair, x, 0)
+            entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
+            not_padding = torch.where(entry_mask, x, 0)
         checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
         return Checked(x, mask)
 
@@ -130,14 +131,14 @@ class PointsModule(FittedModule):
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
-                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: the "
-                "module keeps what new points need of one set; fit the sets one by one, each in a module of its own, "
+                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
+                "module keeps the fit of one set; fit the sets one by one, each in a module of its own, "
                 "or call out_of_sample, which takes batches"
             )
         return points
 
     def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:
-        """Yield each set of points without its padding, and the places of these; None for all."""
+        """Yield each set of points without padding, and the positions of its points; None for all positions."""
         shape = shape_of(x)
         if len(shape) == 1 and mask is None:
             yield x, None
@@ -155,7 +156,7 @@ class PointsModule(FittedModule):
     def _with_new(
         self, x: Any, points: Any, x_new: Any, fits: Iterable[tuple[State, Tensor | None]]
     ) -> tuple[Tensor, Tensor]:
-        """Return the rows of points ``x``, of which each item has a fit, and the rows of its new points."""
+        """Return the rows of points ``x``, given the fit of each item, and the rows of the new points of each item."""
         shape = shape_of(points)
         self._check_new(x_new, shape)
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
@@ -165,7 +166,7 @@ class PointsModule(FittedModule):
             rows.append(_at(places, known, shape[-1]))
             new = _new(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
-            if len(known) < 2:  # new points can be near to nothing
+            if len(known) < 2:  # an item without a graph has no neighbours for new points
                 rows_new.append(0 * new.sum() + new.new_zeros(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
@@ -192,28 +193,32 @@ class PointsModule(FittedModule):
 
     @abstractmethod
     def _width(self, state: State) -> int:
-        """Return how many numbers of memory a new point needs."""
+        """Return the memory that a new point needs, in numbers."""
 
 
 class EmbeddingModule(PointsModule):
-    """Contract of the embedding methods: a method fills in three hooks, and more where it is given pairs.
+    """Contract of the embedding methods.
 
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
     the learnable parameters. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
-    has their dtype. The result of an item of a batch depends neither on the other items nor on the padding, up to the
-    basis of an eigenspace of equal eigenvalues, and round-off. Items may be of any size: columns for which an item has
-    too few points are zero (a single set raises an error).
+    has their dtype. The result of an item of a batch depends neither on the other items nor on the padding, up to
+    round-off and the basis of an eigenspace of equal eigenvalues. Items may be of any size: columns for which an item
+    has too few points are zero (a single set raises an error).
 
-    Hooks: ``_fit_points``, ``_extend`` and ``_width``; ``_checked`` where something else than points or their pairs
-    (an option `Precomputed`) is given; ``_embed`` where a batch need not be a loop over its items.
+    A method defines the hooks ``_fit_points``, ``_extend`` and ``_width``. It overrides ``_checked`` if it accepts
+    other input than points or their pairs (an option `Precomputed`), and ``_embed`` if it solves a batch at once.
+
+    Args:
+        n_components: number of columns of the embedding, ≥ 1.
+        solve: options of the eigensolve, a `Solve`, a solver, or None for the default.
 
     >>> from torch_lapeig import MDS
     >>> # two sets
     >>> x = torch.rand(
     ...     2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     ... )
-    >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second of 20 points
+    >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second set has 20 points
     >>> isinstance(model := MDS(3), EmbeddingModule), model(x, mask=mask).shape
     (True, torch.Size([2, 30, 3]))
     >>> torch.allclose(model.fit(x[0]).transform(x[0, :5]), model.embedding_[:5])
@@ -234,13 +239,14 @@ class EmbeddingModule(PointsModule):
         """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
-            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Where pairs are given, ``(N, N)``
+            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. For a module of pairs, ``(N, N)``
                 or ``(B, N, N)``.
-            mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold anything; its rows are zero, and so are
-                their gradients.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
+                are its gradients.
 
         Raises:
-            TypeError, ValueError: no finite floating points of such a shape; too few of them; see also the class.
+            TypeError, ValueError: points that are not floating, not finite, of another shape or too few; see also the
+                class.
         """
         return self.embed(x, mask=mask).columns
 
@@ -254,12 +260,12 @@ class EmbeddingModule(PointsModule):
     @torch.no_grad()
     @checks.full_precision
     def fit(self: Own, x: Tensor | Graph) -> Own:
-        """Embed one set of points ``(N, D)`` and keep the tensors that ``transform`` needs. Returns the module.
+        """Embed one set of points ``(N, D)``, keep the tensors that ``transform`` needs, and return the module.
 
         Half precision is kept as float32.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
+            TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         x = checks.single(x)
         points = self._checked_one(x)
@@ -268,21 +274,21 @@ class EmbeddingModule(PointsModule):
 
     @checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)``; nothing is kept.
+        """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)`` do, but keep no fit.
 
-        Gradients flow to both, and to the learnable parameters.
+        Gradients flow to points and new points, and to the learnable parameters.
 
         Args:
             x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
-            x_new: ``(Q, D)`` or ``(B, Q, D)``; where pairs are given, pairs with the points, ``(Q, N)`` or
+            x_new: ``(Q, D)`` or ``(B, Q, D)``; for a module of pairs, the pairs of new points and points, ``(Q, N)`` or
                 ``(B, Q, N)``.
-            mask: of ``x``. New points have none: rows that pad them must be finite, and are embedded as any other.
+            mask: mask of ``x``. There is no mask of new points: rows that pad them must be finite, and are embedded.
 
         Returns:
-            ``(N, n_components)`` and ``(Q, n_components)``, or batches of such.
+            ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
 
         Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
+            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.single(x), mask)
         return self._with_new(x, points, x_new, self._fits(points, mask, []))
@@ -332,7 +338,7 @@ class EmbeddingModule(PointsModule):
         return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Iterator[tuple[State, Tensor | None]]:
-        """Yield each set of points as it is kept, and the places of these; None for all."""
+        """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         of_batch = len(shape_of(x)) > 1
         for item, places in self._items(x, mask):
             if of_batch and places is not None and len(places) < 2:
@@ -341,7 +347,7 @@ class EmbeddingModule(PointsModule):
                 yield self._fit_points(item, solved, fill=of_batch), places
 
     def _nothing(self, x: Tensor | Graph) -> State:
-        """Return the fit of an item of no point or one: zeros, connected to the points in the autograd graph."""
+        """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""
         values = x.weight if isinstance(x, Graph) else x
         n = x.num_nodes if isinstance(x, Graph) else len(x)
         none = 0 * values.sum()
@@ -368,11 +374,12 @@ def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
     return y * (2 * heads - 1)
 
 
-def warn_of_unreached(alone: int, queries: int) -> None:
+def warn_of_unreached(unreached: int, queries: int) -> None:
     """Warn of new points that no edge of the graph reaches."""
-    if alone > 0:
+    if unreached > 0:
         checks.warn(
-            f"{alone} of {queries} new points have no neighbour in the graph: their rows are zero",
+            f"{unreached} of {queries} new points have no neighbour in the graph: their rows are zero; use more "
+            "neighbours or a larger radius",
             checks.GraphWarning,
         )
 
@@ -394,12 +401,12 @@ def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding
 
 
 def _new(x: Any, embedding: Tensor) -> Any:
-    """Return new points of half precision in the dtype that the fit is computed in."""
+    """Return new points of half precision in the dtype of the fit, others unchanged."""
     return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else x
 
 
 def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
-    """Return rows at their places among ``n``, the others zero."""
+    """Return ``n`` rows: the given ones at their positions, zeros elsewhere."""
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 

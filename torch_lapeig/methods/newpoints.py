@@ -30,10 +30,12 @@ GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivi
 
 
 class NewAffinities(NamedTuple):
-    """Affinities between new points and the fitted ones.
+    """Affinities between new points and fitted points.
 
-    ``log_affinity`` ``(E,)``, with gradients; ``query`` and ``point`` int64 ``(E,)``, the new and the fitted point of
-    each; ``same`` int64 ``(Q,)``, the fitted point that a new one equals, or −1.
+    Attributes:
+        log_affinity: ``(E,)``, with gradients.
+        query, point: int64 ``(E,)``, the new point and the fitted point of each affinity.
+        same: int64 ``(Q,)``, the fitted point that a new point equals, or −1.
     """
 
     log_affinity: Tensor
@@ -55,9 +57,10 @@ def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[G
 
 
 def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
-    """Return affinities of new points ``(Q, D)``, or the given ones, ``(Q, N)``; warn of points without any.
+    """Return affinities of new points ``(Q, D)``, or given affinities ``(Q, N)``; warn of points without affinities.
 
-    A new point that equals a fitted one has its edges. Given affinities do not tell which points these are.
+    A new point that equals a fitted point has the edges of the fitted point. Given affinities do not show which new
+    points equal fitted ones.
     """
     if isinstance(neighbors, Precomputed) or weights is None:
         if (x < 0).any():
@@ -77,10 +80,10 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
 
 
 def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
-    """Return which edges count, bool ``(E,)``: all of new points, and those of fitted points that counted in the fit.
+    """Return bool ``(E,)``: True for all edges of new points, and for edges of fitted points that the fit had.
 
-    There an edge whose weight underflows is none, and a node with no other edge has none. They are left out only here:
-    scales of a point, as in `SelfTuning`, are of all its edges.
+    In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. Such edges are
+    left out only after weighting: the scale of a point, as in `SelfTuning`, depends on all its edges.
     """
     weight = log_affinity.exp()
     active = sum_of_groups(weight, query, len(same)) > torch.finfo(weight.dtype).tiny
@@ -91,8 +94,8 @@ def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
 def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor) -> Extension:
     """Return the edges of queries to training points.
 
-    A query that equals a fitted point has the edges of that, with their ``connectivity`` ``(E,)``: a search for it may
-    find others, as it counts itself among its neighbours, and others where several are equally far.
+    A query that equals a fitted point gets the edges of the fitted point, with their ``connectivity`` ``(E,)``. A
+    search for the query would find the point itself, and may resolve ties otherwise.
     """
     points = state["train_points"].detach()
     found = extended(neighbors, x.detach(), points, state["train_rule"])
@@ -113,7 +116,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
 
 
 def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return a rule's edges of new points ``(Q, D)`` to the graph's ``(N, D)``; raise unless they are an Extension."""
+    """Return a rule's edges of new points ``(Q, D)`` to graph points ``(N, D)``; raise unless they are an Extension."""
     found = check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found

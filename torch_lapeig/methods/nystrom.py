@@ -35,15 +35,16 @@ def nystrom(
     degrees: Tensor | None = None,
     off: Tensor | None = None,
 ) -> Tensor:
-    """Return Laplacian eigenmaps of new points: the row of the eigenproblem at x, solved for y(x).
+    """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
-    For the generalised problem L y = λ D y (``normalized``) that is
+    For the generalised problem L y = λ D y (``normalized``) the solution is
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
-    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). Their own form has v
-    = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y it is y(x)
-    = Σ_i W(x, i) y_i / (D(x) − λ). At a training point all are its own row of the problem and return its row of Y.
+    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). The form of that
+    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y
+    the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of the
+    problem and returns its row of Y.
 
     Args:
         log_affinity: log W between queries and training points, ``(E,)``. Gradients flow to it.
@@ -51,19 +52,20 @@ def nystrom(
         num_queries: Q.
         embedding: Y ``(N, k)``.
         eigenvalues: λ ``(k,)``, or ``(N, k)`` where training points belong to separate problems.
-        normalized: which of the two problems.
+        normalized: L y = λ D y if True, L y = λ y if False.
         degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
         off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
             which are 0 but have derivatives where eigenvalues are equal.
 
     Returns:
         ``(Q, k)``; zero in the row of a query without any weight, and, with a `GraphWarning`, where the formula divides
-        by less than 1e-3 of D(x). A `GraphWarning` too where all weights of a query underflow, which is no obstacle.
+        by less than 1e-3 of D(x). Another `GraphWarning` reports queries whose weights all underflow, whose rows are
+        correct.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
-    of_edge = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    growth, inverse = _growth(None if normalized else total[query].exp(), of_edge, share > 0)
+    edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
+    growth, inverse = _growth(None if normalized else total[query].exp(), edge_values, share > 0)
     _warn_of_far(total)
     if degrees is not None:
         share = share * _roots(total, degrees, query, point)

@@ -55,10 +55,10 @@ class OnGraph(PointsModule):
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):
-    """Embeddings by the eigenvectors of the Laplacian of a weighted graph, of points or given.
+    """Embeddings by the eigenvectors of the Laplacian of a weighted graph, built from points or given.
 
-    A method fills in ``_normalization`` and ``_solve_graph``. Where Nyström's formula does not extend its rows, it
-    keeps the extended vectors as ``train_vectors``.
+    A method defines ``_normalization`` and ``_solve_graph``. If its rows are not the vectors that Nyström's formula
+    extends, it keeps the vectors as ``train_vectors``.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (
@@ -90,7 +90,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         """Return the embedding of the nodes of a graph or a batch; append the pairs to ``solved``."""
 
     def _embed_small(self, x: Tensor, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding | None:
-        """Embed small sets of points as one dense batch; None where this may be wrong or slower."""
+        """Embed small sets of points as one dense batch; return None where this is not accurate or not faster."""
         return None
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
@@ -126,7 +126,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return off_diagonal(solved[-1].projected, self.n_components)
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
-        """Return eigenvalues, residuals and gap as they are kept."""
+        """Return eigenvalues, residuals and gap in the form that a fit keeps."""
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
 
     def _frozen(self, state: State) -> nn.Module:
@@ -136,7 +136,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
-        """Find the edges again, which a `Sharded` of this method does not save."""
+        """Return a saved fit with its edges, which are searched again if a `Sharded` of this method has saved it."""
         if "train_points" not in saved or "train_edges" in saved:
             return saved
         points, values = saved["train_points"], saved["eigenvalues_"]
@@ -167,7 +167,7 @@ def _check_weights_of_landmarks(weights: Any) -> Weighting:
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
-    """Warn of valid nodes of degree zero, and of their effect beyond zero rows."""
+    """Warn of valid nodes of degree zero; ``also``: their effect beside zero rows."""
     if laplacian.has.isolated:
         isolated = ~laplacian.active
         if laplacian.graph.mask is not None:

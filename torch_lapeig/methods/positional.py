@@ -22,15 +22,19 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.threads import slices, together
 from torch_lapeig.support.tuning import PART_OF_EIGH, solves_all_pairs
 
-# Graphs are padded to the largest they are solved with: beyond this work, in graphs · nodes³, only with graphs of
-# nearly their own size, and in parts: on the processor for its threads, on accelerators as few as memory allows.
+# Graphs are padded to the largest graph they are solved with. Up to this work, in graphs · nodes³, all are solved
+# together; beyond, only with graphs of up to SPREAD times their size, and in parts.
 TOGETHER, TOGETHER_ON_ACCELERATORS, SPREAD = 4e6, 5e8, 1.25
 
 
 class NodeEncoding(NamedTuple):
-    """Eigenvectors ``vectors (M, k)`` at the nodes of B graphs, and their eigenvalues ``values (B, k)``.
+    """Eigenvectors at the nodes of B graphs, and their eigenvalues.
 
-    Where a graph has fewer than k + 1 nodes of positive degree, the columns it lacks are zero and their values +∞.
+    Columns that a graph of fewer than k + 1 nodes of positive degree lacks are zero, and their eigenvalues +∞.
+
+    Attributes:
+        vectors: ``(M, k)``, of the dtype of the weights, with gradients to the weights.
+        values: ``(B, k)``, likewise.
 
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> vectors, values = laplacian_positional_encoding(path, 3, 2)
@@ -57,19 +61,20 @@ def laplacian_positional_encoding(
 
     Args:
         edge_index: int64 ``(2, E)``, both directions of every edge; copies are summed, self loops are left out.
-        nodes: their number M, or for many graphs the graph of each, int64 ``(M,)``, ascending.
-        k: columns.
+        nodes: the number of nodes M of one graph, or for many graphs the graph of each node, int64 ``(M,)``, ascending.
+        k: number of columns, at least 1.
         edge_weight: ``(E,)``, non-negative, floating; default 1 in float32. Gradients flow to it.
         normalization: ``"symmetric"`` for orthonormal eigenvectors of I − D^-½ W D^-½, as in the paper;
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
-        random_signs: turn each column of each graph by a random sign, by ``generator`` if given, as the paper does
-            in training. Otherwise the largest entry is positive.
+        random_signs: multiply each column of each graph by a random sign, as the paper does in training. Otherwise the
+            largest entry is positive.
+        generator: of the random signs; default: torch's own.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 
     Raises:
-        TypeError, ValueError: see `Graph.from_edge_index`.
+        TypeError, ValueError: an option of another type or out of range; see also `Graph.from_edge_index`.
 
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> laplacian_positional_encoding(square, 4, 3).values
@@ -113,7 +118,7 @@ def _encoding(
         )
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
-    # Among many graphs, one beyond float32's resolution is usual, and all would be solved twice.
+    # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
     vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)
@@ -164,7 +169,7 @@ def _plain_pairs(
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
     """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
 
-    None where they are too large for it, or not plainly sound: `Graph.from_edge_index` then raises the error.
+    None where the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
     if not solves_all_pairs(count, widest, weight.device):
@@ -187,7 +192,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 
 
 def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
-    """Yield the graphs to solve together, int64 and ascending, without those that have no nodes; the largest first."""
+    """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, no empty ones."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)
     most = TOGETHER if sizes.device.type == "cpu" else TOGETHER_ON_ACCELERATORS

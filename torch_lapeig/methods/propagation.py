@@ -30,28 +30,32 @@ ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 class LabelSpreading(SemiSupervised):
     """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
 
-    The limit of F ← α S F + (1 − α) Y, scikit-learn's `LabelSpreading`: each node takes the share α from its neighbours
-    and keeps 1 − α of its own label, so that labels may be wrong. Solved to round-off by preconditioned conjugate
-    gradients, with gradients, instead of some steps of the iteration.
+    F is the limit of F ← α S F + (1 − α) Y, the iteration of scikit-learn's `LabelSpreading`: each node takes the share
+    α from its neighbours and keeps 1 − α of its own label, so that wrong labels can be corrected. Preconditioned
+    conjugate gradients solve for the limit to round-off, with gradients.
 
     Args:
-        neighbors: rule of the graph, as of `LaplacianEigenmaps`; ``Precomputed("affinity")`` for affinities, a `Graph`.
-        weights: weighting of its edges; default ``HeatKernel("median")``. None with ``Precomputed``.
-        alpha: α, above 0 and below 1. 0.99 is the paper's; scikit-learn's default is 0.2, which hardly leaves the
-            labelled nodes. Labels reach about 1/√(2 − 2α) edges far.
-        class_prior: brings the sums of the classes' scores to given shares (class mass normalisation: Zhu, Ghahramani &
-            Lafferty 2003, section 4), since else a class whose labels happen to lie well takes nodes of the others:
-            ``"labels"``: the shares of the labels with one more of each class; ``"uniform"``: equal ones; or numbers
-            ``(C,)`` that are positive and sum to 1. Each column is multiplied by one factor, such that all sum to the
-            number of nodes reached. None: scores as they are.
-        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+        neighbors: rule of the graph, as for `LaplacianEigenmaps`; ``Precomputed("affinity")`` for affinities or a
+            `Graph`.
+        weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+        alpha: α, above 0 and below 1. The paper has 0.99. With scikit-learn's default 0.2, labels hardly spread: they
+            reach about 1/√(2 − 2α) edges.
+        class_prior: shares of the classes, to which the sums of their scores are scaled (class mass normalisation: Zhu,
+            Ghahramani & Lafferty 2003, section 4). Without it, a class with central labels takes nodes of others.
+            ``"labels"``: the shares of the labels with one more of each class; ``"uniform"``: equal shares; or numbers
+            ``(C,)`` that are positive and sum to 1. Each column is multiplied by one factor, such that all scores sum
+            to the number of reached nodes. None: no scaling.
+        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
 
-    Scores are not probabilities: their sum falls with the distance from labels. Each row has some digits relative to
-    its largest score, however tiny that is, so every node that a path joins to a label gets the class of the limit. A
-    row too small for the dtype is raised to the smallest numbers, with the same shares of the classes. For the rest of
-    the contract see `SemiSupervised`.
+    Scores are not probabilities: their sum falls with the distance from labels. Each row is accurate relative to its
+    largest score, however small, so every node that a path joins to a label gets the class of the limit. A row too
+    small for the dtype is scaled up to the smallest numbers, with the same shares of the classes. For the rest of the
+    contract see `SemiSupervised`.
 
-    A new point x takes α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
+    A new point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -102,12 +106,12 @@ class LabelSpreading(SemiSupervised):
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached.
 
         A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
-        that a solve resolves are kept, and rows of the nodes beyond are solved for with these given, in a unit of
-        their own, until all are.
+        that a solve resolves are kept. With these rows given, the other rows are solved for, in a unit of their own,
+        until all rows are resolved.
         """
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
-        unit = source.new_zeros(*source.shape[:-2], 1, 1)  # of a solve: its binary logarithm
-        units = torch.zeros_like(source[..., :1])  # of the rows that are known
+        unit = source.new_zeros(*source.shape[:-2], 1, 1)  # binary logarithm of the unit of a solve
+        units = torch.zeros_like(source[..., :1])  # binary logarithms of the units of resolved rows
         while (reached & ~known).any():
             inflow = _times_power(scores, units - unit)
             given = self.alpha * pattern.matmul(laplacian.values, inflow, is_symmetric=True)
@@ -130,23 +134,26 @@ class LabelSpreading(SemiSupervised):
 
 
 class HarmonicFunction(SemiSupervised):
-    """Scores that are the labels where there are any, and elsewhere the mean of their neighbours, weighted by W.
+    """Scores that equal the labels at labelled nodes, and elsewhere the mean of the neighbours, weighted by W.
 
-    L_uu F_u = W_ul Y_l (Zhu, Ghahramani & Lafferty 2003): the minimum of tr(Fᵀ L F) with F_l = Y_l, and the probability
-    that a random walk first meets a label of each class. Labels are kept, and reach as far as the graph does. With few
-    labels in many dimensions F is nearly constant but for spikes at the labels (Nadler, Srebro & Zhou 2009).
+    They solve L_uu F_u = W_ul Y_l (Zhu, Ghahramani & Lafferty 2003), minimise tr(Fᵀ L F) with F_l = Y_l, and are the
+    probabilities that a random walk first meets a label of each class. Labels are kept, and reach all connected nodes.
+    With few labels in many dimensions F is nearly constant except for spikes at the labels (Nadler, Srebro & Zhou
+    2009).
 
     Args:
-        neighbors, weights: as of `LaplacianEigenmaps`.
-        class_prior: as of `LabelSpreading`. With few labels it removes most of the spikes' effect.
-        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+        neighbors, weights: as for `LaplacianEigenmaps`.
+        class_prior: as for `LabelSpreading`. With few labels it removes most of the effect of the spikes.
+        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
 
-    Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums), unless a
-    ``class_prior`` scales the classes. Where the weights are
-    so far apart that float64 does not hold them together, a `ConvergenceWarning` counts the nodes where it fails.
-    For the rest of the contract see `SemiSupervised`.
+    The scores of each node that a label reaches sum to 1 (with soft labels: to a mean of their sums), unless a
+    ``class_prior`` scales the classes. Where the range of the weights exceeds float64, a `ConvergenceWarning` counts
+    the nodes with inexact scores. For the rest of the contract see `SemiSupervised`.
 
-    A new point gets the mean of its neighbours, so a fitted one its own scores.
+    A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -176,20 +183,20 @@ class HarmonicFunction(SemiSupervised):
         laplacian, reached = _in_double(graph), reached_by(graph, labelled)
         keep = (reached & ~labelled).double()
         free = keep[..., None]
-        # The function that is 1 at every label is 1 everywhere: its error measures the others' error.
+        # The harmonic function that is 1 at every label is 1 everywhere: its error estimates the error of the others.
         known = torch.cat([targets.double(), labelled[..., None].double()], -1)
         # D^½ as a quotient, whose derivative is 0 at isolated nodes.
         scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
         z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
         scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
-        # Once more the mean of the neighbours: a node of tiny degree is only as accurate as its row of D^½ F.
+        # Take the mean of the neighbours once more: without it a node of tiny degree has the error of its row of D^½ F.
         walk = Laplacian(laplacian.graph, "random_walk").values
         scores = free * graph.pattern.matmul(walk, scores) + known
-        # A harmonic function that should be 1 is off: weights differ too much for float64.
+        # Where the harmonic function that should be 1 is not, the range of the weights exceeds float64.
         if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > 1e-6)).any():
             checks.warn(
-                f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which "
-                "weights of this range hardly join to any label; use a larger bandwidth or more neighbours",
+                f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which are "
+                "joined to labels by tiny weights only; use a larger bandwidth or more neighbours",
                 checks.ConvergenceWarning,
             )
         found = {"scores_": scores[..., :-1], "train_growth": keep, "train_source": known[..., :-1]}
@@ -203,21 +210,25 @@ class HarmonicFunction(SemiSupervised):
 class EigenmapsRegression(SemiSupervised):
     """Least squares of the labels on the smoothest functions of the graph (Belkin & Niyogi 2004, section 2).
 
-    The eigenvectors of L y = λ D y of the ``n_components`` smallest eigenvalues, the constant one included, are the
-    basis; its coefficients are fitted to the labelled nodes alone. The fewer columns, the smoother.
+    The basis consists of the eigenvectors of L y = λ D y of the ``n_components`` smallest eigenvalues, the constant one
+    included. Its coefficients are fitted to the labelled nodes only. With fewer columns the scores are smoother.
 
     Args:
-        n_components: p; the paper's is a fifth of the number of labels.
-        neighbors, weights: as of `LaplacianEigenmaps`.
-        ridge: ρ > 0, penalty on the squares of the coefficients, over a column's squares at the labelled nodes. With
-            fewer labels than columns the coefficients are about the smallest that fit.
-        n_classes: C; default: the largest label plus one, or the columns of soft labels.
+        n_components: p, number of eigenvectors; a fifth of the number of labels in the paper.
+        neighbors, weights: as for `LaplacianEigenmaps`.
+        ridge: ρ > 0, penalty on the squares of the coefficients, relative to the mean over columns of their squares at
+            the labelled nodes. With fewer labels than columns the coefficients are nearly the smallest that fit.
+        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
     are extended by Nyström's formula, as in `LaplacianEigenmaps`.
 
     Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer nodes
+            of positive degree than ``n_components``; see also `SemiSupervised`.
 
     >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
     >>> labels = torch.full((40,), -1)
@@ -279,16 +290,16 @@ class EigenmapsRegression(SemiSupervised):
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
-    """Return scores times a power of two, which is exact, or the next one that float64 can multiply by.
+    """Return scores times 2^``exponent``, which is exact; exponents are limited to the range of float64.
 
-    Scores of a solve reach down to 1e-280, 2^-930, of its unit: these keep their size. Powers above 2^900 are those of
-    rows that no sum counts, and leave room for sums.
+    Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
+    rows that contribute to no sum, so the upper limit only leaves room for sums.
     """
     return scores * exponent.clamp(-1020, 900).exp2()
 
 
 def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return scores of which no row underflows in the dtype: rows of smaller ones are raised, with the same shares."""
+    """Return scores in which no row underflows in the dtype: smaller rows are scaled up as a whole."""
     floor = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
     largest = scores.detach().amax(-1, keepdim=True)
     is_tiny = (largest > 0) & (largest < floor)
@@ -296,23 +307,23 @@ def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
-    """Return which wanted rows ``(..., N, 1)`` a solve has resolved, at least the largest of each graph.
+    """Return bool ``(..., N, 1)``: True for wanted rows that a solve has resolved, at least the largest of each graph.
 
-    A small residual ``rest`` relative to all rows is a small relative error of each. Else rows count that are larger
-    than the residuals of the others.
+    If the residual ``rest`` of every row is small relative to the row, all are resolved. Otherwise rows are that are
+    large compared with the largest residual.
     """
     largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
     error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
     # Errors below 1e-9 of their row do not count.
     error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
-    # Scores a million times the error have six digits; so have those near the largest, whatever the bound of the error.
-    # Below 1e-280 digits are lost.
+    # Scores of a million times the error have six digits; scores near the largest count as resolved in any case. Below
+    # 1e-280 digits are lost.
     least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
     return largest >= least
 
 
 def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
-    """Return a class prior that does not depend on the number of classes; raise unless it is one."""
+    """Return the class prior, checked as far as possible without the number of classes."""
     if class_prior is None:
         return None
     if isinstance(class_prior, str):
@@ -332,8 +343,8 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
 def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
     """Return the fit with each class scaled to its share of all scores.
 
-    Zhu et al. take the sum over nodes without a label. Here it is over all, so that a class whose nodes are nearly all
-    labelled is not made to take others.
+    Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly all
+    labelled does not have to take others.
     """
     if class_prior is None:
         return found
@@ -361,11 +372,11 @@ def _in_double(graph: Graph) -> Laplacian:
 
 
 def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """Return I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``, so that N A N is D − Q W Q.
+    """Return A = I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``: N A N is D − Q W Q.
 
-    It is the Laplacian of Q W Q and the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum in which nothing cancels. q = √α
-    gives label spreading. q = 0 at the labels and 1 elsewhere takes labels out of the system: their rows are rows of
-    the identity, and others have their edges to them on the diagonal.
+    D − Q W Q is the Laplacian of Q W Q plus the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum without cancellation. q = √α
+    is the system of label spreading. q = 0 at labels and 1 elsewhere removes the labels from the system: their rows are
+    rows of the identity, and edges to them only count on the diagonal.
     """
     graph, batch = laplacian.graph, laplacian.graph.batch_size
     pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)
@@ -384,7 +395,7 @@ def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
-    """Return the row of the system at new points: their neighbours' scores, and for a fitted point its own label."""
+    """Return the rows of the system at new points: scores of their neighbours, plus the own label of a fitted point."""
     scores = state["scores_"]
     none = scores.new_zeros(scores.shape[1])
     rows = nystrom(new.log_affinity, new.query, new.point, queries, scores, none, degrees=degrees)

@@ -28,19 +28,28 @@ UNLABELLED = -1
 class SemiSupervised(OnGraph):
     """Contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
-    ``forward(x, labels)`` gives scores with gradients to labels, points, and the parameters of the weighting; ``fit(x,
-    labels)`` keeps the scores of one set, and ``predict()`` gives its labels; ``transform`` and ``predict`` of new
-    points give theirs. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; affinities or a `Graph` take
-    their place with ``Precomputed("affinity")``. Systems are solved in float64, whatever the dtype.
+    ``forward(x, labels)`` returns scores with gradients to labels, points, and the parameters of the weighting.
+    ``fit(x, labels)`` keeps the scores of one set, and ``predict()`` returns its labels; ``transform`` and ``predict``
+    return scores and labels of new points. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; with
+    ``Precomputed("affinity")`` affinities or a `Graph` take their place. Systems are solved in float64 for every dtype.
 
-    Labels are int64, ``(N,)`` or ``(B, N)``, from 0 on, −1 for a node without one. Or they are soft: ``(N, C)`` or
-    ``(B, N, C)``, floating and non-negative, a row of zeros for a node without one; gradients flow to the other rows.
+    Labels are int64, ``(N,)`` or ``(B, N)``, counted from 0, with −1 for an unlabelled node. Or they are soft:
+    ``(N, C)`` or ``(B, N, C)``, floating and non-negative, with a row of zeros for an unlabelled node; gradients flow
+    to the other rows.
 
-    A node that no path joins to a label has scores of zero, and the label −1, with a `GraphWarning`: the graph tells
-    nothing of it, and the prior of the classes, or the first class, would look like an answer. So has a new point whose
-    neighbours are all such.
+    A node that no path joins to a label has scores of zero and the label −1, with a `GraphWarning`, because the graph
+    holds no information about its class. So has a new point if all its neighbours are such nodes.
 
-    A method fills in ``_solved`` and ``_extended``.
+    A method defines ``_solved`` and ``_extended``.
+
+    Args:
+        neighbors: rule of the graph, `KNN`, `Radius` or ``Precomputed("affinity")``.
+        weights: weighting of the edges, see `LabelSpreading`; None with ``Precomputed``.
+        n_classes: number C of classes, ≥ 1, or None: the largest label plus one, or the number of columns of soft
+            labels.
+
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range; see also `forward`.
 
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
@@ -67,14 +76,14 @@ class SemiSupervised(OnGraph):
 
         Args:
             x: points ``(N, D)`` or ``(B, N, D)``, floating; affinities or a `Graph` with ``Precomputed("affinity")``.
-            labels: ``(N,)`` or ``(B, N)``, or soft ones with an axis more; see the class.
-            mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold anything; its scores are zero. None
-                with a `Graph`, which carries its own.
+            labels: ``(N,)`` or ``(B, N)``, or soft labels with one more axis; see the class.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its scores are zero. None
+                with a `Graph`, which has its own mask.
 
         Raises:
-            TypeError: labels that are no integers where they have no axis of classes. ValueError: no label at all,
-                labels below −1 or not below ``n_classes``, of another shape, soft ones that are not finite and ≥ 0;
-                points that no method takes.
+            TypeError: labels without an axis of classes that are no integers. ValueError: no label at all, labels
+                below −1 or not below ``n_classes``, of another shape; soft labels that are not finite and ≥ 0; invalid
+                points, see `EmbeddingModule`.
         """
         points, mask = self._checked(checks.single(x), mask)
         targets = self._targets(labels, points, mask)
@@ -84,10 +93,10 @@ class SemiSupervised(OnGraph):
     @torch.no_grad()
     @checks.full_precision
     def fit(self: Own, x: Tensor | Graph, labels: Tensor) -> Own:
-        """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need. Returns the module.
+        """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need; return the module.
 
         Raises:
-            TypeError, ValueError: a batch, of which only one set could be kept, and the errors of ``forward``.
+            TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         x = checks.single(x)
         points = self._checked_one(x)
@@ -99,7 +108,7 @@ class SemiSupervised(OnGraph):
     def predict(self, x_new: Tensor | None = None) -> Tensor:
         """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
-        −1 where all scores are zero.
+        The label is −1 where all scores are zero.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
@@ -111,19 +120,19 @@ class SemiSupervised(OnGraph):
     def out_of_sample(
         self, x: Tensor | Graph, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return scores of points and of new points given these: ``fit`` and ``transform``, but nothing is kept.
+        """Return scores of points and of new points, as ``fit`` and ``transform`` do, but keep no fit.
 
-        Gradients flow to both, to the labels, and to the parameters of the weighting.
+        Gradients flow to points, new points, labels, and the parameters of the weighting.
 
         Args:
             x, labels, mask: as for ``forward``.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; affinities ``(Q, N)`` or ``(B, Q, N)`` with ``Precomputed``.
 
         Returns:
-            ``(N, C)`` and ``(Q, C)``, or batches of such.
+            ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
 
         Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; no new points for each item of a batch.
+            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.single(x), mask)
         fits = self._fits(points, mask, *self._targets(labels, points, mask))
@@ -135,7 +144,7 @@ class SemiSupervised(OnGraph):
         return super()._checked(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return labels as rows ``(..., N, C)``, zeros without a label, and which nodes have one, ``(..., N)``."""
+        """Return labels as rows ``(..., N, C)``, zeros without a label, and bool ``(..., N)``: True with a label."""
         like = x.weight if isinstance(x, Graph) else x
         targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
         checks.check_same_device(targets, "labels", like, "x")
@@ -144,10 +153,10 @@ class SemiSupervised(OnGraph):
     def _fits(
         self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor
     ) -> Iterator[tuple[State, Tensor | None]]:
-        """Yield each set of points as it is kept, and the places of these; None for all."""
+        """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
-        of_items = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
-        for (item, places), (target, has_label) in zip(self._items(x, mask), of_items, strict=True):
+        item_labels = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
+        for (item, places), (target, has_label) in zip(self._items(x, mask), item_labels, strict=True):
             at = slice(None) if places is None else places
             if places is not None and len(places) == 0:
                 yield {"scores_": target[at]}, places
@@ -170,20 +179,20 @@ class SemiSupervised(OnGraph):
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         """Return ``scores_`` of the nodes of a graph or a batch, and the state that `_extended` needs of one graph.
 
-        With ``fill``, for items of a batch, a graph may be too small for the method; else that is an error.
+        With ``fill``, for items of a batch, a graph may be too small for the method; without it that is an error.
         """
 
 
 def targets_of(
     labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return labels as rows ``(..., N, C)``, and which nodes have one, bool ``(..., N)``; padding has none."""
+    """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes; padding is unlabelled."""
     checks.check_tensor(labels, "labels")
     if labels.ndim == len(shape) + 1:
         return _soft_targets(labels, shape, n_classes, mask)
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
-            f"labels must be integers, −1 for none, or soft ones of shape {(*shape, 'C')}, got {labels.dtype} of shape "
+            f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
             f"{tuple(labels.shape)}; use labels.long()"
         )
     if tuple(labels.shape) != shape:
@@ -220,7 +229,7 @@ def _soft_targets(
 
 
 def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
-    """Return which nodes a path joins to a label, bool of the graph's shape; give a `GraphWarning` of the others."""
+    """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of the others."""
     n, batch = graph.num_nodes, graph.batch_size
     parts = graph.connected_components().reshape(batch, n)
     number = parts.clamp_min(0) + n * torch.arange(batch, device=parts.device)[:, None]

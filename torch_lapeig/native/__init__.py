@@ -1,4 +1,4 @@
-"""Compiled loops: `loops` has their face, `sparse` the face of factors of sparse matrices, the C files the loops."""
+"""Compiled loops: `loops` calls them from Python, `sparse` those of sparse factors; the C files hold the loops."""
 
 from torch_lapeig.native.loops import LINE as LINE
 from torch_lapeig.native.loops import Rows as Rows

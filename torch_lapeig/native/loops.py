@@ -1,4 +1,4 @@
-"""The face of the compiled loops: what C can read, and one function for each loop.
+"""Calls of the compiled loops: which tensors C can read, and one function for each loop.
 
 Products of sparse rows with blocks of columns take half the time of MKL's. On a graph of some thousand nodes, an
 operation of torch takes less time than its call, and solvers make hundreds of calls. `hatch_build.py` compiles
@@ -57,7 +57,7 @@ FUNCTIONS = {
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled library; None where there is none, and for one that does not fit, with a warning."""
+    """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
     if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
         return None
     try:
@@ -70,7 +70,7 @@ def library() -> ctypes.CDLL | None:
         return None
     if not is_same:
         warnings.warn(
-            "the compiled loops are of other C sources than these; torch is used instead: install torch_lapeig again",
+            "the compiled loops belong to other C sources; torch is used instead: install torch_lapeig again",
             stacklevel=2,
         )
         return None
@@ -235,9 +235,10 @@ def product(
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
-    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i``, ``j`` ``(E,)``; of all rows of x and the first of y without them.
+    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i``, ``j`` ``(E,)``; None for both: all rows of x and the first of y.
 
-    Equal rows have equal distances in every call. None where C cannot read them, or a number is of no row.
+    Equal rows have equal distances in every call. The result is None where C cannot read the tensors, or a number is
+    out of range.
     """
     numbers = [part for part in (i, j) if part is not None]
     if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
@@ -287,7 +288,7 @@ def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
 def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
     """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences.
 
-    Ties end by number.
+    Ties go to the smaller number.
 
     Args:
         points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
@@ -350,9 +351,9 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
 def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
-    Of symmetric ``a`` ``(B, n, n)`` the lower triangle is read. Computed in float64, given back in the dtype of ``a``.
-    None where LAPACK is used instead: for large or few matrices, for numbers that are not finite or far from 1, and
-    where nothing is compiled.
+    Only the lower triangle of symmetric ``a`` ``(B, n, n)`` is read. The pairs are computed in float64 and returned in
+    the dtype of ``a``. None where LAPACK is used instead: for large matrices and fewer than three, for numbers that are
+    not finite or far from 1, and where nothing is compiled.
     """
     (matrices, n, _), dtype = a.shape, a.dtype
     # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
@@ -559,7 +560,7 @@ def subspace(
 ) -> SubspacePairs | None:
     """Return the pairs that `ChebyshevSubspace` finds.
 
-    None where C cannot read this, and where columns of a graph come to depend on each other, which takes more care.
+    None where C cannot read the tensors, and where columns of a graph become dependent, which Python handles.
 
     Args:
         rows: of B graphs.

@@ -43,7 +43,7 @@ class Structure:
     below them are eliminated together, as a dense matrix (Duff & Reid 1983).
 
     Attributes:
-        entries: numbers that L holds, with some zeros. work: multiplications that it takes, a column of c entries c².
+        entries: numbers that L holds, with some zeros. work: multiplications, c² for each column of c entries.
         bytes: maximum memory of the factors and of their computation.
     """
 
@@ -182,10 +182,11 @@ class Space:
         return bool(call("next_block", ctypes.byref(self._space), source.data_ptr(), *self._team))
 
     def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
-        """Take in the next block, and further blocks up to so many vectors while there is room for another.
+        """Append the next block, and further blocks up to so many vectors while there is room for another.
 
         Returns:
-            The vectors then, the blocks taken in, and whether each but the first could be made of the rest before.
+            The number of vectors then, the number of appended blocks, and whether each block but the first could be
+            made of the rest of the block before.
         """
         self._space.filled, self._space.blocks = filled, 0
         is_sound = bool(call("extend_space", ctypes.byref(self._space), upto, *self._team))

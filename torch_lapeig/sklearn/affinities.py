@@ -1,7 +1,7 @@
 """Estimators on a graph; affinities that are given or computed as a matrix, and rows of them for new samples.
 
-Nearest neighbours of dense samples are not here: the modules search them. A diagonal, the affinity of a sample to
-itself, stays in ``matrix`` and is left out of the graph: no edge leads from a node to itself.
+The modules search nearest neighbours of dense samples. A diagonal, the affinity of a sample to itself, stays in
+``matrix`` and is left out of the graph, which has no self loops.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from torch_lapeig.support.tuning import rows_of_block
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
-Kernel = Callable[..., Matrix]  # of samples, or of samples and others: (X), (X, Y=Y)
+Kernel = Callable[..., Matrix]  # called as kernel(X), or kernel(X, Y=Y) for affinities with other samples
 
-ROUND_OFF = 10  # times eps and the largest affinity: smaller values are zero
-ASYMMETRY = 1e-5  # relative difference of two directions that is round-off; as in scikit-learn
+ROUNDOFF_UNITS = 10  # affinities below so many eps of the largest affinity are zero
+ASYMMETRY = 1e-5  # maximum relative difference of two directions that counts as round-off, as in scikit-learn
 
 
 class Affinities(ABC):
-    """Affinities of the training samples among each other, and of new samples with them.
+    """Affinities of the training samples with each other, and of new samples with training samples.
 
     Attributes:
-        samples: input of the training samples, a copy, as the caller may change it.
+        samples: a copy of the training samples, because the caller may change them.
         matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
     """
 
@@ -54,7 +54,7 @@ class Affinities(ABC):
         """Return the graph of the matrix, without its diagonal."""
         if not issparse(self.matrix):
             weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
-            # Checked already, which takes as long as a kernel.
+            # The matrix is checked already; a second check would take as long as the kernel.
             return Graph._trusted(DensePattern((len(weight),)), weight)
         entries = self.matrix.tocoo()
         off = entries.row != entries.col
@@ -71,18 +71,18 @@ class Affinities(ABC):
 
 
 class Given(Affinities):
-    """Affinities that the user gives. A row equal to a training row belongs to the training sample."""
+    """Affinities that the user gives; a new row that equals a training row is that training sample."""
 
     def __init__(self, X: Matrix) -> None:
         super().__init__(X.copy(), checked(X, X.shape, X.dtype, "X"))
 
     def rows(self, X: Any) -> Array:
-        """Return rows as they are given."""
+        """Return the given rows, checked."""
         return dense(checked(X, X.shape, self.matrix.dtype, "X"))
 
 
 class OfKernel(Affinities):
-    """Kernel of samples. A sample equal to a training sample is treated as the training sample."""
+    """Affinities by a kernel of samples; a new sample that equals a training sample is that training sample."""
 
     def __init__(self, X: Matrix, kernel: Kernel) -> None:
         self.kernel, n = kernel, X.shape[0]
@@ -100,7 +100,7 @@ class PairwiseKernel:
 
     def __init__(self, metric: str | Callable[..., float], parameters: Mapping[str, Any], X: Matrix) -> None:
         self.metric, self.parameters = metric, parameters
-        # A kernel of differences: about the mean, the expanded square cancels fewer digits.
+        # The RBF kernel depends on differences only, and about the mean its expanded square cancels fewer digits.
         self.centre = X.mean(0) if metric == "rbf" and not issparse(X) else 0
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
@@ -114,16 +114,16 @@ class MatrixFunction:
     """Function from samples to their affinities ``(N, N)``, and with ``Y=`` to the affinities with other samples.
 
     Args:
-        of_two: scikit-learn calls it with two sets of samples: ``function(X, X)``, ``function(X_new, X)``. Such a
-            function is called so if it takes two arguments.
+        takes_pair: call the function with two sets of samples, as scikit-learn does, if it takes two arguments:
+            ``function(X, X)``, ``function(X_new, X)``.
     """
 
-    def __init__(self, function: Callable[..., Matrix], of_two: bool = False) -> None:
-        self.function, self.of_two = function, of_two
+    def __init__(self, function: Callable[..., Matrix], takes_pair: bool = False) -> None:
+        self.function, self.takes_pair = function, takes_pair
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
         """Return affinities of samples, or of samples with others."""
-        if self.of_two and self._takes(X, X):
+        if self.takes_pair and self._takes(X, X):
             return self.function(X, X if Y is None else Y)
         if Y is None:
             return self.function(X)
@@ -148,10 +148,10 @@ class MatrixFunction:
 
 
 class OfDistances(Affinities):
-    """Nearest neighbours by given distances: 1 where each of two is among the nearest of the other, ½ for one only.
+    """Affinities of nearest neighbours by given distances: 1 if each sample is among the nearest of the other, else ½.
 
-    A distance of zero to itself that is given counts among the ``n_neighbors``. New samples have so many other
-    neighbours as training samples have, and are in turn neighbours of a sample that has none nearer.
+    A given distance of a sample to itself counts among the ``n_neighbors``. A new sample has as many other neighbours
+    as training samples have, and is a neighbour of each training sample whose last neighbour is not nearer.
     """
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
@@ -185,7 +185,7 @@ class OfDistances(Affinities):
         return rows
 
     def same(self, X: Any) -> Array:
-        """Return the first training sample at distance zero, or the sample whose distances the row holds."""
+        """Return the first training sample at distance zero, or with equal distances, or −1."""
         if issparse(X):  # zeros that are stored
             entries = X.tocoo()
             row, column = entries.row[entries.data == 0], entries.col[entries.data == 0]
@@ -203,7 +203,7 @@ class OfSparseSamples(OfDistances):
         search = NearestNeighbors(n_neighbors=n_neighbors).fit(X)
         super().__init__(csr_array(search.kneighbors_graph(mode="distance").astype(X.dtype)), n_neighbors)
         self.samples = X.copy()
-        self.matrix = csr_array(self.matrix + eye(X.shape[0], dtype=X.dtype))  # with the sample itself
+        self.matrix = csr_array(self.matrix + eye(X.shape[0], dtype=X.dtype))  # each sample is its own neighbour
 
     def rows(self, X: Any) -> Array:
         """Return the two directions of each pair, ½ each."""
@@ -263,7 +263,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
         raise ValueError(f"{name} must have shape {shape}, got {matrix.shape}")
     matrix = one_entry_each(matrix)
     low = matrix.min() if min(shape) else 0
-    if low < -ROUND_OFF * np.finfo(dtype).eps * abs(matrix).max():
+    if low < -ROUNDOFF_UNITS * np.finfo(dtype).eps * abs(matrix).max():
         raise ValueError(
             f"affinities must be non-negative, got a minimum of {low:.3g} in {name}; use a kernel that is, such as "
             '"rbf", or shift them'
@@ -274,7 +274,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 def symmetric(matrix: Matrix) -> Matrix:
     """Return the mean of affinities and their transpose; warn where they differ by more than round-off."""
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
-    difference, round_off = abs(matrix - other), ROUND_OFF * np.finfo(matrix.dtype).eps * matrix.max()
+    difference, round_off = abs(matrix - other), ROUNDOFF_UNITS * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
         checks.warn(
             "the affinities are not symmetric: the mean of the two directions is taken; give (A + A.T) / 2 to say so",

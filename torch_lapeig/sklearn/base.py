@@ -22,16 +22,19 @@ from torch_lapeig.support.fitted import FittedModule
 
 Own = TypeVar("Own", bound="Embedding")
 
-# Least values of parameters that may play no part in a fit: counts, and other numbers.
+# Least values of parameters, checked even if a fit does not use them: counts, and other numbers.
 COUNTS = {"n_neighbors": 1, "max_iter": 0, "n_jobs": -(2**31)}
 NUMBERS = {"gamma": 0.0, "degree": 0.0, "coef0": -math.inf, "tol": 0.0}
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
-    """Module behind checked input, with its state as NumPy arrays, the rows of the samples first."""
+    """Estimator that checks its input, calls a module, and has the module's state as NumPy arrays.
+
+    ``ARRAYS`` names the arrays; the first one has a row for each sample.
+    """
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
-    SPARSE: ClassVar[str | bool] = False  # the format of SciPy in which X may come
+    SPARSE: ClassVar[str | bool] = False  # accepted format of SciPy for X
     device: str | torch.device
     module_: Any
     embedding_: NDArray[Any]
@@ -53,7 +56,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return self._on_device(self._samples(X))
 
     def _on_device(self, samples: NDArray[Any]) -> Tensor:
-        return torch.tensor(samples, device=self.device)  # a copy: torch takes no read-only memory
+        return torch.tensor(samples, device=self.device)  # a copy: torch does not accept read-only memory
 
     def _new_samples(self, X: Any) -> Any:
         """Return new samples in the dtype of the training samples."""
@@ -61,8 +64,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
         )
 
-    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: NDArray[Any]) -> NDArray[Any]:
-        """Return ``function`` of new samples, on the module's device; the ``known`` values for training samples."""
+    def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, fitted: NDArray[Any]) -> NDArray[Any]:
+        """Return ``function`` of new samples, on the module's device; the ``fitted`` values for training samples."""
         return self._rows(function, self._new_samples(X))
 
     def _rows(self, function: Callable[[Tensor], Tensor], X: Any) -> NDArray[Any]:
@@ -104,9 +107,9 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
 
     @torch.no_grad()  # a kernel may have parameters
     def transform(self, X: Any) -> NDArray[Any]:
-        """Return the embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with fitted ones.
+        """Return the embedding ``(Q, n_components)`` of new samples ``(Q, D)``, or of their pairs with fitted samples.
 
-        A training sample gets its row of ``embedding_``. In the dtype of the training samples.
+        A training sample gets its row of ``embedding_``. The result has the dtype of the training samples.
         """
         check_is_fitted(self)
         return self._of_new(self.module_.transform, X, self.embedding_)
@@ -149,13 +152,13 @@ def check_shared(estimator: Any) -> None:
 
 
 def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
-    """Raise ValueError where a parameter of scikit-learn's has a value that is not supported here."""
+    """Raise ValueError if a parameter of scikit-learn's estimator has a value that is not supported here."""
     for name, values in known.items():
         value = getattr(estimator, name)
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, values))} in {type(estimator).__name__} here, got "
-                f"{checks.arrived(value)}; docs/sklearn.md says what differs from scikit-learn"
+                f"{checks.arrived(value)}; docs/sklearn.md lists the differences from scikit-learn"
             )
 
 

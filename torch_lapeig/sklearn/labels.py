@@ -1,4 +1,4 @@
-"""Label spreading as a replacement of scikit-learn's, and harmonic functions, the limit of its label propagation."""
+"""Replacement of scikit-learn's label spreading, and harmonic functions, the limit of its label propagation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Own = TypeVar("Own", bound="FromLabels")
 
 @dataclass(eq=False, repr=False)
 class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
-    """Classifier that carries the labels of some samples to all, and to new ones."""
+    """Base of the classifiers that carry the labels of some samples to all samples, and to new samples."""
 
     ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
     SPARSE: ClassVar[str | bool] = "csr"
@@ -62,15 +62,15 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """Return classes ``(Q,)`` of samples: the class of the largest score, −1 for a sample that no label reaches."""
+        """Return the classes of largest score ``(Q,)`` of samples ``(Q, D)``; −1 for a sample that no label reaches."""
         return self._classes_of(self._scores_of(X))
 
     def predict_proba(self, X: Any) -> Array:
-        """Return the share of each class ``(Q, C)`` in samples' scores, zeros for a sample that no label reaches."""
+        """Return the share of each class ``(Q, C)`` in samples' scores; zeros for a sample that no label reaches."""
         return shares(self._scores_of(X))
 
     def _graph(self, X: Array) -> Any:
-        """Return the input of the module's fit."""
+        """Set the graph that the parameters describe, and return the input of the module's fit."""
         if isinstance(self.kernel, str) and self.kernel == "knn":
             k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
             if not issparse(X):
@@ -80,12 +80,12 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
         if not callable(self.kernel):
             checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
-        kernel = MatrixFunction(self.kernel, of_two=True) if callable(self.kernel) else rbf(self.gamma, X)
+        kernel = MatrixFunction(self.kernel, takes_pair=True) if callable(self.kernel) else rbf(self.gamma, X)
         return self._from(OfKernel(X, kernel), X)
 
     @torch.no_grad()
     def _scores_of(self, X: Any) -> Array:
-        """Return the scores of new samples; the fitted scores of training samples."""
+        """Return the scores of samples ``(Q, C)``; those of training samples are the fitted scores."""
         check_is_fitted(self)
         return self._of_new(self.module_.transform, X, self.scores_)
 
@@ -106,29 +106,34 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 class LabelSpreading(FromLabels):
     """`torch_lapeig.LabelSpreading` as a replacement of `sklearn.semi_supervised.LabelSpreading`, with its parameters.
 
-    Solved for the limit of the iteration, which scikit-learn's comes to by more steps and a smaller ``tol``.
+    The scores solve a linear system, whose solution is the limit of scikit-learn's iteration (Zhou et al. 2004).
 
     Args:
-        kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs; ``"knn"``: the nearest neighbours; or a function that
-            scikit-learn takes, of two sets of samples to their affinities: ``kernel(X, X)``, and of new samples
-            ``kernel(X_new, X)``. A function of X only is enough for a fit.
+        kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs. ``"knn"``: edges to the nearest neighbours. A function:
+            returns the affinities of two sets of samples, as in scikit-learn; it is called as ``kernel(X, X)``, and as
+            ``kernel(X_new, X)`` for new samples. For a fit a function of X only is enough.
         gamma: γ of ``"rbf"``.
-        n_neighbors: of ``"knn"``. A pair has affinity 1 where each is among the nearest of the other, ½ for one only;
-            scikit-learn's graph has edges in one direction.
-        alpha: the share that a sample takes from its neighbours, above 0 and below 1. 0.99 carries labels far.
+        n_neighbors: neighbours of a sample in ``"knn"``. A pair has affinity 1 if each is among the nearest of the
+            other, and ½ if only one is; scikit-learn's graph has edges in one direction.
+        alpha: share of a sample's scores that comes from its neighbours, above 0 and below 1. 0.99 carries labels far.
         max_iter, tol, n_jobs: without effect, so that calls of scikit-learn run as they are.
-        weights: of the edges of ``"knn"``, a weighting such as `HeatKernel()`; None for 1 and ½.
-        class_prior: None, ``"labels"``, ``"uniform"`` or the shares of ``classes_``, to which the sums of the classes'
-            scores are brought (class mass normalisation, Zhu et al. 2003): as of `torch_lapeig.LabelSpreading`.
-        device: where it is computed, for example ``"cuda"``.
+        weights: weighting of the edges of ``"knn"``, such as `HeatKernel()`; None for 1 and ½.
+        class_prior: target shares of the sums of the classes' scores (class mass normalisation, Zhu et al. 2003):
+            None, ``"labels"``, ``"uniform"`` or one share for each of ``classes_``, see
+            `torch_lapeig.LabelSpreading`.
+        device: device of the computation, for example ``"cuda"``.
 
     Attributes:
-        classes_: ``(C,)``. scores_: ``(N, C)``. label_distributions_: scores over their sum, zeros where no label
-            reaches. transduction_: ``(N,)``, the class of each sample, −1 where no label reaches, with a
-            `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
+        classes_: ``(C,)``. scores_: ``(N, C)``. label_distributions_: scores divided by their sum, zeros for a sample
+            that no label reaches. transduction_: ``(N,)``, the class of each sample; −1 for a sample that no label
+            reaches, with a `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
 
-    New samples get the row of the system that they would have, where scikit-learn gives the mean of the label
-    distributions, and a training sample gets its own scores.
+    Raises (``fit``, ``predict``, ``predict_proba``):
+        TypeError, ValueError: samples that are not finite, fewer than two samples, no labelled sample, a parameter out
+            of range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
+
+    The scores of a new sample solve its own row of the linear system, while scikit-learn averages label distributions.
+    A training sample keeps its fitted scores.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])
@@ -151,13 +156,17 @@ class LabelSpreading(FromLabels):
 class HarmonicFunction(FromLabels):
     """`torch_lapeig.HarmonicFunction` as a classifier: the limit of `sklearn.semi_supervised.LabelPropagation`.
 
-    Labels are kept as they are given; every other sample has the mean of its neighbours.
+    Labelled samples keep their labels; the scores of every other sample are the weighted mean of its neighbours'
+    scores (Zhu et al. 2003).
 
     Args:
-        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, device: as of `LabelSpreading`.
+        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, device: see `LabelSpreading`.
 
     Attributes:
-        classes_, scores_, label_distributions_, transduction_, module_, n_iter_: as of `LabelSpreading`.
+        classes_, scores_, label_distributions_, transduction_, module_, n_iter_: see `LabelSpreading`.
+
+    Raises (``fit``, ``predict``, ``predict_proba``):
+        TypeError, ValueError, NotFittedError: see `LabelSpreading`.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])
@@ -175,6 +184,6 @@ class HarmonicFunction(FromLabels):
 
 
 def shares(scores: Array) -> Array:
-    """Return scores over the sum of their row; rows of zeros stay."""
+    """Return scores divided by the sum of their row; rows of zeros remain zero."""
     total = scores.sum(1, keepdims=True)
     return scores / np.where(total > 0, total, 1)

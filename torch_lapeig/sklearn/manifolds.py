@@ -1,4 +1,4 @@
-"""Scaling, Isomap, locally linear embedding and kernel PCA in the place of scikit-learn's estimators."""
+"""Replacements of scikit-learn's Isomap, locally linear embedding and kernel PCA, and classical scaling."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from torch_lapeig.support import checks
 
 Array = NDArray[Any]
 
-OWN_KERNELS = ("linear", "rbf", "poly")  # of the module
+OWN_KERNELS = ("linear", "rbf", "poly")  # computed by the module from samples
 KERNELS = (*OWN_KERNELS, "sigmoid", "cosine", "precomputed")
 
 
 class OfPairs(Embedding):
-    """Embedding by a matrix of pairs of samples, which is computed here where the module does not take the samples."""
+    """Embedding by a matrix of pairs of samples; the estimator computes it where the module does not."""
 
     @abstractmethod
     def _is_computed_here(self, X: Any) -> bool:
-        """Return whether the module gets the matrix."""
+        """Return whether the estimator computes the matrix and passes it to the module in place of the samples."""
 
     @abstractmethod
     def _matrix(self, X: Any, samples: Any = None) -> Array:
-        """Return the matrix of training samples, or of new samples and the training samples."""
+        """Return the matrix of the pairs in ``X``, or of the pairs of new samples ``X`` and training ``samples``."""
 
     def _training(self, X: Any) -> Tensor:
         X = self._samples(X)
@@ -58,19 +58,19 @@ class ClassicalMDS(OfPairs):
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
-        metric: ``"euclidean"``, another one of `sklearn.metrics.pairwise_distances`, or ``"precomputed"``: X holds
+        metric: ``"euclidean"``, another metric of `sklearn.metrics.pairwise_distances`, or ``"precomputed"``: X holds
             distances ``(N, N)``.
         metric_params: further arguments of ``pairwise_distances``.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where it is computed, for example ``"cuda"``.
+        device: device of the computation, for example ``"cuda"``.
 
     Attributes:
         embedding_: ``(N, n_components)``, float32 or float64 as X is.
-        eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
+        eigenvalues_, residuals_: ``(n_components,)``, in descending order of the centred kernel's eigenvalues.
         module_: the fitted `MDS`. n_features_in_: columns of X.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite or too few, a parameter out of range, fewer positive
+        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range, fewer positive
             eigenvalues than components, and the errors of `MDS`. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
@@ -95,8 +95,8 @@ class ClassicalMDS(OfPairs):
     def _matrix(self, X: Any, samples: Any = None) -> Array:
         if self._pairwise:
             return X  # type: ignore[no-any-return]
-        found: Array = pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))
-        return found
+        distances: Array = pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))
+        return distances
 
     def _module(self, n_components: int, x: Any) -> methods.MDS:
         metric: Any = "euclidean" if self._of_samples is None else Precomputed("distance")
@@ -108,27 +108,28 @@ class Isomap(Embedding):
     """Isomap as a replacement of `sklearn.manifold.Isomap`: `MDS` of geodesic distances on scikit-learn's graph.
 
     Args:
-        n_neighbors: k of the nearest neighbours, smaller than the number of samples: samples are joined where one is
-            among those of the other. None without a radius takes 5, or all of fewer.
-        radius: samples at most as far apart are joined; n_neighbors must be None.
+        n_neighbors: k, smaller than the number of samples; two samples are joined if one is among the k nearest of the
+            other. None without a radius means 5, or all other samples if there are fewer.
+        radius: largest distance of joined samples, in units of X; n_neighbors must be None.
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
         eigen_solver, tol, max_iter: without effect, so that calls of scikit-learn run as they are.
-        path_method: of shortest paths, ``"auto"``, ``"FW"`` (Floyd and Warshall) or ``"D"`` (Dijkstra).
-        neighbors_algorithm, n_jobs, metric, p, metric_params: of the search, `sklearn.neighbors.NearestNeighbors`. With
-            ``metric="precomputed"`` X holds distances ``(N, N)``, whole, or sparse: to the nearest samples only.
+        path_method: algorithm of shortest paths, ``"auto"``, ``"FW"`` (Floyd and Warshall) or ``"D"`` (Dijkstra).
+        neighbors_algorithm, n_jobs, metric, p, metric_params: arguments of `sklearn.neighbors.NearestNeighbors`. With
+            ``metric="precomputed"`` X holds distances ``(N, N)``; a sparse X holds those to the nearest samples only.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where the eigenpairs are computed, for example ``"cuda"``.
+        device: device of the eigensolve, for example ``"cuda"``.
 
-    Samples may be sparse. Components of a graph that is not connected are joined by their closest samples, with a
+    Samples may be sparse. The components of a disconnected graph are joined by their closest samples, with a
     `GraphWarning`.
 
     Attributes:
-        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`.
-        dist_matrix_: geodesic distances ``(N, N)``. nbrs_: the fitted search. module_: the fitted `MDS`.
+        embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`.
+        dist_matrix_: geodesic distances ``(N, N)``. nbrs_: the fitted `sklearn.neighbors.NearestNeighbors`. module_:
+            the fitted `MDS`.
 
     Raises (``fit``, ``transform``):
-        ValueError, TypeError, NotFittedError: as for `ClassicalMDS`. RuntimeError: components that sparse distances do
-            not join.
+        ValueError, TypeError, NotFittedError: see `ClassicalMDS`. RuntimeError: sparse distances that leave the graph
+            disconnected.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -187,10 +188,12 @@ class Isomap(Embedding):
         count, component = connected_components(graph)
         if count == 1:
             return graph
-        said = f"The number of connected components of the neighbors graph is {count} > 1"
+        finding = f"The number of connected components of the neighbors graph is {count} > 1"
         if self._pairwise and issparse(X):
-            raise RuntimeError(f"{said}, and sparse distances do not join them; use more neighbours, or all distances")
-        checks.warn(f"{said}: their closest samples are joined; use more neighbours", checks.GraphWarning)
+            raise RuntimeError(
+                f"{finding}, and sparse distances do not join them; use more neighbours, or all distances"
+            )
+        checks.warn(f"{finding}: their closest samples are joined; use more neighbours", checks.GraphWarning)
         edges = graph.tocoo()
         row, column, length = [edges.row], [edges.col], [edges.data]
         metric, parameters = self.nbrs_.effective_metric_, self.nbrs_.effective_metric_params_
@@ -215,7 +218,7 @@ class Isomap(Embedding):
             reach[row] = (self.dist_matrix_[near] + lengths[:, None]).min(0, initial=np.inf)
         lost = np.isinf(reach[:, 0])
         warn_of_unreached(int(lost.sum()), len(lost))
-        # Centring a kernel that is the mean gives zero.
+        # The row of mean squared distances is the origin: centring maps it to zero.
         reach[lost] = np.sqrt((self.dist_matrix_**2).mean(0))
         return self._rows(function, reach)
 
@@ -228,25 +231,26 @@ class LocallyLinearEmbedding(Embedding):
     """`LLE` as a replacement of `sklearn.manifold.LocallyLinearEmbedding`.
 
     Args:
-        n_neighbors: of each sample, smaller than the number of samples; None takes 5, or all of fewer.
+        n_neighbors: neighbours of each sample, smaller than the number of samples; None means 5, or all other samples
+            if there are fewer.
         n_components: dimension of the embedding, smaller than the number of samples.
         reg: share of the trace added to the diagonal of the local Gram matrices.
         eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
             effect, so that calls of scikit-learn run as they are.
-        method: ``"standard"``; others are refused.
+        method: ``"standard"``; scikit-learn's other methods raise a ValueError.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where it is computed, for example ``"cuda"``.
+        device: device of the computation, for example ``"cuda"``.
 
     Attributes:
         embedding_: ``(N, n_components)``, orthonormal columns, float32 or float64 as X is.
         eigenvalues_, residuals_: ``(n_components,)``, ascending. reconstruction_error_: sum of the eigenvalues.
         module_: the fitted `LLE`. n_features_in_: columns of X.
 
-    A `GraphWarning` tells where the neighbourhoods do not connect all samples.
+    Neighbourhoods that do not connect all samples cause a `GraphWarning`.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite or too few, a parameter out of range. NotFittedError:
-            ``transform`` before ``fit``.
+        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range.
+            NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -284,25 +288,25 @@ class KernelPCA(OfPairs):
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel;
-            None takes all of these.
+            None means that number.
         kernel: ``"linear"`` x·y, ``"rbf"`` exp(−γ ‖x − y‖²), ``"poly"`` (γ x·y + coef0)^degree, ``"sigmoid"``,
             ``"cosine"``, or a function of tensors ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``
-            (scikit-learn's is of two samples). ``"precomputed"``: X holds the kernel ``(N, N)``.
-        gamma: γ; None takes 1/D.
-        degree, coef0: of the polynomial.
+            (scikit-learn calls it on two samples instead). ``"precomputed"``: X holds the kernel ``(N, N)``.
+        gamma: γ; None means 1/D.
+        degree, coef0: parameters of the polynomial.
         alpha, eigen_solver, tol, max_iter, iterated_power, random_state, copy_X, n_jobs: without effect, so that calls
             of scikit-learn run as they are.
-        remove_zero_eig: of ``n_components`` keep those of positive eigenvalues, where there are fewer.
-        kernel_params, fit_inverse_transform: None and False; others are refused.
+        remove_zero_eig: drop the components without a positive eigenvalue, in place of an error.
+        kernel_params, fit_inverse_transform: None and False; other values raise a ValueError.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where it is computed, for example ``"cuda"``.
+        device: device of the computation, for example ``"cuda"``.
 
     Attributes:
-        embedding_, eigenvalues_, residuals_, n_features_in_: as of `ClassicalMDS`. module_: the fitted
+        embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`. module_: the fitted
         `torch_lapeig.KernelPCA`.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError, NotFittedError: as for `ClassicalMDS`.
+        TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -347,8 +351,8 @@ class KernelPCA(OfPairs):
 
     def _matrix(self, X: Any, samples: Any = None) -> Array:
         parameters = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
-        found: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **parameters)
-        return found
+        kernel: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **parameters)
+        return kernel
 
     def _columns(self, x: Tensor) -> int:
         k = len(x) - 1 if self.n_components is None else super()._columns(x)
@@ -370,5 +374,5 @@ class KernelPCA(OfPairs):
 
 
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:
-    """Return the checked number of neighbours of a sample; 5, or all of fewer samples, for None."""
+    """Return the checked number of neighbours; None means 5, or all other samples if there are fewer."""
     return check_below(min(5, n_samples - 1) if n_neighbors is None else n_neighbors, "n_neighbors", n_samples)

@@ -1,4 +1,4 @@
-"""Spectral embedding and clustering that take the place of scikit-learn's, with its parameters and its graphs."""
+"""Replacements of scikit-learn's spectral embedding and clustering, with its parameters and its graphs."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from torch_lapeig.sklearn.base import Embedding, check_below
 from torch_lapeig.support import checks
 
 GIVEN = ("precomputed", "precomputed_nearest_neighbors")
-SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's words
+SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's names
 
 
 @dataclass(eq=False, repr=False)
 class Spectral(OnGraph):
-    """Spectral methods: their parameters as a rule and a weighting, or a matrix of affinities."""
+    """Base of the spectral estimators: reads parameters as a rule and a weighting, or as a matrix of affinities."""
 
-    WORDS: ClassVar[tuple[str, ...]]  # of ``affinity``
+    WORDS: ClassVar[tuple[str, ...]]  # allowed strings for ``affinity``
     SPARSE: ClassVar[str | bool] = "csr"
     _: KW_ONLY
     affinity: str | Callable[..., Any] = "nearest_neighbors"
@@ -74,8 +74,8 @@ class Spectral(OnGraph):
             return self.module_.weights(points, self.module_.neighbors(points)).to_scipy()
         row, col = self.module_.train_edges
         n = len(self.embedding_)
-        found = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
-        return csr_array(found + identity(n, dtype=found.dtype, format="csr"))
+        edges = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
+        return csr_array(edges + identity(n, dtype=edges.dtype, format="csr"))
 
     def _training(self, X: Any) -> Any:
         X = self._samples(X)
@@ -89,7 +89,7 @@ class Spectral(OnGraph):
         return self._from(self._affinities_of(X), X)
 
     def _affinities_of(self, X: Any) -> Affinities:
-        """Return the affinities that the module does not compute."""
+        """Return affinities of the samples for every parameter that the module does not handle itself."""
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
         if self.affinity == "precomputed":
@@ -107,7 +107,7 @@ class Spectral(OnGraph):
         """Return the kernel of the parameters."""
 
     def _neighbors(self, n_samples: int) -> int:
-        """Return ``n_neighbors``, checked, the sample itself counted; for None a tenth of the samples, at least one."""
+        """Return the checked ``n_neighbors``, which counts the sample itself; None means a tenth of the samples."""
         k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
         return check_below(k, "n_neighbors", n_samples, 1)
 
@@ -130,41 +130,45 @@ class Spectral(OnGraph):
 class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
-    Same parameters, same graphs, same scale: the columns are scikit-learn's up to their signs, and up to the basis of
-    an eigenspace where eigenvalues are equal. docs/sklearn.md lists the differences, and better settings.
+    Parameters, graphs and scale are scikit-learn's. The columns are equal to scikit-learn's up to their signs, and up
+    to the basis of the eigenspace where eigenvalues are equal. docs/sklearn.md lists the differences, and better
+    settings.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
-        affinity: ``"nearest_neighbors"``: samples have affinity 1 where each of two is among the nearest of the other,
-            ½ for one only. ``"rbf"``: exp(−γ ‖x_i − x_j‖²). ``"precomputed"``: X holds affinities ``(N, N)``.
-            ``"precomputed_nearest_neighbors"``: X holds distances, and a sparse X distances of the nearest only, as of
-            `sklearn.neighbors.KNeighborsTransformer`. Or a function from X to affinities ``(N, N)``, which has to take
-            ``Y`` too for new samples: ``affinity(X_new, Y=X)``, as scikit-learn's kernels do.
+        affinity: ``"nearest_neighbors"``: two samples have affinity 1 if each is among the nearest of the other, and ½
+            if only one is. ``"rbf"``: exp(−γ ‖x_i − x_j‖²). ``"precomputed"``: X holds affinities ``(N, N)``.
+            ``"precomputed_nearest_neighbors"``: X holds distances; a sparse X holds distances to the nearest samples
+            only, as `sklearn.neighbors.KNeighborsTransformer` returns them. A function: returns affinities ``(N, N)``
+            of X, and for new samples is called as ``affinity(X_new, Y=X)``, like scikit-learn's kernels.
         gamma: γ of ``"rbf"``; None takes 1/D.
         random_state, eigen_solver, n_jobs: without effect, so that calls of scikit-learn run as they are. The answer
             depends neither on chance nor on the solver, which ``solve`` chooses; `torch.set_num_threads` sets threads.
-        eigen_tol: residual allowed, relative to the eigengap; ``"auto"`` and 0 take `torch_lapeig.Solve`'s default.
-        n_neighbors: k, the sample itself counted, 2 to the number of samples; None takes a tenth of the samples.
-        drop_first: leave out the constant column, of λ = 0.
-        weights: of the edges of dense samples' nearest neighbours, a weighting such as `DensityCorrected()`, which
+        eigen_tol: largest residual, relative to the eigengap; ``"auto"`` and 0 mean `torch_lapeig.Solve`'s default.
+        n_neighbors: k, which counts the sample itself, 2 to the number of samples; None means a tenth of the samples.
+        drop_first: leave out the constant column, which has λ = 0.
+        weights: weighting of the edges to dense samples' nearest neighbours, such as `DensityCorrected()`, which
             measured best; None for 1 and ½.
-        components: of a disconnected graph: ``"joint"``, ``"separate"`` or ``"error"``, see `LaplacianEigenmaps`.
+        components: treatment of a disconnected graph, ``"joint"``, ``"separate"`` or ``"error"``, see
+            `LaplacianEigenmaps`.
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: where it is computed, for example ``"cuda"``.
+        device: device of the computation, for example ``"cuda"``.
 
-    Samples may be sparse. Affinities must be non-negative. They should be symmetric: of others, the mean of the two
-    directions is taken, with a `GraphWarning`. Affinities of a sample to itself take no part.
+    Samples may be sparse. Affinities must be non-negative, and should be symmetric: unsymmetric ones are replaced by
+    the mean of the two directions, with a `GraphWarning`. The affinity of a sample to itself is ignored.
 
     Attributes:
         embedding_: ``(N, n_components)``, generalised eigenvectors with Yᵀ D Y = I, float32 or float64 as X is; zeros
             for isolated samples, with a `GraphWarning`.
         affinity_matrix_: ``(N, N)``, an array or in CSR form; with ``weights`` it is computed on request.
         eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one row for each component.
-        n_neighbors_: k. n_features_in_, feature_names_in_: of X. module_: the fitted `LaplacianEigenmaps`.
+        n_neighbors_: k. n_features_in_, feature_names_in_: columns of X and their names. module_: the fitted
+            `LaplacianEigenmaps`.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite or too few, a parameter out of range, negative affinities,
-            new samples for a function that takes no ``Y``. NotFittedError: ``transform`` before ``fit``.
+        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range, negative
+            affinities, new samples for a function without an argument ``Y``. NotFittedError: ``transform`` before
+            ``fit``.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 3))
@@ -204,9 +208,12 @@ def spectral_embedding(
     """Return the embedding ``(N, n_components)`` of affinities ``(N, N)``, as `sklearn.manifold.spectral_embedding`.
 
     Args:
-        adjacency: affinities, an array or sparse.
-        n_components, eigen_solver, random_state, eigen_tol, drop_first: as of `SpectralEmbedding`.
-        norm_laplacian: True; the unnormalised Laplacian is refused: use `torch_lapeig.LaplacianEigenmaps`.
+        adjacency: affinities ``(N, N)``, float32 or float64, an array or a sparse matrix.
+        n_components, eigen_solver, random_state, eigen_tol, drop_first: see `SpectralEmbedding`.
+        norm_laplacian: True; for the unnormalised Laplacian use `torch_lapeig.LaplacianEigenmaps`.
+
+    Raises:
+        TypeError, ValueError: as `SpectralEmbedding` with ``affinity="precomputed"``, or ``norm_laplacian=False``.
 
     >>> import numpy as np
     >>> path = np.eye(9, k=1) + np.eye(9, k=-1)
@@ -227,32 +234,33 @@ def spectral_embedding(
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
-    Same parameters, graphs, rows and ways to labels. docs/sklearn.md lists the differences.
+    Parameters, graphs, clustered rows and assignments of labels are scikit-learn's. docs/sklearn.md lists the
+    differences.
 
     Args:
         n_clusters: at most the number of samples.
-        eigen_solver, n_jobs, eigen_tol, weights, solve, device: as for `SpectralEmbedding`.
-        n_components: eigenvectors, the constant one included; None takes ``n_clusters``, as the ways to labels other
-            than k-means need it.
-        random_state: of the way to labels; an int makes them the same every time.
-        n_init: starts of k-means, of which the best is taken.
-        gamma, degree, coef0, kernel_params: parameters of kernels, as for `sklearn.metrics.pairwise.pairwise_kernels`.
-        affinity: as for `SpectralEmbedding`; or any kernel of ``pairwise_kernels`` by its name, or a function of *two
+        eigen_solver, n_jobs, eigen_tol, weights, solve, device: see `SpectralEmbedding`.
+        n_components: number of eigenvectors, the constant one included; None means ``n_clusters``, which every
+            ``assign_labels`` except ``"kmeans"`` requires.
+        random_state: seed of the assignment of labels; an int makes the labels reproducible.
+        n_init: number of starts of k-means; the best result is kept.
+        gamma, degree, coef0, kernel_params: parameters of kernels, see `sklearn.metrics.pairwise.pairwise_kernels`.
+        affinity: see `SpectralEmbedding`; also the name of any kernel of ``pairwise_kernels``. A function maps *two
             samples* to their affinity.
-        n_neighbors: k, the sample itself counted, 2 to the number of samples.
+        n_neighbors: k, which counts the sample itself, 2 to the number of samples.
         assign_labels: ``"kmeans"``, ``"cluster_qr"`` or ``"discretize"``, see `torch_lapeig.SpectralClustering`.
-        verbose: of k-means.
-        variant: ``"shi_malik"``, the rows that scikit-learn clusters, or ``"njw"``, these scaled to length 1.
+        verbose: verbosity of k-means.
+        variant: ``"shi_malik"`` clusters scikit-learn's rows, ``"njw"`` scales each row to length 1 first.
 
     Attributes:
-        labels_: int64 ``(N,)``, also for samples without any affinity to another: those that scikit-learn gives.
-        embedding_: ``(N, n_components)``, the rows that get labels, float32 or float64 as X is.
+        labels_: int64 ``(N,)``; samples without affinity to another sample have a label too, as in scikit-learn.
+        embedding_: ``(N, n_components)``, the clustered rows, float32 or float64 as X is.
         eigenvalues_, residuals_: ``(n_components,)``, the trivial one included.
-        affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: as of `SpectralEmbedding`.
+        affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: see `SpectralEmbedding`.
         module_: the fitted `torch_lapeig.SpectralClustering`.
 
     Raises (``fit``, ``predict``):
-        TypeError, ValueError, NotFittedError: as for `SpectralEmbedding`.
+        TypeError, ValueError, NotFittedError: see `SpectralEmbedding`.
 
     >>> import numpy as np
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
@@ -328,9 +336,12 @@ def spectral_clustering(
     """Return labels ``(N,)`` of affinities ``(N, N)``, as `sklearn.cluster.spectral_clustering`.
 
     Args:
-        affinity: affinities, an array or sparse.
-        n_clusters, n_components, eigen_solver, random_state, n_init, eigen_tol, assign_labels, verbose: as of
+        affinity: affinities ``(N, N)``, float32 or float64, an array or a sparse matrix.
+        n_clusters, n_components, eigen_solver, random_state, n_init, eigen_tol, assign_labels, verbose: see
             `SpectralClustering`.
+
+    Raises:
+        TypeError, ValueError: as `SpectralClustering` with ``affinity="precomputed"``.
 
     >>> import numpy as np
     >>> labels = spectral_clustering(

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support.precision import full_precision as full_precision
 from torch_lapeig.support.precision import later as later
-from torch_lapeig.support.precision import look as look
 from torch_lapeig.support.precision import matmul as matmul
+from torch_lapeig.support.precision import synchronise as synchronise
 from torch_lapeig.support.precision import without_autocast as without_autocast
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class DegeneracyWarning(UserWarning):
-    """Warning of an undefined gradient of eigenvectors: eigenvalues are equal and the loss tells their vectors apart.
+    """Warning of an undefined gradient: the loss depends on the choice of eigenvectors of equal eigenvalues.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> square = torch.eye(4, dtype=torch.float64).roll(1, 0)
@@ -69,7 +69,7 @@ class DegeneracyWarning(UserWarning):
     >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     # of one vector of a plane
+    ...     # one vector of an eigenplane
     ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()
     >>> said[0].category.__name__
     'DegeneracyWarning'
@@ -92,20 +92,19 @@ class ConvergenceError(RuntimeError):
     """
 
 
-# First names of modules that call this library for the user: a line in them is not the user's.
+# Packages that call this library for the user: none of their lines is the user's.
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
-# Warnings that a thread of this library keeps, so that the waiting thread gives them.
+# Warnings that a thread of this library collects for the thread that waits for it, which gives them.
 kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn in the name of the user's line: the innermost frame outside this library and outside its callers in torch.
+    """Warn at the user's line: the innermost frame outside this library and outside the packages that call it.
 
-    Autograd calls the backward of CUDA tensors on threads of its own, which no line of the user runs on. There it is
-    the line that waits for autograd. A thread that was started with a module for its function has no such line either;
-    there it is the outermost line of the thread.
+    Autograd calls the backward of CUDA tensors on threads of its own, in which no line of the user runs. The warning
+    then names the line that waits for autograd. In a thread whose target is a module it names the outermost line.
     """
     if (kept := kept_warnings.get()) is not None:
         return kept.append((message, category))
@@ -166,17 +165,17 @@ def check_tensor(value: Any, name: str) -> None:
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:
-        raise TypeError(f"{name} must hold data, got a tensor on the device meta")
+        raise TypeError(f"{name} must hold data, got a tensor on the device meta; move the data to 'cpu' or 'cuda'")
     if torch._C._functorch.is_batchedtensor(value):
         raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
 
 
 def check_outside_func(value: Tensor, name: str) -> None:
-    """Raise TypeError for a tensor inside `torch.func.grad` and the like: its numbers are read outside torch."""
+    """Raise TypeError for a tensor inside a transform of `torch.func`: code outside torch reads its numbers."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TypeError(
-            f"{name} must be a plain tensor, got one inside a transform of torch.func, which goes through no sparse "
-            "graph and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, which supports no sparse graph "
+            "and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
         )
 
 
@@ -194,7 +193,7 @@ def check_floating(value: Any, name: str) -> None:
 
 
 def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
-    """Raise unless ``value`` is an int64 tensor of numbers from ``least`` to ``below`` − 1, if ``below`` is given."""
+    """Raise unless ``value`` is an int64 tensor, if ``below`` is given of numbers from ``least`` to ``below`` − 1."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
         way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
@@ -206,13 +205,16 @@ def check_indices(value: Any, name: str, below: int | None = None, least: int = 
 
 
 def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
-    """Raise ValueError unless a tensor is on the device of another tensor, which ``others`` names."""
+    """Raise ValueError unless a tensor is on the device of another tensor; ``others`` is the name of the latter."""
     if value.device != other.device:
-        raise ValueError(f"{name} must be on the device of {others}, {other.device}, got {value.device}")
+        raise ValueError(
+            f"{name} must be on the device of {others}, {other.device}, got {value.device}; use "
+            f"{name}.to({str(other.device)!r})"
+        )
 
 
 def check_distinct(value: Tensor, name: str) -> None:
-    """Raise ValueError unless no number comes twice in indices ``(M,)``."""
+    """Raise ValueError if a number occurs twice in indices ``(M,)``."""
     if value.ndim != 1:
         raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
     ascending = value.sort().values
@@ -222,17 +224,17 @@ def check_distinct(value: Tensor, name: str) -> None:
 
 
 def single(value: Any) -> Any:
-    """Return a tensor of half precision in float32, and any other ``value`` as it is."""
+    """Return a tensor of half precision in float32, and any other ``value`` unchanged."""
     return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
-    """Raise ValueError if ``value`` has a NaN or an infinity; on a device when the host next synchronises: `later`."""
+    """Raise ValueError if ``value`` has a NaN or an infinity; on an accelerator at the next synchronisation."""
     later(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
-    if len(bad := (~torch.isfinite(value)).nonzero()):  # else a sum overflows
+    if len(bad := (~torch.isfinite(value)).nonzero()):  # the sum of finite entries may overflow
         raise ValueError(
             f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
             f"(first at {tuple(bad[0].tolist())}); {advice}"
@@ -263,9 +265,9 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
 
 
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise ValueError if entries differ from the transpose by more than the cancellation in the largest entry leaves.
+    """Raise ValueError if entries differ from the transpose by more than cancellation in the largest entry explains.
 
-    Values that are not finite pass: they have an error of their own.
+    Values that are not finite pass: another check reports them.
     """
     check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
@@ -275,7 +277,7 @@ def check_points(
 ) -> None:
     """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``.
 
-    ``is_squared``: whether its squared distances, and what is added to them, must be finite too.
+    ``is_squared``: whether its squared distances, and sums of several of them, must be finite too.
     """
     check_floating(x, name)
     ranks = (2, 3) if batched else (2,)
@@ -307,7 +309,7 @@ def check_mask(mask: Any, x: Tensor) -> None:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """Return the flag as Python's bool; raise TypeError for anything else, such as the word "no"."""
+    """Return the flag as Python's bool; raise TypeError for anything else, such as the string "no"."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {arrived(value)}")
     return bool(value)
@@ -374,7 +376,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
-    """Raise ValueError unless ``value`` is one of the words ``choices``."""
+    """Raise ValueError unless ``value`` is one of the strings ``choices``."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {arrived(value)}")
@@ -458,7 +460,7 @@ def next_power(magnitude: Tensor) -> Tensor:
 def finite_gradient(value: Tensor) -> Tensor:
     """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
 
-    NaN, which only a loss that is NaN itself should bring, is not hidden.
+    NaN stays NaN: only a loss that is NaN itself should cause it.
     """
     if not (torch.is_grad_enabled() and value.requires_grad):
         return value
@@ -475,7 +477,7 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     largest = torch.finfo(gradient.dtype).max
     warn(
         f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
-        f"{gradient.dtype}: the largest number is returned for them; use float64, a larger bandwidth, larger "
+        f"{gradient.dtype} and replaced by its largest number; use float64, a larger bandwidth, larger "
         'weights, or smaller outputs (scale="unit")',
         DegeneracyWarning,
     )

@@ -1,4 +1,4 @@
-"""Modules with a state that is fitted: tensors of the size of the data, which load into a fresh module."""
+"""Modules with a fitted state: tensors of the size of the data, which load into a fresh module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = dict[str, Tensor]  # fitted tensors by name
 
 
 class Configured:
-    """Computation configured by the attributes named in ``CONFIGURATION``, on which the meaning of a fit depends."""
+    """Computation with attributes, named in ``CONFIGURATION``, on which the meaning of a fit depends."""
 
     CONFIGURATION: ClassVar[tuple[str, ...]] = ()
 
@@ -33,9 +33,9 @@ class Configured:
 class FittedModule(Configured, nn.Module):
     """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
 
-    They move with the module and are part of ``state_dict``, which loads into a module of equal configuration, whatever
-    the module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each forward, and a
-    fit belongs to the data of its own process, of any size.
+    The tensors move with the module and are part of ``state_dict``, which loads into a module of equal configuration,
+    whatever that module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each
+    forward, and a fit belongs to the data of its own process, of any size.
     """
 
     FITTED: ClassVar[tuple[str, ...]]
@@ -111,11 +111,11 @@ class FittedModule(Configured, nn.Module):
             setattr(self, name, value if assign or value is None else value.detach().to(device, copy=True))
 
     def _completed(self, saved: State) -> State:
-        """Return a saved fit, completed by the tensors that can be found again."""
+        """Return a saved fit, completed by the tensors that can be computed again."""
         return saved
 
     def _refusal(self, entry: Tensor | None) -> str | None:
-        """Return why a fit of a saved configuration means something else here; None if it does not."""
+        """Return the reason why a fit of a saved configuration is not valid here; None if it is valid."""
         if entry is None:
             return f"the state lacks its {ENTRY!r}, which says what the fit means; fit again, or save the whole state"
         saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
@@ -133,7 +133,7 @@ def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> 
 
 
 def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:
-    """Return the tensors of these names in a state dict, and expect them and the entry of the configuration."""
+    """Return the tensors of these names in a state dict; they and the configuration count as expected keys."""
     known = {prefix + name for name in (*names, ENTRY)}
     unexpected_keys[:] = [key for key in unexpected_keys if key not in known]
     return {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
@@ -145,7 +145,7 @@ def entry_of(module: Configured) -> Tensor:
 
 
 def _as_json(value: Any) -> str:
-    """Return a configuration in words and numbers."""
+    """Return a configuration as JSON."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Configured):
@@ -179,6 +179,6 @@ def check_like(x: Any, points: Tensor) -> None:
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
-    """Return ``function`` of the rows of ``x``, a block at a time: each row needs ``width`` numbers of memory."""
+    """Return ``function`` of the rows of ``x``, block by block; a row needs ``width`` numbers of memory."""
     rows = rows_of_block(8 * width, x.device)  # float64, in which some methods compute
     return torch.cat([function(block) for block in x.split(rows)])

@@ -1,4 +1,4 @@
-"""Names that code of users may import and that are gone, with what to use instead."""
+"""Removed names that users' code may still import, with their replacements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GONE = {
 
 
 def stand_in(module: str, name: str) -> Callable[..., NoReturn]:
-    """Return what stands for a name that is gone: a function that says what to use when it is called.
+    """Return a function that stands for a removed name and raises, when called, an error that names the replacement.
 
-    An error at import would hide the sentence from ``hasattr``, and break programs that only look.
+    An error at import would break programs that only test for the name.
 
     Raises:
         AttributeError: the name never was there.

@@ -1,10 +1,10 @@
-"""The precision of floats that solves need, whatever the user has chosen for a network: no autocast, IEEE float32.
+"""Full precision for solves, whatever the user has chosen for a network: no autocast, IEEE float32.
 
-That eigenproblems of float32 weights are solved in float64 is decided in `torch_lapeig.eigen.solve`.
+`torch_lapeig.eigen.solve` decides that eigenproblems of float32 weights are solved in float64.
 
 Autocast belongs to a thread. How float32 is multiplied (`torch.set_float32_matmul_precision`, or ``fp32_precision`` of
-`torch.backends`) belongs to the process: it is set where the first call begins that needs it, and put back where the
-last one ends, under one lock.
+`torch.backends`) belongs to the process: the first call that needs full precision sets it, and the last such call to
+end restores it, under one lock.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
-OLDEST = (2, 6)  # of torch that was run
+OLDEST = (2, 6)  # version of torch on which the tests have passed
 FULL_VERSION = str(torch.__version__)
-VERSION = tuple(map(int, FULL_VERSION.split(".")[:2]))  # of the torch that is here
+VERSION = tuple(map(int, FULL_VERSION.split(".")[:2]))  # of the installed torch
 
 if VERSION < OLDEST:
     raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {FULL_VERSION}; pip install -U torch")
@@ -34,22 +34,22 @@ PRODUCTS: tuple[Any, ...] = (
     else ()
 )
 IEEE = {"ieee", "highest"}
-WHOLE = IEEE | {"none"}  # "none" throughout: the default, which is IEEE
+WHOLE = IEEE | {"none"}  # "none" everywhere is the default, IEEE
 AUTOCAST = ("cpu", "cuda")
 
 
 class _Float32:
     """State of float32 products of the process while some calls need full precision.
 
-    Torch has two interfaces to one state, and raises where they contradict each other: both are set to agree. A value
-    that is inherited from a more general setting is put back as one that inherits.
+    Torch has two interfaces to one state, and raises where they contradict each other, so both are set. A value that
+    was inherited from a more general setting inherits again after the last call.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.calls = 0
-        self.name: str | None = "highest"  # of the older interface; None for settings of the newer one only
-        self.kept: list[str] = []  # of `PRODUCTS`, or of the older interface where that is all
+        self.name: str | None = "highest"  # value of the older interface; None where only the newer one was set
+        self.kept: list[str] = []  # values of `PRODUCTS`, or of the older interface in torch before 2.9
 
     def begin(self) -> None:
         """Compute in IEEE arithmetic from now on."""
@@ -73,7 +73,7 @@ class _Float32:
                 product.fp32_precision = "ieee"
 
     def end(self) -> None:
-        """Restore the former setting, where nobody else needs IEEE arithmetic and nobody has changed it."""
+        """Restore the former setting, if no other call needs IEEE arithmetic and nobody has changed the setting."""
         with self.lock:
             self.calls -= 1
             if self.calls or not self.kept:
@@ -128,7 +128,7 @@ class _WholePrecision:
     def __exit__(self, *error: object) -> None:
         try:
             if self.is_outermost:
-                look()
+                synchronise()
         finally:
             for device in self.enabled:
                 torch.set_autocast_enabled(device, True)
@@ -148,7 +148,7 @@ def without_autocast(function: F) -> F:
         with _WholePrecision():
             return function(*args, **kwargs)
 
-    # Torch asks for it at each call of a Function, and would compute it each time.
+    # Torch reads the signature at each call of a Function, and would compute it each time.
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
 
@@ -156,10 +156,10 @@ def without_autocast(function: F) -> F:
 def full_precision(function: F) -> F:
     """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
 
-    So distances and eigenvectors keep their input's precision. So do all derivatives, wherever ``backward()`` is
-    called: derivatives here multiply by Functions of this library and by `matmul`. The result depends on
-    the data at every step: under `torch.compile` it is a graph break and runs as it is, and it cannot be recorded once
-    and for all, as `torch.export` and `torch.jit.trace` would: RuntimeError.
+    Distances and eigenvectors then keep their input's precision. So do all derivatives, wherever ``backward()`` is
+    called, because derivatives here multiply by Functions of this library and by `matmul`. Under `torch.compile` the
+    call is a graph break and runs uncompiled. It cannot be recorded once and for all, because the result depends on the
+    data at every step: `torch.export` and `torch.jit.trace` raise a RuntimeError.
     """
 
     @functools.wraps(function)
@@ -181,8 +181,8 @@ def full_precision(function: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def look(*flags: Tensor) -> list[bool]:
-    """Return whether all flags ``()`` are true; flags of `later` come in the same copy, for which the host waits."""
+def synchronise(*flags: Tensor) -> list[bool]:
+    """Return flags ``()`` as Python's bools, and handle the flags of `later`: one copy, for which the host waits."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
@@ -198,8 +198,8 @@ def look(*flags: Tensor) -> list[bool]:
 def later(flag: Tensor, say: Callable[[], None]) -> None:
     """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
 
-    For warnings, and for errors that nothing before would hide: where something else fails, the remaining flags are
-    checked first. On the processor, where a check costs nothing, it is done at once.
+    Use it for warnings, and for errors that may be raised late: if another error is raised, the remaining flags are
+    checked first. On the processor, where a check costs nothing, ``say`` is called at once.
     """
     if flag.device.type != "cpu" and vars(_thread).get("inside", False):
         vars(_thread).setdefault("pending", []).append((flag, say))
@@ -234,8 +234,8 @@ class _Matmul(torch.autograd.Function):
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B.
 
-    Under autocast the backward of torch's own product is rounded to half precision. No other differentiated operation
-    here would be, so this one function is enough.
+    Under autocast, torch rounds the backward of its own product to half precision, and of no other operation that is
+    differentiated here. So this one function is enough.
     """
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b

@@ -2,9 +2,8 @@
 
 MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
 takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
-46 ms on one thread and 276 ms on two. Parts that need nothing of each other wait once, at the end of all.
-
-The threads are of a pool of their own.
+46 ms on one thread and 276 ms on two. Independent parts wait once, at the end of all. They run on a pool of threads of
+this library.
 
 Nothing here changes a setting of the caller's threads. With `torch.get_num_threads` of 1 the work is done where it is
 asked for, as it would be without this module.
@@ -40,9 +39,9 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
     Tasks of an accelerator are run one after the other by the caller, whose stream they belong to.
 
-    The tasks are taken in their order, under the grad mode, inference mode and autocast of the caller. They should
-    release Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all
-    are done. A task may call this function: it does its tasks itself.
+    The tasks start in their order, under the grad mode, inference mode and autocast of the caller. They should release
+    Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all are done.
+    A task that calls this function runs the inner tasks on its own thread.
 
     Raises:
         The error of the first task that fails; tasks after it may not be run.
@@ -90,10 +89,10 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
 
 def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
-    """Return the tensors that a function of a batch ``(B, ...)`` gives, whose items are independent.
+    """Return ``function(batch)`` of a batch ``(B, ...)`` of independent items.
 
-    On the processor the batch is taken in parts of at least ``least`` numbers, each on one thread; as a whole where it
-    holds fewer, on other devices, and where torch may use one thread only.
+    On the processor the batch is divided into parts of at least ``least`` numbers, each on one thread. It stays whole
+    if it holds fewer, on other devices, and where torch may use one thread only.
     """
     if batch.device.type != "cpu" or batch.numel() < least or _threads_here() == 1:
         return function(batch)
@@ -103,9 +102,9 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
 
 
 def slices(count: int, least: float) -> list[slice]:
-    """Return 0 to ``count`` in slices of about equal length, ``least`` or longer: a few for each thread, or one.
+    """Return slices of 0 to ``count`` of about equal length, at least ``least``: a few for each thread, or one in all.
 
-    More than one for each thread, because a thread whose core is busy elsewhere leaves more of them to the others.
+    Each thread gets more than one, so that a thread whose core is busy elsewhere leaves slices to the others.
     """
     threads = _threads_here()
     most = 1 if threads == 1 else PARTS_OF_THREAD * threads
@@ -115,14 +114,14 @@ def slices(count: int, least: float) -> list[slice]:
 
 
 def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
-    """Run work on slices of n rows that fit the cache, side by side on torch's threads.
+    """Run ``work`` on slices of n rows that fit the cache, in parallel on torch's threads.
 
-    Several operations on a slice read and write it once. New tensors of all rows would cost as much again: the system
-    clears their memory.
+    Several operations on a slice read and write memory once. New tensors of all rows would double the time, because
+    the system clears their memory.
     """
     length = rows_of_block(row_bytes, device, "cache")
-    # Torch's threads share an operation on all rows: an update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms, in
-    # slices 1.1; of 100,000 rows 22 and 8.
+    # Torch's threads share an operation on all rows. An update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms as a
+    # whole and 1.1 in slices; of 100,000 rows 22 and 8.
     if length >= n or (torch.get_num_threads() > 1 and n * row_bytes <= 2**24):
         return work(slice(0, n))
 
@@ -138,7 +137,7 @@ _here = threading.local()  # inside: whether this thread is one of a team at wor
 
 
 def _threads_here() -> int:
-    """Return the number of threads for tasks: 1 too where this thread alone is watched."""
+    """Return the number of threads for tasks; 1 where a mode of torch watches this thread, but would not others."""
     threads = torch.get_num_threads()
     if threads == 1 or getattr(_here, "inside", False) or checks.is_watched():
         return 1
@@ -180,8 +179,8 @@ if hasattr(os, "register_at_fork"):
 def _compute_alone() -> None:
     """Make this new thread single-threaded.
 
-    `torch.set_num_threads` sets the number of its own thread, and the number for threads that begin afterwards. A
-    thread that has begun with the former number restores the latter. A thread begins when it first asks for its number.
+    `torch.set_num_threads` sets the number of its own thread, and the default of threads that start later. A thread
+    that has started with the former default restores the default. A thread starts when it first asks for its number.
     """
     torch.get_num_threads()
     begun, changed = threading.Event(), threading.Event()
@@ -204,8 +203,8 @@ def _compute_alone() -> None:
 def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
     """Return X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
 
-    On the processor one by one where they are large: torch's LU factors of batches fail there on several threads, with
-    an error or without end (pytorch #142815).
+    On the processor large matrices are solved one by one: torch's LU factors of batches fail there on several threads,
+    with an error or without end (pytorch #142815).
 
     Args:
         check: raise `torch.linalg.LinAlgError` where A is singular; else X has ∞ or NaN there.

@@ -13,11 +13,13 @@ import torch
 
 
 class Budget(NamedTuple):
-    """Bytes that work on one kind of device may take at a time.
+    """Maximum bytes of one piece of work on a kind of device.
 
-    ``search``: a neighbour search above its input: its table of points and a block of distances. ``memory``: a block of
-    temporary tensors, read and written a few times. ``cache``: a block that is made and used up at once, which costs
-    less while it stays in the processor's cache. ``factors``: sparse factors of a matrix, which are kept.
+    Attributes:
+        search: a neighbour search beside its input: its table of points and a block of distances.
+        memory: a block of temporary tensors, read and written a few times.
+        cache: a block that is written and read once, which is faster while it stays in the processor's cache.
+        factors: sparse factors of a matrix, which are kept.
     """
 
     search: int
@@ -32,21 +34,21 @@ class Budget(NamedTuple):
 
 
 BUDGETS = {
-    # search: with it 10⁶ points × 50 in float32 are searched in 512 MiB above the input (benchmarks/neighbors.py).
+    # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/neighbors.py).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget.of_mebibytes(search=384, memory=128, cache=1, factors=2048),
     # Every other device. A launch costs some microseconds whatever its size, so blocks are as large as fits beside a
-    # network; the cache gains nothing. A search then takes tens of thousands of queries at a time at 50,000 points and
-    # two thousand at 10⁶.
+    # network; smaller blocks gain nothing. A search then handles tens of thousands of queries at a time with 50,000
+    # points, and two thousand with 10⁶.
     "accelerator": Budget.of_mebibytes(search=16384, memory=512, cache=512, factors=0),
 }
 
 
-def steps_between_looks(device: torch.device) -> int:
-    """Return the number of steps between two synchronisations, in which the host checks an iteration for convergence.
+def steps_between_checks(device: torch.device) -> int:
+    """Return the number of steps of an iteration between two checks of convergence, for which the host synchronises.
 
-    A synchronisation with an accelerator takes some 30 µs, the time of five more kernels. A step too many does no harm.
+    A synchronisation with an accelerator takes some 30 µs, the time of five kernels; superfluous steps do no harm.
     On the processor the check is free. The number divides `torch_lapeig.eigen.gradient.cg.CHECK_EVERY`.
     """
     return 1 if device.type == "cpu" else 5
@@ -57,7 +59,7 @@ def budget_of(device: torch.device) -> Budget:
     budget = BUDGETS["cpu" if device.type == "cpu" else "accelerator"]
     if device.type == "cuda" and torch.cuda.is_available():
         memory = torch.cuda.get_device_properties(device).total_memory
-        return budget._replace(search=min(budget.search, memory // 8))  # the rest is for a network
+        return budget._replace(search=min(budget.search, memory // 8))  # leave the rest to a network
     return budget
 
 
@@ -68,62 +70,63 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
 
-# Limits for each graph of a batch, and for a dense graph, on the processor, counting a forward and its backward: `eigh`
-# finds all pairs, and the backward has nothing left to solve. Milliseconds with filters and with `eigh`, sparse: 256 of
-# 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273 and 201. Dense: 16 of 512
-# nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000, float32, 1015 and 1266.
+# Limits of `eigh` on the processor, for each sparse graph of a batch and for dense graphs, by forward and backward
+# together: `eigh` finds all pairs, and the backward has nothing left to solve. Milliseconds with Chebyshev filters and
+# with `eigh`, sparse: 256 of 100 nodes 279 and 244 in float32, 541 and 342 in float64; 64 of 160 nodes 97 and 110, 273
+# and 201. Dense: 16 of 512 nodes 875 and 621, 2565 and 1509; one of 1000 nodes 245 and 213, 712 and 297; one of 2000,
+# float32, 1015 and 1266.
 EIGH_NODES = 128
 DENSE_EIGH_NODES = 1200
 
 
 def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
-    """Return whether `eigh` of so many small graphs takes less time than filters."""
+    """Return whether `eigh` of so many small graphs takes less time than Chebyshev filters."""
     if device.type == "cpu":
-        # One graph of 270 nodes, or 64 of 68. A layer's forward and backward with filters and with `eigh`: one set of
-        # 300 points 17.6 and 22.3 ms, of 400 19 and 30, 8 of 200 30 and 34.
+        # One graph of 270 nodes, or 64 of 68. Milliseconds of a layer's forward and backward with filters and with
+        # `eigh`: one set of 300 points 17.6 and 22.3, of 400 19 and 30, 8 of 200 30 and 34.
         return graphs * nodes**3 <= 2e7
-    # On accelerators `eigh` takes about 9 µs for each row, and filters 40 ms whatever the size of small graphs, for
-    # their launches (H200: one of 500 nodes 4.6 and 45 ms, 32 of 256 65 and 40).
+    # On accelerators `eigh` takes about 9 µs for each row. Filters take 40 ms for their launches, whatever the size of
+    # small graphs (milliseconds of `eigh` and filters on an H200: one of 500 nodes 4.6 and 45, 32 of 256 65 and 40).
     return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= 4800)
 
 
 def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
-    # Graphs of 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some ten
-    # matrices are held at a time.
+    # Graphs of up to 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some
+    # ten matrices are held at a time.
     pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
     return pays and graphs * nodes**2 <= 2**24
 
 
-# Graphs of a batch are solved together up to here, and one by one beyond.
+# Graphs of a batch are solved together up to this number of nodes, and one by one beyond.
 BATCHED_NODES = 2000
-# Linear systems are solved by Cholesky factors up to here, in graphs · nodes³: a fifteenth of the work of `eigh`, and
-# exact, where conjugate gradients take 100 products of small blocks.
+# Linear systems are solved by Cholesky factors up to this value of graphs · nodes³: a fifteenth of the work of `eigh`,
+# and exact, where conjugate gradients need 100 products of small blocks.
 DENSE_SOLVE = 1e9
-# Graphs up to here that do not converge otherwise are solved again by `Eigh`: 8000² float64 are 0.5 GiB.
+# Graphs of up to this number of nodes for which no solver converges are solved by `Eigh`: 8000² float64 are 0.5 GiB.
 FALLBACK_NODES = 8000
-# One sparse graph of more nodes is solved in reverse Cuthill–McKee order: its products are several times faster. On
-# the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy takes a second to
-# order these, longer than the solve.
+# One sparse graph of more nodes is solved in reverse Cuthill–McKee order, which makes products several times faster.
+# On the processor only: an accelerator's cache holds a block of vectors of a million nodes, and SciPy needs a second
+# to order a million nodes, longer than the solve.
 REORDER_NODES = 10**5
-# Products of a filter of a sparse graph from which on multigrid takes less time.
+# Products of Chebyshev filters of a sparse graph beyond which multigrid takes less time.
 SPARSE_PRODUCTS = 1000
 
 # --- Threads of the processor ----------------------------------------------------------------------------------------
 
-# Parts of a batch for each thread: a thread whose core another process takes for a while leaves more to the others.
+# Parts of a batch for each thread. With more parts than threads, a thread whose core is busy leaves parts to others.
 PARTS_OF_THREAD = 4
 # Numbers from which on `eigh` of a batch is done in parts of at least this size. An entry takes 25 to 50 ns from 24² to
-# 512², so that a part takes 0.1 ms or more, where handing it over takes 0.05.
+# 512², so that a part takes 0.1 ms or more; handing it to a thread takes 0.05 ms.
 PART_OF_EIGH = 4096
 # Numbers in the block of one graph up to which a single-threaded compiled loop is faster than torch's threads.
 SINGLE_THREADED_NUMBERS = 2**19
-# Least numbers in the block of vectors of a part of a batch: below, Python's calls, which threads do one after the
-# other, are so large a share that torch's own threads in each operation are faster. Forward and backward of 32 × 256 on
-# two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580; beside a busy process 203
-# and 252 (`eigh` there: 584).
+# Least numbers in the block of vectors of a part of a batch. In smaller parts Python's calls, which threads run one
+# after the other, take so large a share of the time that torch's own threads in each operation are faster. Forward and
+# backward of 32 × 256 on two threads took 97 ms with 2¹⁵ and 78 with 2¹⁷, 16 × 512 114 and 82, 64 × 1000 650 and 580;
+# beside a busy process 203 and 252 (`eigh` there: 584).
 PART_OF_BLOCK = 2**17
 # Numbers of the smaller of two tall blocks from which on XᵀY is summed over slices of their rows. MKL shares such
-# products badly: in float64, of 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58 ms with one thread, 145 with two, 30
-# in slices; of 10⁴ rows 0.41 and 0.22.
+# products badly among threads: in float64, with 10⁶ × 28 and 10⁶ × 14 numbers by rows, it took 58 ms with one thread,
+# 145 with two, 30 in slices; with 10⁴ rows 0.41 and 0.22 (in slices).
 TALL = 2**16

@@ -16,13 +16,13 @@ __all__ = ["Accepted", "Clear", "misuse", "outcome_of", "run"]
 
 
 def misuse() -> Iterator[Probe]:
-    """Every probe: its name, a call without arguments, and what is expected of it."""
+    """Yield every probe: its name, a call without arguments, and what is expected of it."""
     for topic in (options, points, graphs, objects, values, faces):
         yield from topic.probes()
 
 
 def run() -> dict[str, Any]:
-    """Counts of the outcomes, and the failures as lines of text."""
+    """Return counts of the outcomes, and the failures as lines of text."""
     counts: dict[str, Any] = {"clear": 0, "unclear": 0, "accepted wrongly": 0, "accepted rightly": 0}
     counts["failures"] = []
     for name, call, expectation in misuse():

@@ -35,7 +35,7 @@ from benchmarks.campaign.misuse.probes import (
 
 
 class _Data:
-    """What a transform needs of PyTorch Geometric's data."""
+    """Stand-in for PyTorch Geometric's data, with what a transform needs."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update({"x": None, "num_nodes": 2, **values})
@@ -45,7 +45,7 @@ class _Data:
 
 
 def encodings() -> Iterator[Probe]:
-    """Edges, nodes and names that no encoding is made of."""
+    """Yield edges, nodes and names that no encoding is made of."""
     encode = lapeig.laplacian_positional_encoding
     nodes: dict[str, tuple[Any, str]] = {
         "list": ([0, 0], "list"),
@@ -84,7 +84,7 @@ def encodings() -> Iterator[Probe]:
 
 
 def of_estimators() -> Iterator[Probe]:
-    """What scikit-learn's own checks leave to us, and what they say."""
+    """Yield probes of estimators beyond scikit-learn's own checks."""
     array = X.numpy()
     makes: dict[str, Callable[[], Any]] = {
         "SpectralEmbedding": lambda: estimators.SpectralEmbedding(n_neighbors=4),
@@ -155,7 +155,7 @@ def embeddings() -> dict[str, Any]:
 
 
 def fitted() -> Iterator[Probe]:
-    """New points before a fit, or unlike those of the fit."""
+    """Yield new points before a fit, or unlike those of the fit."""
     makes = embeddings()
     for name, module in makes.items():
         yield f"{name}: not fitted", partial(module.transform, X), Clear(("must be fitted", name), (RuntimeError,))
@@ -172,7 +172,7 @@ def fitted() -> Iterator[Probe]:
 
 
 def callbacks() -> Iterator[Probe]:
-    """Options of the Lightning callback, where Lightning is installed."""
+    """Yield options of the Lightning callback, where Lightning is installed."""
     with warnings.catch_warnings(), contextlib.suppress(ImportError):
         warnings.simplefilter("ignore")
         from torch_lapeig import lightning
@@ -207,7 +207,7 @@ class _Network(nn.Module):
 
 
 def recorded() -> Iterator[Probe]:
-    """`torch.export`, `torch.jit.trace` and `torch.vmap` of what depends on the data at every step."""
+    """Yield `torch.export`, `torch.jit.trace` and `torch.vmap` of what depends on the data at every step."""
     layers = embeddings()
     for name, layer in layers.items():
         network, words = _Network(layer), (name, "torch.export or torch.jit.trace", "use torch.compile")
@@ -221,7 +221,7 @@ def recorded() -> Iterator[Probe]:
 
 
 def probes() -> Iterator[Probe]:
-    """Every probe of this file."""
+    """Yield every probe of this file."""
     for section in (
         encodings,
         of_estimators,

@@ -50,7 +50,7 @@ OF_GRAPHS: dict[str, Callable[[Any], object]] = {
 
 
 def graphs_for_others() -> Iterator[Probe]:
-    """Something else where a graph is meant, or a graph where something else is."""
+    """Yield other objects in place of a graph, and graphs in place of other objects."""
     bad: dict[str, tuple[Any, str]] = {
         "tensor": (AFFINITY, "Tensor"),
         "Laplacian": (LAPLACIAN, "graph.graph"),
@@ -77,7 +77,7 @@ def graphs_for_others() -> Iterator[Probe]:
         yield (
             f"{name}: graph and mask",
             partial(module, GRAPH, mask=MASK),
-            Clear(("mask must be None", "carries its own")),
+            Clear(("mask must be None", "has its own")),
         )
         yield f"{name}: points", partial(module, X), Clear(("affinity", "(N, N)", "(12, 3)"))
         yield f"{name}: operator", partial(module, LAPLACIAN), Clear(("affinity must be", "Laplacian"))
@@ -88,7 +88,7 @@ def graphs_for_others() -> Iterator[Probe]:
 
 
 def making_graphs() -> Iterator[Probe]:
-    """Affinities, edges and matrices that are none."""
+    """Yield affinities, edges and matrices that are none."""
     graph = lapeig.Graph
     dense = {
         "asymmetric": (AFFINITY.triu(), ("symmetric", "(W + W.mT) / 2")),
@@ -122,7 +122,7 @@ def making_graphs() -> Iterator[Probe]:
 
 
 def graphs_of_edges() -> Iterator[Probe]:
-    """Edges, weights and batches that are none."""
+    """Yield edges, weights and batches that are none."""
     edges = lapeig.Graph.from_edge_index
     others: dict[str, Any] = {"list": PAIR.tolist(), "array": PAIR.numpy(), "floats": PAIR.float(), "int32": PAIR.int()}
     for kind, value in others.items():
@@ -165,7 +165,7 @@ def graphs_of_edges() -> Iterator[Probe]:
 
 
 def graphs_of_matrices() -> Iterator[Probe]:
-    """SciPy's matrices that are no affinities, and dtypes that hold none."""
+    """Yield SciPy's matrices that are no affinities, and dtypes that hold none."""
     graph, matrix = lapeig.Graph, csr_array(AFFINITY.numpy())
     for dtype in (torch.int64, torch.float16, torch.complex64, torch.bool, "float32", None, float, np.float32):
         call = partial(graph.from_scipy, matrix, dtype)
@@ -185,7 +185,7 @@ def _encode(edge_index: Any, edge_weight: Any = None) -> object:
 
 
 def changing_graphs() -> Iterator[Probe]:
-    """Weights, dtypes, devices and nodes that a graph cannot have."""
+    """Yield weights, dtypes, devices and nodes that a graph cannot have."""
     for name, graph in {"sparse": GRAPH, "dense": DENSE}.items():
         one = graph.weight.clone()
         one.view(-1)[int((graph.weight.reshape(-1) > 0).nonzero()[0])] = 3
@@ -238,7 +238,7 @@ def changing_graphs() -> Iterator[Probe]:
 
 
 def probes() -> Iterator[Probe]:
-    """Every probe of this file."""
+    """Yield every probe of this file."""
     for section in (
         graphs_for_others,
         making_graphs,

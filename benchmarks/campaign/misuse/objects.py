@@ -25,7 +25,7 @@ from benchmarks.campaign.misuse.probes import (
 
 
 def probes() -> Iterator[Probe]:
-    """Classes, words and functions where an object of a kind is meant."""
+    """Yield classes, words and functions where an object of a kind is meant."""
     yield from rules_and_weights()
     yield from solvers()
     value: Any
@@ -67,7 +67,7 @@ def probes() -> Iterator[Probe]:
 
 
 def rules_and_weights() -> Iterator[Probe]:
-    """What is no rule of a graph, or no weighting."""
+    """Yield objects that are no rule of a graph, or no weighting."""
     bad_weights = {
         "class": lapeig.HeatKernel,
         "word": "heat",
@@ -100,7 +100,7 @@ def rules_and_weights() -> Iterator[Probe]:
 
 
 def solvers() -> Iterator[Probe]:
-    """What is no solver, or no preconditioner."""
+    """Yield objects that are no solver, or no preconditioner."""
     takers: dict[str, Callable[[Any], object]] = {
         "LaplacianEigenmaps": lambda s: lapeig.LaplacianEigenmaps(2, solve=s),
         "SpectralClustering": lambda s: lapeig.SpectralClustering(2, solve=s),

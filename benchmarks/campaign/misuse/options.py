@@ -27,19 +27,19 @@ from benchmarks.campaign.misuse.probes import (
 
 
 def _made(name: str, argument: str) -> Callable[[Any], object]:
-    """A class made with one option."""
+    """Return a class made with one option."""
     needed = (2,) if name == "SpectralClustering" and argument != "n_clusters" else ()
     needed = (3,) if name == "AddLaplacianPE" and argument != "k" else needed
     return lambda value: getattr(lapeig, name)(*needed, **{argument: value})
 
 
 def _solved(argument: str) -> Callable[[Any], object]:
-    """`eigenpairs` with one option."""
+    """Return `eigenpairs` with one option."""
     return lambda value: lapeig.eigenpairs(LAPLACIAN, 2, **{argument: value})
 
 
 def _encoded(argument: str) -> Callable[[Any], object]:
-    """`laplacian_positional_encoding` with one option."""
+    """Return `laplacian_positional_encoding` with one option."""
     return lambda value: lapeig.laplacian_positional_encoding(PAIR, 2, **{"k": 1, argument: value})
 
 
@@ -198,7 +198,7 @@ CHOICES: dict[str, tuple[str, Callable[[Any], object]]] = {
 
 
 def probes() -> Iterator[Probe]:
-    """Counts, seeds, numbers, flags and words of every constructor and function."""
+    """Yield counts, seeds, numbers, flags and words of every constructor and function."""
     for name, (argument, least, make) in COUNTS.items():
         bad: list[Any] = [least - 1, -5, 10**400, 2.5, math.nan, True, "3", [3], np.float64(3.0), np.bool_(True)]
         yield from _refused(name, make, argument, bad + [None] * (argument not in DEFAULT_NONE))

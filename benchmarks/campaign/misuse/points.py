@@ -89,7 +89,7 @@ NO_SHAPE = ("HeatKernel", "SelfTuning", "KernelWeights", "DensityCorrected", "Im
 
 
 def arguments_of_points() -> Iterator[Probe]:
-    """Whatever is no tensor of points, or of outputs, in their place."""
+    """Yield values that are no tensor of points, or of outputs."""
     for (name, call), (kind, (value, words)) in itertools.product(OF_POINTS.items(), BAD_TENSORS.items()):
         yield f"{name}: {kind}", partial(call, value), Clear(("x must", *words))
     for (name, call), (kind, (value, words)) in itertools.product(OF_POINTS.items(), BAD_VALUES.items()):
@@ -134,7 +134,7 @@ def arguments_of_points() -> Iterator[Probe]:
 
 
 def masks() -> Iterator[Probe]:
-    """Whatever is no mask of the points."""
+    """Yield values that are no mask of the points."""
     bad: dict[str, tuple[Any, tuple[str, ...]]] = {
         "list": ([True] * 12, ("list",)),
         "array": (MASK.numpy(), ("ndarray",)),
@@ -165,7 +165,7 @@ def masks() -> Iterator[Probe]:
 
 
 def probes() -> Iterator[Probe]:
-    """Every probe of this file."""
+    """Yield every probe of this file."""
     for section in (
         arguments_of_points,
         masks,

@@ -42,7 +42,7 @@ Probe = tuple[str, Callable[[], object], Expectation]
 
 
 def outcome_of(call: Callable[[], object], expectation: Expectation) -> tuple[str, str]:
-    """One of the four outcomes, and what was said. A refusal of what is to be accepted is unclear."""
+    """Return one of the four outcomes, and the message; refusing an accepted call is unclear."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -57,7 +57,7 @@ def outcome_of(call: Callable[[], object], expectation: Expectation) -> tuple[st
 
 
 def shown(value: Any) -> str:
-    """What a message says of a value of the wrong kind: itself if it is short, else its type."""
+    """Return a value of the wrong kind as messages show it: itself if it is short, else its type."""
     if isinstance(value, type):
         return value.__name__
     if isinstance(value, int) and value.bit_length() > 128:
@@ -79,7 +79,7 @@ STRONG = GRAPH.weight * torch.linspace(1, 2, len(GRAPH.weight), dtype=torch.floa
 
 
 def estimated(name: str, argument: str, **others: Any) -> Callable[[Any], object]:
-    """A scikit-learn estimator made with one option, and fitted: there they are checked."""
+    """Return a scikit-learn estimator made with one option, and fitted: there they are checked."""
     return lambda value: getattr(estimators, name)(**others, **{argument: value}).fit(X.numpy())
 
 

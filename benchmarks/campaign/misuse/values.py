@@ -30,7 +30,7 @@ from benchmarks.campaign.misuse.probes import (
 
 
 def assignments() -> Iterator[Probe]:
-    """Rows that are no assignment to clusters."""
+    """Yield rows that are no assignment to clusters."""
     bad: dict[str, tuple[Any, tuple[str, ...]]] = {
         "negative rows that sum to one": (torch.tensor([[2.0, -1.0]] * 12), ("non-negative", "-1")),
         "outputs": (X - 0.5, ("non-negative",)),
@@ -77,7 +77,7 @@ def assignments() -> Iterator[Probe]:
 
 
 def kernels() -> Iterator[Probe]:
-    """Functions whose values are no weights, or no kernel."""
+    """Yield functions whose values are no weights, or no kernel."""
     bad: dict[str, tuple[Any, tuple[str, ...]]] = {
         "one number": (lambda d: 1.0, ("torch.Tensor", "float")),
         "one tensor": (lambda d: d.mean(), ("shape", "()")),
@@ -135,7 +135,7 @@ def kernels() -> Iterator[Probe]:
 
 
 def solving() -> Iterator[Probe]:
-    """What no operator is made of, and eigenpairs that do not exist."""
+    """Yield matrices that are no operator, and eigenpairs that do not exist."""
     operator = lapeig.SymmetricOperator
     pattern, values, diagonal = GRAPH.pattern, GRAPH.weight, LAPLACIAN.degrees
     parts: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
@@ -178,7 +178,7 @@ def _with_shape_named(operator: Any, arguments: tuple[Any, ...]) -> object:
 
 
 def probes() -> Iterator[Probe]:
-    """Every probe of this file."""
+    """Yield every probe of this file."""
     for section in (
         assignments,
         kernels,

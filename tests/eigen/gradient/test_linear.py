@@ -170,7 +170,7 @@ def test_a_nan_stays_in_its_column_and_zeros_are_zeros():
 
 @pytest.mark.parametrize("exponent", [-520, 520])
 def test_solutions_in_any_unit(exponent):
-    """Where the squares of solutions overflow, and with gradients."""
+    """Squares of solutions would overflow; gradients are compared, too."""
     operator, rhs = with_excess(roll(1200), 1e-3), points(1200, 1).requires_grad_()
     plain = solve_linear(operator, rhs)
     scaled = operator._over(torch.tensor([2.0**-exponent], dtype=torch.float64))  # of that many times the entries

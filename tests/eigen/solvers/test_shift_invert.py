@@ -160,7 +160,7 @@ class TestPairs:
     @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
     @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseLU())], ids=str)
     def test_nodes_without_edges_do_not_come_into_the_inverse(self, normalization, solver):
-        """Where A is zero the inverse enlarges most: round-off there came out as an eigenvector of value 0."""
+        """An inverse enlarges round-off most where A is zero: it once returned such an eigenvector of value 0."""
         blocks = [sparse_path(200), scipy.sparse.coo_array((40, 40)), 40 * grid(12, 14)]
         laplacian = Laplacian(scipy_graph(scipy.sparse.block_diag(blocks)), normalization)
         active = laplacian.active.nonzero().flatten()
@@ -409,7 +409,7 @@ def test_a_krylov_space_knows_its_products():
     space = BlockKrylov(operator, lambda y: b @ y, known, 24, 3, 0)
     for number in range(1, 6):
         space.fill(3 * number)
-    (values, turn), (again, residuals) = space.ritz(), space.look()
+    (values, turn), (again, residuals) = space.ritz(), space.values_and_residuals()
     torch.testing.assert_close(again, values, atol=1e-10, rtol=1e-12)
     vectors, outside = space.vectors(turn), b - known @ (known.mT @ b)
     torch.testing.assert_close(vectors.mT @ vectors, torch.eye(15, dtype=torch.float64), atol=1e-12, rtol=0)
@@ -452,7 +452,7 @@ def test_an_eigenvalue_that_rounding_to_float32_makes_negative(seed):
 
 @pytest.mark.parametrize("negative", [0.0, 1e-13, 1e-10, 1e-7, 1e-3])
 def test_a_negative_eigenvalue_is_not_overlooked(negative):
-    """It stands for 0; its residual says whether that is round-off of the dtype."""
+    """The value returned is 0, with a residual that shows whether the negative value is round-off."""
     turn = torch.linalg.qr(points(80, 80))[0]
     values = torch.linspace(0.1, 1, 80, dtype=torch.float64)
     values[0] = -negative

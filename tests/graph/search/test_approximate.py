@@ -55,10 +55,10 @@ def test_more_recall_takes_more_cells(cells):
 def test_a_known_recall_is_reported_as_such(cells, monkeypatch):
     """An index that hides the two nearest of some queries, after the number of cells was chosen without them."""
     bad = torch.rand(N, generator=torch.Generator().manual_seed(0)) < 0.3
-    look_for, chosen = approximate._Index.look_for, []
+    set_cells, chosen = approximate._Index.set_cells, []
 
-    def looked_for(self, recall, rows, exact):
-        answer = look_for(self, recall, rows, exact)
+    def with_all_cells(self, recall, rows, exact):
+        answer = set_cells(self, recall, rows, exact)
         self.lists.nprobe = self.lists.nlist
         chosen.append(True)
         return answer
@@ -74,7 +74,7 @@ def test_a_known_recall_is_reported_as_such(cells, monkeypatch):
         return indices, distances
 
     monkeypatch.setattr(approximate, "SAMPLE", N)  # the sample that is measured: every other query
-    monkeypatch.setattr(approximate._Index, "look_for", looked_for)
+    monkeypatch.setattr(approximate._Index, "set_cells", with_all_cells)
     monkeypatch.setattr(approximate._Index, "_search_block", hiding)
     expected = 1 - 2 / K * bad[1::2].double().mean()
     with pytest.warns(ConvergenceWarning, match=rf"found {expected:.2%} of the true.*recall=0.96.*recall=0.98"):

@@ -67,7 +67,7 @@ def test_thousands_of_copies_are_not_measured_against_each_other():
 
 
 def test_different_points_of_one_key_are_no_copies(small, monkeypatch):
-    """Where different points happen to have one key, no copy is taken for another point's."""
+    """Different points with one hash key are not taken for copies."""
     monkeypatch.setattr(torch, "randint", lambda low, high, size, **options: torch.zeros(size, dtype=torch.int64))
     x = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).repeat(30, 1)  # equal sums of bits
     kept = first_copies(x, torch.ones(60, dtype=torch.bool), 3)

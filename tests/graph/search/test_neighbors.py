@@ -175,7 +175,7 @@ def test_an_integer_grid_is_exact(n):
 
 
 def test_a_coarse_product_is_allowed_for():
-    """Where the user lets torch round products coarsely, more rows are measured again; the answer is the same."""
+    """If the user lets torch round products coarsely, more rows are measured again, with equal answers."""
     x = points(5000, 8, dtype=torch.float32)
     exact = nearest_neighbors(x, 10)
     before = torch.get_float32_matmul_precision()

@@ -1,4 +1,4 @@
-"""Preconditioned block conjugate gradients that trust nothing but the true residual."""
+"""Preconditioned block conjugate gradients that are judged by the true residual."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.support.tuning import steps_between_looks
+from torch_lapeig.support.tuning import steps_between_checks
 
 Map = Callable[[Tensor], Tensor]
 
-CHECK_EVERY = 50  # iterations between two true residuals, in which round-off does not drive the recurrence far off
-STALE_CHECKS = 6  # successive true residuals, none a tenth smaller in any column: the rest is outside the range
+CHECK_EVERY = 50  # iterations between two true residuals: the recurrence does not drift far in so many
+STALE_CHECKS = 6  # true residuals without a decrease by a tenth in any column, after which the solve gives up
 
 
-class Found(NamedTuple):
+class BestIterate(NamedTuple):
     """Iterate of least true residual of each column, ``(B, N, k)``, and the norms of the residuals ``(B, k)``."""
 
     z: Tensor
@@ -31,19 +31,19 @@ def conjugate_gradients(
     dots: Callable[[Tensor, Tensor], Tensor],
     allowed: Map,
     limit: int,
-) -> Found:
+) -> BestIterate:
     """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
-    The residual of the recurrence drifts away from the true one, and where the system is nearly singular the iterate
-    itself is lost. Every so often, and before a column counts as solved, the true residual is computed again. The best
-    iterate so far is returned, solved or not.
+    The residual of the recurrence drifts away from the true residual, and where the system is nearly singular the
+    iterate itself is lost. Every `CHECK_EVERY` iterations, and before a column counts as solved, the true residual is
+    computed. The best iterate is returned, solved or not.
 
     Args:
-        image: symmetric positive semidefinite.
-        precondition: an approximate inverse of it, symmetric positive semidefinite. Also the first guess.
+        image: symmetric positive semidefinite map.
+        precondition: an approximate inverse of ``image``, symmetric positive semidefinite; it makes the first guess.
         dots: inner products of columns, ``(B, k)``.
-        allowed: of an iterate, the residual norms ``(B, k)`` at which its columns are solved.
-        limit: iterations at most.
+        allowed: maximum residual norms ``(B, k)`` of an iterate at which its columns are solved.
+        limit: maximum iterations.
     """
 
     def norms(x: Tensor) -> Tensor:
@@ -54,12 +54,12 @@ def conjugate_gradients(
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)
     energy = torch.full_like(left, torch.inf)
-    going, stale, look = left > allowed(best), 0, steps_between_looks(target.device)
+    going, stale, period = left > allowed(best), 0, steps_between_checks(target.device)
     for iteration in range(limit + 1):
-        # A column that looks solved waits for the others: its round-off would lead it anywhere.
+        # A column that seems solved waits for the others: further steps would follow its round-off.
         moving = going & (norms(r) > 0.5 * allowed(z))
         is_due = iteration % CHECK_EVERY == 0 or iteration == limit
-        if is_due or (iteration % look == 0 and not moving.any()):
+        if is_due or (iteration % period == 0 and not moving.any()):
             r = target - image(z)
             size = norms(r)
             better, gained = size < left, size < 0.9 * left  # a NaN is neither
@@ -75,7 +75,7 @@ def conjugate_gradients(
                 r = target - image(z)
             energy, moving = torch.where(going & ~lost, energy, torch.inf), going
         z, r, direction, energy = step(z, r, direction, energy, moving)
-    return Found(best, left)
+    return BestIterate(best, left)
 
 
 def _step(

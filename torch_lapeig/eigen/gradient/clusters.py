@@ -1,4 +1,4 @@
-"""Clusters of equal eigenvalues, 1/(λ_i − λ_j) within them, and functions of Λ: the options of the gradient."""
+"""Options of the gradient; clusters of equal eigenvalues, 1/(λ_i − λ_j), and functions of Λ."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 class GradientOptions:
     """Options of the differentiation rule, see `torch_lapeig.Solve`.
 
-    ``dtype``: of the problem as it was given. ``loss_eps``: machine epsilon of the loss, whose round-off cotangents
-    have. ``factor``: ``(B, N)``, by which the vectors are multiplied before the loss gets them; None for 1.
+    Attributes:
+        tolerance: relative residual of the linear solve.
+        degeneracy, width: see ``degeneracy`` and ``cluster_width`` of `torch_lapeig.Solve`.
+        dtype: dtype of the given problem.
+        loss_eps: machine epsilon of the loss; cotangents have its round-off.
+        factor: ``(B, N)``, by which vectors are multiplied before the loss gets them; None for 1.
     """
 
     tolerance: float
@@ -35,7 +39,7 @@ class GradientOptions:
 
     @property
     def eps(self) -> float:
-        """Return the round-off of the problem as it was given."""
+        """Return the machine epsilon of the given problem."""
         return torch.finfo(self.dtype).eps
 
     @property
@@ -44,10 +48,10 @@ class GradientOptions:
         return dataclasses.replace(self, degeneracy="mask")
 
     def for_cotangents(self, x: Tensor) -> GradientOptions:
-        """Return the options with float32's round-off of the loss, where cotangents show a loss computed in float32.
+        """Return the options with float32's epsilon for the loss if the cotangents show a loss computed in float32.
 
-        Such cotangents are float32 numbers, some of which need all digits of float32. Numbers like 1 and 0 may come
-        from any loss.
+        All such cotangents are float32 numbers, and some need all digits of float32. Numbers such as 1 and 0 may come
+        from a loss in any dtype.
         """
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
@@ -55,21 +59,21 @@ class GradientOptions:
         if self.factor is not None:
             factor = self.factor.to(x)[..., None]
             x = torch.where(factor > 0, x / torch.where(factor > 0, factor, 1), 0)
-        for part in (x.reshape(-1)[:1000], x):  # a few numbers first: mostly they tell
+        for part in (x.reshape(-1)[:1000], x):  # the first 1000 numbers mostly decide
             if not _is_of(part, torch.float32):
                 return self
         return self if _is_of(x, torch.bfloat16) else dataclasses.replace(self, loss_eps=single)
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether a coarser dtype holds all numbers, but for the round-off of a factor."""
+    """Return whether a coarser dtype holds all numbers, up to the round-off of a factor."""
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
 def noise_width(s: Solution, options: GradientOptions) -> Tensor:
-    """Return the difference ``(B, 1, 1)`` of eigenvalues that entries as given, the solve, or residuals do not resolve.
+    """Return the difference ``(B, 1, 1)`` of eigenvalues below which entries, solve or residuals do not resolve them.
 
-    At a distance δ the gradient of a pair's rotation is uncertain by eps / δ of itself: 1 % at 50 eps of the scale.
+    At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
     """
     solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
     known = torch.add(solve, s.symmetric.sensitivity(s.values), alpha=50 * options.eps)
@@ -79,7 +83,7 @@ def noise_width(s: Solution, options: GradientOptions) -> Tensor:
 class Differences(NamedTuple):
     """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and the width of noise, ``(B, 1, 1)``.
 
-    Eigenvalues that are no farther apart than ``width``, ``(B, 1, 1)``, count as equal.
+    Eigenvalues at a distance of at most ``width``, ``(B, 1, 1)``, count as equal.
     """
 
     values: Tensor
@@ -94,7 +98,7 @@ class Differences(NamedTuple):
 
 
 def differences(rows: Tensor, columns: Tensor, noise: Tensor, options: GradientOptions) -> Differences:
-    """Return the differences of ``columns``_i and ``rows``_j, by the width of noise, ``(B, 1, 1)``."""
+    """Return the differences of ``columns``_i and ``rows``_j, given the width of noise, ``(B, 1, 1)``."""
     values = columns[:, None, :] - rows[:, :, None]
     return Differences(
         values, values.abs(), noise, noise if options.width is None else torch.full_like(noise, options.width)
@@ -111,8 +115,8 @@ class InverseDifferences(NamedTuple):
 def inverse_differences(found: Differences, s: Solution, options: GradientOptions) -> InverseDifferences:
     """Return 1 / Δ, as ``degeneracy`` says where Δ is small.
 
-    Differences within the noise count as equal under ``"lorentz"`` too: Δ / (Δ² + width²) would enlarge it. Its default
-    width √eps · bound enlarges round-off by no more than 1/√eps.
+    Differences within the noise count as equal under ``"lorentz"``, too: Δ / (Δ² + width²) would enlarge the noise. The
+    default width √eps · bound enlarges round-off by at most 1/√eps.
     """
     difference, equal = found.values, found.are_equal
     if options.degeneracy == "lorentz":
@@ -120,7 +124,7 @@ def inverse_differences(found: Differences, s: Solution, options: GradientOption
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
         return InverseDifferences(broadened, equal.to(difference.dtype))
-    if options.degeneracy == "exact":  # except each value with itself
+    if options.degeneracy == "exact":  # only each value equals itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
     return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype))
 
@@ -131,10 +135,11 @@ def function_of_matrix(
     slope: Callable[[Tensor], Tensor],
     curvature: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return f of a symmetric matrix ``(..., k, k)`` that is diagonal, but whose other entries have derivatives.
+    """Return f of a diagonal matrix ``(..., k, k)`` whose entries off the diagonal have symmetric derivatives.
 
-    As `Eigenpairs.projected` is: where eigenvalues are equal, its other entries E stand for how the eigenspace turns,
-    and f(Λ) changes by f'(λ) E + ½ f''(λ) E² there. Between others they have no derivative.
+    `Eigenpairs.projected` is such a matrix. Where eigenvalues are equal, the entries E off its diagonal describe the
+    turn of the eigenspace, and f(Λ) changes by f'(λ) E + ½ f''(λ) E². Between distinct eigenvalues they have no
+    derivative.
 
     Args:
         value, slope, curvature: f, f' and f'' of eigenvalues.

@@ -1,4 +1,4 @@
-"""Implicit linear systems with derivatives, and the system of eigenvectors outside their span by conjugate gradients.
+"""Implicit linear systems with derivatives, and the system of the gradient outside the span of the eigenvectors.
 
 See `torch_lapeig.eigen.gradient.rule` for the derivation.
 """
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, Found, conjugate_gradients
+from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, BestIterate, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -29,9 +29,9 @@ ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right
 
 
 class ImplicitSolve(torch.autograd.Function):
-    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0, by a system; V may have no columns.
+    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
 
-    A system has an ``operator`` and ``solve(g)``, which gives Z.
+    ``system`` has an ``operator`` and a method ``solve(g)``, which returns Z.
     """
 
     @staticmethod
@@ -60,9 +60,9 @@ class ImplicitSolve(torch.autograd.Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             to_edges, to_diagonal = edge_gradient(operator.pattern, y, z)
         if vectors.shape[2]:
-            of_g, of_z = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
-            to_vectors = checks.matmul(y, of_g.mT) + checks.matmul(z, of_z.mT)
-            # Only this rank's part of Λ's cotangent: `ImplicitEigenpairs.backward` sums the parts.
+            mu, nu = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
+            to_vectors = checks.matmul(y, mu.mT) + checks.matmul(z, nu.mT)
+            # This rank's part of the cotangent of Λ: `ImplicitEigenpairs.backward` sums the parts.
             to_projected = -checks.matmul(z.mT, y)
         return to_edges, to_diagonal, to_projected, to_vectors, y, None
 
@@ -72,20 +72,20 @@ class ImplicitSolve(torch.autograd.Function):
         """Return the tangent of Z for tangents of M, c, Λ, V and G."""
         edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
         operator = ctx.system.operator
-        of_edges, of_diagonal, of_projected, of_vectors, of_g, _ = tangents
-        rhs = change_of(operator.pattern, of_edges, of_diagonal, z)
-        rhs = rhs if of_g is None else rhs + of_g
-        of_vectors = None if vectors.shape[2] == 0 else of_vectors
-        if of_projected is not None and vectors.shape[2]:
-            rhs = rhs - checks.matmul(z, of_projected)
-        if of_vectors is not None:
-            rhs = rhs + checks.matmul(of_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
+        d_edges, d_diagonal, d_projected, d_vectors, d_g, _ = tangents
+        rhs = change_of(operator.pattern, d_edges, d_diagonal, z)
+        rhs = rhs if d_g is None else rhs + d_g
+        d_vectors = None if vectors.shape[2] == 0 else d_vectors
+        if d_projected is not None and vectors.shape[2]:
+            rhs = rhs - checks.matmul(z, d_projected)
+        if d_vectors is not None:
+            rhs = rhs + checks.matmul(d_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
         change = implicit_solve(edges, diagonal, projected, vectors, rhs, ctx.system)
-        return change if of_vectors is None else change - checks.matmul(vectors, operator.inner(of_vectors, z))
+        return change if d_vectors is None else change - checks.matmul(vectors, operator.inner(d_vectors, z))
 
 
 def implicit_solve(*inputs: Any) -> Tensor:
-    """Apply `ImplicitSolve`; only its solve where no derivatives can be asked for."""
+    """Apply `ImplicitSolve`; where no derivatives can be asked for, only its solve."""
     *tensors, system = inputs
     is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
     z: Tensor = ImplicitSolve.apply(*inputs) if is_recorded else system.solve(tensors[-1])
@@ -117,7 +117,7 @@ def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tenso
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """Operator P (A − λ_i) P on the complement of V, a block with a shift for each column, and its preconditioner."""
+    """Operator P (A − λ_i) P on blocks of columns i outside V, and its preconditioner."""
 
     s: Solution
     options: GradientOptions
@@ -130,7 +130,7 @@ class Complement:
 
     @cached_property
     def _differences(self) -> InverseDifferences:
-        # Guards of a cluster that the cut splits are not resolved from V: left out, whatever ``degeneracy`` is.
+        # Guards of a cluster that the cut splits are not resolved from V: mask them, whatever ``degeneracy`` is.
         found = differences(self.s.guard_values, self.s.values, self.noise, self.options)
         return inverse_differences(found, self.s, self.options.masked)
 
@@ -149,7 +149,7 @@ class Complement:
 
     @cached_property
     def _rest(self) -> Tensor:
-        """Return τ ``(B, 1, 1)``, 2 over the bound: in another unit the guards would stand far from the rest."""
+        """Return τ ``(B, 1, 1)``, 2 over the bound of the spectrum: of the size of A⁻¹ outside the guards."""
         bound = self.s.operator.bound[:, None, None]
         return torch.where(bound > 0, 2 / bound, 1)
 
@@ -157,8 +157,8 @@ class Complement:
     def _scales(self) -> Tensor:
         """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
         inverse, is_split = self._differences
-        of_guards = -self._rest - torch.where(is_split > 0, 0, inverse)
-        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], of_guards.shape[2]), of_guards], 1)
+        guard_scales = -self._rest - torch.where(is_split > 0, 0, inverse)
+        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
 
     def project(self, x: Tensor) -> Tensor:
         """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
@@ -177,7 +177,7 @@ class Complement:
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences.values
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
-        # Factors enlarge most the round-off along null vectors.
+        # Project before the inverse: factors enlarge round-off most along null vectors.
         coefficients = inner(guards, r)
         rest = self._inverse(self.project(r - guards @ coefficients))
         return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
@@ -187,7 +187,7 @@ class Complement:
         if self.s.is_whole:  # all vectors are known, to round-off
             guards = self.s.guard_vectors
             return guards @ (self._differences.values * self.operator.inner(guards, g))
-        # The squares of cotangents of tiny degrees would overflow.
+        # Scale, because squares of the cotangents at nodes of tiny degree would overflow.
         scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
         g, parts = g / scale, self.operator.parts(g.shape[2])
         if len(parts) == 1:
@@ -207,10 +207,10 @@ class Complement:
     def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
 
-        Columns of a cluster that the cut splits have no solution. They count as solved; another warning tells of them.
+        Columns of a cluster that the cut splits have no solution. They count as solved; another warning reports them.
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
-        # Twice: norms of V are 1 but for round-off, and a remainder inside V would have no solution.
+        # Project twice: columns of V have norm 1 only up to round-off, and a remainder inside V has no solution.
         target = -self.project(self.project(g * operator.active[..., None]))
         size = norms(operator, target)
         # The projection leaves the round-off of g, in the precision in which g arrived.
@@ -224,19 +224,19 @@ class Complement:
         found = self._compiled(target, enough, size)
         if found is None:
             found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
-        # A NaN of the loss is passed on, and is no failure of the solve.
+        # A NaN of the loss is passed on; it is no failure of the solve.
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
         width = self.noise[:, 0] if self.options.width is None else self.options.width
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
 
-    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> Found | None:
+    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> BestIterate | None:
         """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
             return None
-        # Large systems use more threads, and Python, where an interrupt can act.
+        # Large systems use several threads, and Python, in which an interrupt can act.
         if target[0].numel() > SINGLE_THREADED_NUMBERS:
             return None
 
@@ -258,11 +258,11 @@ class Complement:
             size=plain(size),
             round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),
         )
-        return Found(*matrix.complement(system, target))
+        return BestIterate(*matrix.complement(system, target))
 
 
 def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph has none."""
+    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph lacks one."""
     found = [inverse for inverse in inverses if inverse is not None]
     if not found or len(found) < len(inverses):
         return None

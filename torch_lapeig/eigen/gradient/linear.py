@@ -1,6 +1,6 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-Their derivatives come from `torch_lapeig.eigen.gradient.complement.ImplicitSolve` without eigenvectors to keep out.
+Their derivatives come from `torch_lapeig.eigen.gradient.complement.ImplicitSolve` with no eigenvectors to project out.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import DENSE_SOLVE
 
 SOLVE_TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
-EASY_PRODUCTS = 150  # products after which a preconditioner is built: about the cost of building multigrid
-MOST_PRODUCTS = 3000  # of the last candidate
+EASY_PRODUCTS = 150  # products before a preconditioner is built: about the cost of building multigrid
+MOST_PRODUCTS = 3000  # maximum products of the last candidate
 
 
 def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
 
-    A small or dense matrix is factorised. Else a few products show whether the system is easy; if it is not, and A is
-    made of affinities with an excess on the diagonal (`SymmetricOperator.excess`), multigrid preconditions it.
+    A small or dense matrix is factorised. Otherwise conjugate gradients with 150 products show whether the system is
+    easy. If it is not, and A is made of affinities with an excess on the diagonal (`SymmetricOperator.excess`),
+    multigrid preconditions it.
 
     Args:
-        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode too.
-        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64, each column of each graph a system of its own.
+        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode, too.
+        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64; each column of each graph is a system of its own.
 
     Returns:
         Z of the shape of B; with a `ConvergenceWarning` where the residual of a column is above 1e-12 of its norm and
@@ -65,7 +66,7 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """Matrix A over its ``unit`` ``(B,)``, None for 1, with its preconditioners, which the backward pass uses again."""
+    """Matrix A divided by ``unit`` ``(B,)``, None for 1, and its preconditioners, which the backward pass reuses."""
 
     operator: SymmetricOperator
     unit: Tensor | None
@@ -74,7 +75,7 @@ class _System:
     def solve(self, g: Tensor) -> Tensor:
         """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
         operator, target = self.operator, -g
-        # Powers of two are exact: columns of any size are solved alike.
+        # Scale by powers of two, which is exact, so that columns of any size are solved alike.
         size = checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target
@@ -86,7 +87,7 @@ class _System:
             return torch.maximum(enough, round_off * operator.dots(whole, whole).sqrt())
 
         for number, (precondition, limit) in enumerate(self._candidates()):
-            # In an easy system residuals stay above round-off: checks for it would take a third of the time.
+            # In an easy system residuals stay above round-off, and testing for round-off takes a third of the time.
             goal = allowed if number else lambda _: enough
             found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
             solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()
@@ -97,15 +98,16 @@ class _System:
         else:
             checks.warn(
                 f"the linear solve has not reached its tolerance for {int((~solved).sum())} of {solved.numel()} "
-                f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact",
+                f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact; rescale or "
+                "prune the weights",
                 checks.ConvergenceWarning,
             )
-        # A NaN of the loss is passed on, and is no failure of the solve.
+        # A NaN of the loss is passed on; it is no failure of the solve.
         z = z * size if self.unit is None else z * size / self.unit[:, None, None]
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:
-        """Yield preconditioners and the iterations that each may take, the cheapest first."""
+        """Yield preconditioners and the maximum iterations of each, the cheapest first."""
         shape, is_sparse = self.operator.shape, self.operator.is_sparse
         if self.operator.batch_size * shape[-1] ** 3 <= DENSE_SOLVE and self._cholesky is not None:
             yield self._cholesky, EASY_PRODUCTS
@@ -133,7 +135,7 @@ class _System:
 
     @cached_property
     def _multigrid(self) -> Map | None:
-        """Return multigrid of all graphs of a batch as one, with the diagonal where a node is on no level."""
+        """Return multigrid of all graphs of a batch as one; the diagonal preconditions nodes that are on no level."""
         operator = self.operator
         if not operator.of_affinities or operator.null is None:
             return None
@@ -155,10 +157,10 @@ class _System:
         cycle = SmoothedAggregation(single=False)(union)
         if cycle is None:
             return None
-        alone = cycle.scale == 0
+        on_no_level = cycle.scale == 0
 
         def precondition(r: Tensor) -> Tensor:
             flat = r.reshape(total, -1)
-            return torch.where(alone, self._scaling(r).reshape(total, -1), cycle(flat)).reshape(r.shape)
+            return torch.where(on_no_level, self._scaling(r).reshape(total, -1), cycle(flat)).reshape(r.shape)
 
         return precondition

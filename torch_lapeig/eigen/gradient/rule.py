@@ -9,29 +9,29 @@ With cotangents λ̄ and V̄ and C = Vᵀ V̄ the gradient is the symmetric part
 
     Y = V (diag λ̄ + F ∘ ½(C − Cᵀ)) + Z,   F_ji = 1/(λ_i − λ_j), F_ii = 0,   z_i = −[P (A − λ_i) P]⁺ P v̄_i,
 
-of which only the entries on the edges and the diagonal are ever formed. The skew part of C is the remainder of C once
-the two terms of a pair (i, j) are put together, because F is skew itself.
+of which only the entries on the edges and on the diagonal are ever formed. Of C only the skew part enters, because F
+is skew: the two terms of a pair (i, j) combine.
 
-Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. For a loss that does not change when the basis of
-the eigenspace is turned, the skew part of C vanishes there, so nothing is lost and the gradient is exact, where
-1/(λ_i − λ_j) would be 0 · ∞. If it does not vanish, the loss has no gradient: a warning tells it. If the cut k | k+1
-goes through a cluster, the eigenspace itself has no gradient (it grows like 1/gap): a warning too, and the
-cluster's guard vectors are left out of Z, so that the answer stays finite.
+Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. If the loss does not change when the basis of the
+eigenspace is turned, the skew part of C vanishes there. Then nothing is lost and the gradient is exact, where
+1/(λ_i − λ_j) would give 0 · ∞. If the skew part does not vanish, the loss has no gradient, and a warning says so. If
+the cut k | k+1 goes through a cluster, the eigenspace itself has no gradient (it grows like 1/gap). A warning says so,
+and the cluster's guard vectors are left out of Z, so that the answer stays finite.
 
-Z by conjugate gradients: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
+Conjugate gradients compute Z: on the complement of V every A − λ_i is positive semidefinite. The guards U of the solver
 precondition them by U (Λ_U − λ_i)⁻¹ Uᵀ + τ (I − U Uᵀ), τ of the size of A⁻¹. After `Eigh`, U is the whole complement,
 the preconditioner is the inverse, and the first guess is the answer: one rule serves every solver. The system is solved
-in float64, whatever the dtype of the problem: rounding to float32 is amplified by bound / gap.
+in float64, whatever the dtype of the problem, because rounding to float32 is amplified by bound / gap.
 
 Second derivatives: every step is differentiable, V and λ are outputs of the rule itself, and Z is the solution of
 
     A Z − Z Λ + V μ = −V̄,   Vᵀ Z = 0,
 
-a symmetric system. With Y the solution for the cotangent Z̄ instead of V̄, and ν for μ, the cotangents are
-those of A: Y Zᵀ, of Λ: −Zᵀ Y, of V: Y μᵀ + Z νᵀ, and of V̄: Y, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
-A perturbation turns the basis of a cluster by first-order angles while Λ = Vᵀ A V becomes a full matrix on it. Only
-both together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are zero within a
-cluster, but their cotangents carry the part that the masked rotation leaves out.
+a symmetric system. Let Y be the solution for the cotangent Z̄ in place of V̄, with multiplier ν in place of μ. The
+cotangents are Y Zᵀ for A, −Zᵀ Y for Λ, Y μᵀ + Z νᵀ for V and Y for V̄, with μ = −Vᵀ (V̄ + A Z) and ν = −Vᵀ (Z̄ + A Y).
+A perturbation turns the basis of a cluster by first-order angles, while Λ = Vᵀ A V becomes a full matrix on the
+cluster. Only basis and Λ together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are
+zero within a cluster, but their cotangents carry the part that the masked rotation leaves out.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def _has_close(s: Solution, options: GradientOptions, found: Differences) -> boo
 
 
 def _unknown(s: Solution, options: GradientOptions, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Return which close eigenvalues have a rotation that cotangents of these norms leave open, bool ``(B, k, k)``.
+    """Return close eigenvalues whose skew part is round-off of cotangents of these norms, bool ``(B, k, k)``.
 
-    A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part, and 1/Δ would
-    make a gradient of it, however well the pairs are known.
+    A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part. 1/Δ would
+    turn it into a gradient, however accurate the pairs are.
     """
     if options.degeneracy != "mask" or options.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
@@ -153,13 +153,13 @@ def _close(
     sizes: Tensor,
     error: float,
 ) -> Tensor:
-    """Return close eigenvalues that may count as equal where the gradient is to be differentiated, bool ``(B, k, k)``.
+    """Return close eigenvalues that may count as equal where the gradient is differentiated, bool ``(B, k, k)``.
 
-    The derivative of 1/(λ_i − λ_j) has its square, which cancels unless a loss tells the vectors apart. A loss that
-    takes Λ as a matrix does not need this derivative. It is recognised by its cotangent of Λ, which equals the
-    rotation's up to an ``error`` of the cotangents over Δ. A loss of only one of two vectors, as of methods that leave
-    out the null vector, tells them apart even where both cotangents are zero by symmetry. For losses that tell vectors
-    apart a warning tells what is lost.
+    The derivative of 1/(λ_i − λ_j) contains the square of it, which cancels unless the loss depends on the basis. A
+    loss that takes Λ as a matrix does not need this derivative. Its cotangent of Λ equals the cotangent of the
+    rotation, up to an ``error`` of the cotangents over Δ, which recognises it. A loss of only one of two vectors, as in
+    methods that leave out the null vector, depends on the basis even where both cotangents are zero by symmetry. For
+    losses that depend on the basis, a warning says that accuracy is lost.
     """
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
@@ -173,9 +173,9 @@ def _close(
     # Where a loss depends on the basis, rotations are larger in terms of the cotangents over the bound.
     cancels = (rotation.abs() * bound <= 1e3 * size) & (difference < (100 * eps) ** 0.5 * bound)
     lost = near & ~is_same & cancels
-    if torch.is_grad_enabled() and lost.any():  # the first pass has warned on behalf of later ones
+    if torch.is_grad_enabled() and lost.any():  # later passes need no further warning
         checks.warn(
-            "eigenvalues are so close together that second derivatives of a loss that tells them apart are not "
+            "second derivatives of a loss that depends on the basis among eigenvectors of close eigenvalues are not "
             "accurate; use functions of values and vectors together, through Eigenpairs.projected",
             checks.DegeneracyWarning,
         )
@@ -192,9 +192,9 @@ def _warn_if_undefined(
     skew: Tensor,
     error: float,
 ) -> None:
-    """Warn where the loss tells equal eigenvalues apart, which makes the gradient undefined or inexact.
+    """Warn where the loss distinguishes equal eigenvalues, which makes the gradient undefined or inexact.
 
-    Three cases: the skew part within a cluster, which is masked, is not zero; the gradients to equal eigenvalues
+    There are three cases: the masked skew part within a cluster is not zero; the gradients to equal eigenvalues
     differ, though the loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
     ``error``: of the cotangents.
     """
@@ -202,31 +202,31 @@ def _warn_if_undefined(
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)
     lost = skew * equal
-    # Not equal, but too close to resolve: the omitted terms are small, and so are their divisors.
+    # Eigenvalues too close to resolve: the omitted terms are small, but so are their divisors.
     near = lost.abs() * (found.sizes > 0.1 * found.noise) * (options.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * options.loss_eps, error) * size) & (options.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
     spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
     whole = to_projected - torch.diag_embed(to_values)
     apart = (spread > noise * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
-    what = {
-        "mask": "what depends on that choice is left out",
-        "lorentz": "what depends on that choice is damped",
-        "exact": "what depends on that choice is noise",
+    effect = {
+        "mask": "terms that depend on that choice are left out",
+        "lorentz": "terms that depend on that choice are damped",
+        "exact": "terms that depend on that choice are noise",
     }[options.degeneracy]
-    # Columns of small cotangents depend on their basis too, but for the round-off of large cotangents.
-    of_pair = (sizes[:, :, None] + sizes[:, None, :]) / 2 + 1e-2 * size[:, None, None]
-    undefined = (lost.abs() > noise * of_pair).any(dim=(1, 2)) | apart
+    # Count columns of small cotangents, too, unless they are round-off of large cotangents.
+    pair_size = (sizes[:, :, None] + sizes[:, None, :]) / 2 + 1e-2 * size[:, None, None]
+    undefined = (lost.abs() > noise * pair_size).any(dim=(1, 2)) | apart
     if (unresolved & ~undefined).any():
         checks.warn(
-            "eigenvalues are closer together than their residuals can tell apart: they count as equal, and what the "
-            "gradient depends on their difference is left out; use float64 or a smaller tolerance",
+            "eigenvalues are closer together than their residuals resolve: they count as equal, and terms of the "
+            "gradient that depend on their difference are left out; use float64 or a smaller tolerance",
             checks.DegeneracyWarning,
         )
     if undefined.any():
         checks.warn(
             "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
-            f"defined, and {what}; use a loss that is invariant to rotations within an "
+            f"defined, and {effect}; use a loss that is invariant to rotations within an "
             "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             checks.DegeneracyWarning,
         )
@@ -241,7 +241,7 @@ def _warn_if_undefined(
 
 
 def _nearest_whole_cut(s: Solution, width: Tensor, b: int) -> str:
-    """Return advice on the number of pairs nearest to k whose last gap is wider than a cluster."""
+    """Return advice: the number of pairs nearest to k after which the gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
     whole = (values.diff() > width[b].item()).nonzero().flatten() + 1
     if len(whole) == 0:

@@ -1,21 +1,23 @@
 """Entries of eigenvectors that round-off hides, at nodes whose degree is tiny beside the degrees of others.
 
-Of L y = λ D y a solver finds v = D^½ y, with an error of about eps in each entry. Where d_i is below eps times the
-largest degree, D^-½ makes of it an error of y_i that may exceed y_i itself, and the cotangent d_i^-½ ȳ_i of v_i drowns
-all others. But y_i follows from its neighbours by its own row of the problem,
+For L y = λ D y a solver finds v = D^½ y, with an error of about eps in each entry. Where d_i is below eps times the
+largest degree, D^-½ turns this error into an error of y_i that may exceed y_i itself, and the cotangent d_i^-½ ȳ_i of
+v_i exceeds all others by far. But y_i follows from its neighbours by its own row of the problem,
 
     Y (1 − Λ) = P Y,    P = D^-1 W,
 
-whose coefficients are of size 1. So where v_i is round-off, y_i is the solution of these rows, and its derivatives, of
-any order, are theirs. Null vectors are known in closed form, but their derivatives drown alike.
+whose coefficients are of size 1. So where v_i is round-off, y_i is the solution of these rows, and its derivatives of
+any order are the derivatives of this solution. Null vectors are known in closed form, but their derivatives have the
+same error.
 
-Rows may leave y_i open: rows of nodes that hang on all others by less than round-off in a row, or for λ = 1 the row of
-a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
+Some rows do not determine y_i: rows of nodes that are joined to all others by less than round-off, or for λ = 1 the row
+of a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many digits as v_i has above its noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import solve_each
 
-ACCURACY = 1e-2  # error of an entry of y, against the largest of its column, that needs no warning
+ACCURACY = 1e-2  # maximum error of an entry of y without a warning, relative to the largest entry of its column
 # Shift of eigenvalues by round-off, so that undetermined rows do not spoil the others.
 ROUNDOFF_SHIFT = torch.finfo(torch.float64).eps / 3
 
@@ -52,8 +54,8 @@ def with_tails(
         residuals: of v, ``(B, k)``.
         gap: λ_{k+1} − λ_k, ``(B,)``.
 
-    A `GraphWarning` tells where entries are round-off and there are too many of them, or their rows leave them open:
-    derivatives treat these as constants.
+    Entries that are round-off stay so if there are too many of them, or if their rows do not determine them. A
+    `GraphWarning` counts them; derivatives treat them as constants.
     """
     if laplacian.graph.pattern.is_sharded:
         _warn_of_ranks()
@@ -68,11 +70,11 @@ def with_tails(
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (8 * eps + residuals[:, None, :]) * top  # error of an entry of v: rows of A have 1 on the diagonal
-    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # two answers may differ by this
+    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # maximum difference of two answers
     size = checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
     lost = hidden & (noise > ACCURACY * root * size.maximum(largest))
-    # Zeros among null vectors are constants, whose derivatives are products of large numbers.
+    # Entries of Λ between null vectors are constant zeros; their derivatives would be products of large numbers.
     projected = torch.where(null[:, :, None] & null[:, None, :], checks.primal(projected), projected)
     for b in hidden.any(2).any(1).nonzero().flatten().tolist():
         nodes = hidden[b].any(1).nonzero().flatten()
@@ -82,8 +84,8 @@ def with_tails(
         given, matrix = y[b, nodes], projected[b]
 
         def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
-            # Round-off in the rows acts on a solution as on constants, since rows of P sum to 1. Where rows are nearly
-            # singular, both are off by one factor.
+            # Rows of P sum to 1, so that constants are a solution. Where rows are nearly singular, the trial and the
+            # constants are wrong by one factor.
             factor = torch.maximum((ones - 1).abs(), (1 / ones - 1).abs())
             agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
             return (trial.abs() * factor <= ACCURACY * largest[b]) & agrees
@@ -102,8 +104,8 @@ def with_tails(
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
 
-    Zero where it is large: vectors of such close values are a basis of a space, no eigenvectors, and the rows do not
-    hold for a single column.
+    Zero where the angle is large: vectors of such close values are a basis of a space, not eigenvectors, and the rows
+    do not hold for a single column.
     """
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
@@ -112,12 +114,12 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
 
 
 def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
-    """Warn of lost entries; null vectors are accurate, so warn of theirs only where a derivative asks for them."""
+    """Warn of lost entries; null vectors are accurate, so warn of lost entries in them only in a derivative."""
 
-    def warn(entries: Tensor, what: str) -> None:
+    def warn(entries: Tensor, affected: str) -> None:
         if count := int(entries.sum()):
             checks.warn(
-                f"{count} entries of eigenvectors at nodes of tiny degree are hidden in round-off: {what} not "
+                f"{count} entries of eigenvectors at nodes of tiny degree are hidden in round-off: {affected} not "
                 "accurate; use a larger bandwidth, more neighbours, or float64",
                 checks.GraphWarning,
             )
@@ -133,19 +135,31 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
     return y
 
 
-def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return P among m nodes of a graph, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries."""
+class HiddenRows(NamedTuple):
+    """Rows of P = D⁻¹W at m nodes.
+
+    Attributes:
+        inner: P among the nodes, ``(m, m)``.
+        rhs: sums ``(m, k)`` of P y over known entries.
+        leak: sums ``(m, k)`` of P over known entries.
+    """
+
+    inner: Tensor
+    rhs: Tensor
+    leak: Tensor
+
+
+def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> HiddenRows:
+    """Return the rows of P at nodes of graph b, for ``y`` ``(N, k)`` that is zero except at ``known`` entries."""
     pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.values
     both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):
         rows = values.reshape(-1, n, n)[b, nodes]
-        y, known = (rows @ both).chunk(2, 1)
-        return rows[:, nodes], y, known
+        return HiddenRows(rows[:, nodes], *(rows @ both).chunk(2, 1))
     among, edges = pattern.restrict(nodes + b * n)
     position, edge = pattern.edges_of(nodes + b * n)
     terms = values[edge, None] * both[pattern.col[edge].long() - b * n]
-    y, known = sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
-    return among.to_dense(values[edges]), y, known
+    return HiddenRows(among.to_dense(values[edges]), *sum_of_groups(terms, position, len(nodes)).chunk(2, 1))
 
 
 @torch.no_grad()
@@ -158,7 +172,7 @@ def _determined(
     hidden: Tensor,
     is_sound: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Return which hidden entries their rows determine by a sound solution, bool ``(m, k)``."""
+    """Return the hidden entries, bool ``(m, k)``, for which the rows have a sound solution."""
     inner, rhs, leak, given = (checks.primal(x) for x in (inner, rhs, leak, given))
     both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
     for _ in range(20):  # rounds of leaving out undetermined entries
@@ -171,7 +185,7 @@ def _determined(
 
 
 def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) -> Tensor:
-    """Return the rows Y (1 − Λ) = P Y solved for unknown entries, with derivatives; other entries come from SIDES."""
+    """Solve the rows Y (1 − Λ) = P Y for unknown entries, with derivatives; the others are the entries of ``sides``."""
     values = projected.diagonal()
     y = _solve_rows(inner, values + ROUNDOFF_SHIFT, unknown, sides[None])[0]
     # Zero with first and second derivatives: the entries of Λ off its diagonal.
@@ -184,7 +198,7 @@ def _solved(inner: Tensor, sides: Tensor, projected: Tensor, unknown: Tensor) ->
 
 
 def _solve_rows(inner: Tensor, values: Tensor, unknown: Tensor, sides: Tensor) -> Tensor:
-    """Return Y ``(s, m, k)`` of (1 − λ) Y − P Y = SIDES for unknown entries, and SIDES elsewhere; see `solve_each`."""
+    """Solve (1 − λ) Y − P Y = SIDES for unknown entries, ``(s, m, k)``; the others are those of SIDES."""
     which = unknown.mT[..., None]
     eye = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
     matrix = torch.where(which, (1 - values)[:, None, None] * eye - inner * which.mT, eye)

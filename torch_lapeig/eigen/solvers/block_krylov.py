@@ -14,29 +14,29 @@ from torch_lapeig.eigen.solvers.blocks import basis, without
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.native.sparse import BLOCK, PivotLimits, Space, SymmetricFactors
 
-LEAST_LEFT = 0.1  # fraction of a column outside the space
-ENOUGH_LEFT = 0.7  # fraction below which a column is orthogonalised twice: else the space loses orthogonality
-COMPILED_PIVOT = 1e-3  # fraction of a column outside its neighbours, where their products orthonormalise them
+LEAST_LEFT = 0.1  # minimum fraction of a column outside the space; below, a rank-revealing basis is needed
+ENOUGH_LEFT = 0.7  # fraction below which a column is orthogonalised twice, so that the space stays orthogonal
+COMPILED_PIVOT = 1e-3  # minimum fraction of a column outside its block for the compiled orthonormalisation
 
 
 class BlockKrylov:
     """Orthonormal vectors as rows, after known vectors, with the projection Vᵀ B V of a matrix B.
 
-    A space that begins with a block of random vectors holds as many vectors of each eigenspace as the block has. The
-    block that comes next stands in the rows after the space.
+    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. The next block is
+    stored in the rows after the space.
 
     Args:
-        operator: of the same rows, for sums over these and for random vectors.
+        operator: operator on the same nodes, for sums over nodes and for random vectors.
         product: B Y for a block ``(N, m)``.
-        known: orthonormal columns ``(N, c)``, outside which the space lies.
-        size: vectors at most. width: of a block.
+        known: orthonormal columns ``(N, c)``; the space is orthogonal to them.
+        size: maximum number of vectors. width: number of columns of a block.
         seed: of the random blocks.
 
     Attributes:
-        filled: vectors whose products are known. projected: ``(size, size)``.
-        degree: blocks since the last random one. products: columns multiplied so far.
+        filled: number of vectors whose products are known. projected: Vᵀ B V ``(size, size)``.
+        degree: number of blocks since the last random one. products: number of columns multiplied so far.
         rest: part of the last products outside the space and all its former vectors, ``(N, m)``.
-        following: columns of the block that comes next; 0 until there is one.
+        following: number of columns of the next block; 0 before it is computed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BlockKrylov:
         self._set_random()
 
     def _compiled(self) -> Space | None:
-        """Return the compiled extension of the space, where its matrix is the inverse by compiled factors."""
+        """Return the compiled extension of the space if its matrix is the inverse by compiled factors; else None."""
         factors = self.product.factors if isinstance(self.product, Factors) else None
         if not isinstance(factors, SymmetricFactors) or not 0 < self.width <= BLOCK:
             return None
@@ -84,7 +84,7 @@ class BlockKrylov:
         return self.rows[: self.first + m].mT
 
     def fill(self, products: int) -> None:
-        """Take in blocks, one at least, until so many columns have been multiplied or another would not fit."""
+        """Append blocks, at least one, until so many columns have been multiplied or the next block would not fit."""
         while True:
             if not self.following:
                 self._set_following()
@@ -110,14 +110,14 @@ class BlockKrylov:
         known, block = self.columns(new), self.rows[self.first + old : self.first + new].mT
         w = self.product(block)
         h = self.operator.inner(known, w)
-        self._rest = without(w, known, h).mT.contiguous()  # to round-off of the product; repeated for the next block
+        self._rest = without(w, known, h).mT.contiguous()  # `_outside` projects once more, for the next block
         h = h[self.first :]
         self.projected[:new, old:new], self.projected[old:new, :new] = h, h.mT
         inner = h[old:new]
         self.projected[old:new, old:new] = (inner + inner.mT) / 2
 
     def _set_following(self) -> None:
-        """Set the block that continues the space; a random one where the space is invariant."""
+        """Set the next block of the space: random columns if the space is invariant."""
         block = self._outside(self.rest)
         if block.shape[1]:
             self._set(block)
@@ -160,30 +160,30 @@ class BlockKrylov:
         block, r = torch.linalg.qr(block)
         return block, float(r.diagonal().abs().min()) if block.shape[1] else 1.0
 
-    def look(self) -> tuple[Tensor, Tensor]:
+    def values_and_residuals(self) -> tuple[Tensor, Tensor]:
         """Return Ritz values, descending, and norms of their residuals."""
         values, turn = self.ritz()
         tail, gram = turn[self.filled - len(self._rest) :], self.operator.inner(self.rest, self.rest)
         return values, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
 
     def ritz(self, count: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return Ritz values, descending, and the coordinates in the space of the first vectors; None for all."""
+        """Return Ritz values, descending, and the coordinates of the first ``count`` Ritz vectors; None for all."""
         m = self.filled
         values, turn = torch.linalg.eigh(-self.projected[:m, :m])
         return -values, turn[:, :count]
 
     def vectors(self, turn: Tensor) -> Tensor:
-        """Return the vectors of these coordinates, ``(N, m)``."""
+        """Return the vectors with coordinates ``turn`` in the space, ``(N, m)``."""
         return (turn.mT @ self.rows[self.first : self.first + self.filled]).mT
 
     def images(self, turn: Tensor) -> Tensor:
-        """Return B times the vectors of these coordinates, without the residuals of the vectors kept at a restart."""
+        """Return B times the vectors with these coordinates, without the residuals of vectors kept at a restart."""
         m = self.filled
         inside, outside = self.projected[:m, :m] @ turn, turn[m - len(self._rest) :]
         return torch.addmm(self.vectors(inside), self.rest, outside)
 
     def keep(self, values: Tensor, turn: Tensor) -> None:
-        """Restart with Ritz vectors of these values and coordinates, and continue with the block outside the space."""
+        """Restart with the Ritz vectors of these values and coordinates, and continue with the next block."""
         kept, vectors = turn.shape[1], self.vectors(turn).mT
         if not self.following:
             self._set_following()
@@ -195,10 +195,10 @@ class BlockKrylov:
 
 
 class Trend:
-    """Fall of the residuals, and the number of products until they are computed next.
+    """Decrease of the residuals, and the predicted number of products until the next check of Ritz pairs.
 
     Args:
-        least: least products between checks of Ritz pairs.
+        least: minimum number of products between two checks.
     """
 
     def __init__(self, least: int) -> None:
@@ -206,12 +206,12 @@ class Trend:
         self.least = least
 
     def add(self, products: int, shortfall: float) -> None:
-        """Record the ratio of residuals to their bound after so many products."""
+        """Record the ratio of residuals to their maximum after so many products."""
         self.known.append((products, math.log(max(shortfall, 1e-300))))
 
     @property
     def until_next(self) -> int:
-        """Return the products until the next check: half of the last rate's prediction, at most a third of all."""
+        """Return the products until the next check: half of the prediction by the last rate, at most a third of all."""
         most = max(self.least, self.known[-1][0] // 3)
         if len(self.known) < 2:
             return most

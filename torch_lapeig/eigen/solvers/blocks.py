@@ -1,7 +1,7 @@
-"""Algebra on blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
+"""Algebra of blocks of vectors that the iterative solvers share: orthonormal bases, small problems, residuals.
 
-Blocks stay on their device. Matrices of a few columns squared are solved on the host, where a launch costs nothing: a
-step needs one copy of them, for which the host waits, and its decisions are sent without waiting.
+Blocks stay on their device. Matrices whose size is the number of columns are solved on the host, where a launch costs
+nothing. A step copies them to the host once, which synchronises, and sends the results back without synchronising.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch_lapeig.support.threads import by_rows, in_parts
 from torch_lapeig.support.tuning import PART_OF_EIGH
 
 
-class Space(Protocol):
-    """Operator as the algebra of blocks sees it."""
+class BlockOperator(Protocol):
+    """Methods of an operator that the algebra of blocks needs."""
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y."""
@@ -38,7 +38,7 @@ class Space(Protocol):
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """Return small tensors of one dtype on the processor, in one copy; the tensors themselves if they are there."""
+    """Return small tensors of one dtype on the processor, in one copy; tensors on the processor themselves."""
     if tensors[0].device.type == "cpu":
         return list(tensors)
     flat = torch.cat([t.reshape(-1) for t in tensors]).cpu()
@@ -52,7 +52,7 @@ def to_device(x: Tensor, like: Tensor) -> Tensor:
 
 
 def residual(
-    operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
+    operator: BlockOperator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1, out=room)
@@ -60,7 +60,7 @@ def residual(
 
 
 def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
-    """Store [Q W] C in place of Q, the first q columns of X, and beyond where C has more columns."""
+    """Store [Q W] C in the first columns of X, of which Q is the first q; return these columns."""
     m = c.shape[1]
 
     def rotate(rows: slice) -> None:
@@ -113,29 +113,29 @@ def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return eigenpairs of symmetric matrices ``(B, n, n)``, whose lower triangles count; see `in_parts`.
+    """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles are read; see `in_parts`.
 
-    Several small ones are solved side by side where there are compiled loops. Fewer large ones than there are threads
-    are left to the threads of LAPACK. An accelerator leaves those to the host that it would take one after the other.
+    Compiled loops solve several small matrices in parallel. Fewer large matrices than threads are left to the threads
+    of LAPACK. An accelerator leaves matrices to the host that it would solve one after the other.
 
     Args:
-        count: number of wanted vectors, the first ones; default all.
+        count: number of first vectors to return; default: all.
 
     Returns:
         Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.
 
     Raises:
-        torch.linalg.LinAlgError: one that has not converged.
+        torch.linalg.LinAlgError: a matrix has not converged.
     """
     count = a.shape[-1] if count is None else count
-    # Accelerators take matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there and
-    # 0.7 on 16 cores with both copies, of 64² 46 and 2.6, of 128² 98 and 19.
+    # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there
+    # and 0.7 on 16 cores, copies included; of 64² 46 and 2.6, of 128² 98 and 19.
     if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and VERSION < (2, 12):
         values, vectors = eigh_of_batch(a.cpu(), count)
         return to_device(values, a), to_device(vectors, a)
     if (pairs := native.eigh(a, count)) is not None:
         return pairs
-    # Below, beside other processes, one of 300² took 11 ms single-threaded and 70 to 1700 on two threads.
+    # Smaller ones are solved single-threaded: beside other processes, 300² took 11 ms, and 70 to 1700 on two threads.
     if a.shape[-1] > 512 and len(a) < torch.get_num_threads():
         values, vectors = _eigh(a)
         return values, vectors[..., :count]
@@ -151,16 +151,16 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def shared(operator: Space, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return small tensors that every rank computed, identical on all, so that decisions agree."""
+def shared(operator: BlockOperator, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
     share = getattr(operator, "shared", None)
     return tensors if share is None else share(*tensors)
 
 
-def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
+def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
     """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
 
-    From the second step on in place, as new memory for large blocks costs as much as the products.
+    From the second step on it is computed in place: new memory for large blocks costs as much as the products.
     """
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
@@ -175,13 +175,13 @@ def basis(operator: Space, w: Tensor, *others: Tensor) -> Tensor:
         keep = values > drop * values[-1]
         combine = combined if w is given else combined_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
-        # Where almost nothing cancelled, once is enough.
+        # If almost nothing cancelled, one pass is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
 
 
-def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
+def _outside(operator: BlockOperator, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
     """Return the squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
 
     ``others`` are blocks of orthonormal columns.
@@ -198,9 +198,9 @@ def _outside(operator: Space, w: Tensor, others: tuple[Tensor, ...], *, is_own: 
 
 
 def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Ritz values, ascending, on the host, and vectors of the span of a block ``(N, m)``.
+    """Return Ritz values, ascending, on the host, and Ritz vectors of the span of a block ``(N, m)``.
 
-    Outside orthonormal ``known`` columns ``(N, c)``; without directions that are round-off.
+    The span is projected off the orthonormal ``known`` columns ``(N, c)``; directions of round-off are left out.
     """
     x = basis(operator, x, known)
     if x.shape[1] == 0:
@@ -209,8 +209,8 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
     return values, x @ to_device(turn, x)
 
 
-def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
-    """Return orthonormal columns that span coordinates ``c`` orthogonally to the orthonormal ``against``."""
+def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
+    """Return orthonormal columns that span the part of ``c`` orthogonal to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
         u, size = shared(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
@@ -218,19 +218,19 @@ def small_basis(operator: Space, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-def orthonormalize(operator: Space, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
+def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
 
-    By Cholesky, twice for full accuracy, or where columns are dependent to working precision by eigenvectors (SVQB,
-    Stathopoulos & Wu 2002), until the last factor is nearly the identity: a lost column then holds round-off, or random
-    numbers where that is zero. Unless ``careful``, the host does not synchronise: by Cholesky thrice, the first time
-    with a shift that keeps rounding from making the matrix indefinite (Fukaya, Kannan, Nakatsukasa, Yamamoto &
-    Yanagisawa 2020).
+    Cholesky factors orthonormalise twice for full accuracy. Where columns are dependent to working precision,
+    eigenvectors do (SVQB, Stathopoulos & Wu 2002), until the last factor is nearly the identity. A dependent column
+    then holds round-off, or random numbers if it was zero. Unless ``careful``, the host does not synchronise: Cholesky
+    factors orthonormalise three times, the first time with a shift that keeps the matrix definite in spite of rounding
+    (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa 2020).
     """
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
     sound = torch.ones(len(x), dtype=torch.bool, device=x.device)
-    # Where columns are dependent up to six passes; else two.
+    # Up to six passes where columns are dependent, else two.
     shifts = (0.0,) * 6 if careful else (10 * m * info.eps, 0.0, 0.0)
     for number, shift in enumerate(shifts):
         gram = operator.inner(x, x)

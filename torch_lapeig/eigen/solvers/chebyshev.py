@@ -1,4 +1,4 @@
-"""Subspace iteration on a Chebyshev filter, batched."""
+"""Subspace iteration with Chebyshev filters, batched."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Array = np.ndarray[Any, Any]
 
 
 class FilterSettings(NamedTuple):
-    """Numbers by which the compiled loop and the steps in Python choose filters; `kernels.h` has the same names.
+    """Numbers by which compiled loop and Python steps choose Chebyshev filters; `kernels.h` has the same names.
 
     Attributes:
-        beyond: fraction of the spectrum above a cluster that the growing part takes.
-        highest: largest start of a damped interval, over the bound of the spectrum.
+        beyond: start of the damped interval above a cluster, as a fraction of the rest of the spectrum.
+        highest: maximum start of the damped interval, over the bound of the spectrum.
         overflow: maximum growth by a filter, as a power of the largest number.
         damping: maximum logarithm of the damping of unwanted pairs against the k-th.
         clean: maximum growth of a converged pair over pairs that contain nothing of it, as a power of 1/eps.
         spare: logarithm of the damping beyond the need of residuals.
-        close: residual over the bound up to which values as close as it are one cluster.
+        close: maximum residual over the bound at which values closer than the residual count as one cluster.
         settled, tolerance: see `SETTLED` and `Solver`.
-        shown: iterations after which Ritz values predict the remaining products.
-        least_degree: of a filter: a shorter one takes less time than a check of the pairs.
+        shown: number of iterations after which Ritz values predict the remaining products.
+        least_degree: minimum degree of a filter: shorter ones take less time than a check of the pairs.
         iterations, degree, products: maxima; see `ChebyshevSubspace`.
     """
 
@@ -61,7 +61,7 @@ class FilterSettings(NamedTuple):
     products: int
 
 
-class Search(NamedTuple):
+class SubspaceSearch(NamedTuple):
     """Search for the ``k`` smallest pairs by a block of ``m`` columns, with its known null vectors ``(B, N, c)``."""
 
     operator: Operator
@@ -74,22 +74,26 @@ class Search(NamedTuple):
 
 @dataclass(frozen=True)
 class ChebyshevSubspace:
-    """Subspace iteration on a Chebyshev filter: products and small dense problems only, batched.
+    """Subspace iteration with Chebyshev filters: only products and small dense problems, batched.
 
-    The filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and the
-    bound of the spectrum and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns are
-    filtered once before the first check: their Ritz values lie about the mean of the spectrum. Compiled loops
-    iterate each graph of a batch by itself; elsewhere all have filters as long as one needs. Being a block method, it
-    finds multiple eigenvalues up to the size of its block. It is at its best where the wanted values are not tiny
-    compared with the spectrum; otherwise it needs many products.
+    A Chebyshev filter is the Chebyshev polynomial that stays in [−1, 1] between the largest Ritz value of the block and
+    the bound of the spectrum, and grows fastest below (Zhou, Saad, Tiago & Chelikowsky 2006, section 2). Random columns
+    are filtered once before the first check, because their own Ritz values only lie near the mean of the spectrum.
+    Compiled loops iterate each graph of a batch separately; without them all graphs have filters of one degree. As a
+    block method it finds multiple eigenvalues up to the size of its block. It needs many products where the wanted
+    values are tiny compared with the spectrum.
 
     Args:
-        guards: Ritz vectors beyond the wanted ones; default max(5, k/2), and as many as make a multiple of 8 columns.
-        max_iterations: filters applied at most.
-        max_degree: highest degree of a filter.
-        max_products: of the block with the matrix, at most; None for no limit beside the others. Gives up as soon as
-            Ritz values show that each graph needs more.
-        seed: of the random start, from a generator of its own.
+        guards: number of Ritz vectors beyond the wanted ones, at least 1; default max(5, k/2), increased to a multiple
+            of 8 columns.
+        max_iterations: maximum number of filters.
+        max_degree: maximum degree of a filter.
+        max_products: maximum number of products of the block with the matrix; None for no limit beside the others. The
+            solver gives up as soon as Ritz values show that each graph needs more.
+        seed: of the random start.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -114,7 +118,7 @@ class ChebyshevSubspace:
         check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
 
     def block_size(self, k: int) -> int:
-        """Return columns of the block for ``k`` wanted pairs: one more than eight takes as long as sixteen."""
+        """Return the columns of the block for ``k`` wanted pairs, by default a multiple of 8: 9 take as long as 16."""
         least = k + max(5, k // 2)
         return -(-least // LINE) * LINE if self.guards is None else k + self.guards
 
@@ -133,7 +137,7 @@ class ChebyshevSubspace:
         if _is_scattered(operator, m):
             operator, order = operator.reordered()
         null = operator.null_vectors(min(m, operator.most_null))
-        search = Search(operator, k, m, null, self._settings(operator.dtype, tolerance), progress)
+        search = SubspaceSearch(operator, k, m, null, self._settings(operator.dtype, tolerance), progress)
         found = self._whole(search) if progress is None else None
         if found is None and progress is None and len(operator.parts(k)) > 1:
             found = in_parts_of_batch(self, operator, k, tolerance)
@@ -162,8 +166,8 @@ class ChebyshevSubspace:
             products=2**62 if self.max_products is None else self.max_products,  # beyond any number of products
         )
 
-    def _whole(self, search: Search) -> RitzPairs | None:
-        """Return the Ritz pairs by one compiled loop, each graph by itself; None where Python must compute them."""
+    def _whole(self, search: SubspaceSearch) -> RitzPairs | None:
+        """Return the Ritz pairs by one compiled loop, graph by graph; None where Python must compute them."""
         operator = search.operator
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * search.m)):
@@ -175,18 +179,18 @@ class ChebyshevSubspace:
         found = subspace(rows, random, search.null, search.k, spectrum, search.settings._asdict())
         return None if found is None else RitzPairs(*found)
 
-    def _step_by_step(self, search: Search) -> RitzPairs:
+    def _step_by_step(self, search: SubspaceSearch) -> RitzPairs:
         """Return the Ritz pairs of filters that Python applies to all graphs at once."""
         operator, k, settings = search.operator, search.k, search.settings
-        known = Known.of(operator)
-        block, products = self._first_filter(search, known)
-        ritz = _rayleigh_ritz(search, block, known)
+        spectrum = HostSpectrum.of(operator)
+        block, products = self._first_filter(search, spectrum)
+        ritz = _rayleigh_ritz(search, block, spectrum)
         assert ritz is not None  # orthonormal columns and random ones are finite
         iteration = 0
         for iteration in range(min(products, 1), settings.iterations + 1):
             needed = _shortfall(ritz, search, iteration)
             if not ritz.is_measured and (needed <= 0).all():
-                # The small matrices show convergence: confirm by residuals of the vectors.
+                # The small matrices show convergence: confirm it by residuals of the vectors.
                 ritz = _measured(operator, ritz)
                 needed = _shortfall(ritz, search)
             needed = _shared(operator, needed)
@@ -196,12 +200,12 @@ class ChebyshevSubspace:
             if iteration == settings.iterations:
                 break
             degree, low = _degree(ritz, needed, k, settings)
-            growth = log_growth(_numbers(ritz.values[:, k - 1]), low, known.bound)
+            growth = log_growth(_numbers(ritz.values[:, k - 1]), low, spectrum.bound)
             settled = np.full_like(growth, _settled(ritz, search))
             degree, growth, settled = _shared(operator, np.stack([degree, growth, settled]))
             degree = degree.astype(np.int64)
             products += int(degree.max()) + 1
-            # Of the graph that needs fewest.
+            # Predict the products of the graph that needs fewest.
             left = (needed[:, 0] / growth).min() if iteration >= settings.shown else 0.0
             if self.max_products is not None and max(products, products - degree.max() + left) > settings.products:
                 break
@@ -209,13 +213,13 @@ class ChebyshevSubspace:
             found, rest = ritz.vectors.tensor_split([int(settled[0])], 2)
             filtered = operator.chebyshev(rest, torch.from_numpy(degree), edge, operator.bound)
             filtered = filtered if found.shape[2] == 0 else torch.cat([found, filtered], 2)
-            if (following := _rayleigh_ritz(search, filtered, known)) is None:
+            if (following := _rayleigh_ritz(search, filtered, spectrum)) is None:
                 break
             ritz = following
         needed = _shortfall(_measured(operator, ritz), search)
         return _answer(ritz, iteration, finished & np.all(_shared(operator, needed) <= 0, axis=1))
 
-    def _first_block(self, search: Search) -> Tensor:
+    def _first_block(self, search: SubspaceSearch) -> Tensor:
         """Return a first block of null vectors and random columns."""
         operator, null = search.operator, search.null
         first, c = operator.random(search.m, self.seed), null.shape[2]
@@ -223,18 +227,15 @@ class ChebyshevSubspace:
         first = first - null @ operator.inner(null, first)
         return torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
 
-    def _first_filter(self, search: Search, known: Known) -> tuple[Tensor, int]:
-        """Return random columns damped above the centre of the spectrum, where most eigenvalues are; and the products.
-
-        A check of the random columns' own Ritz pairs would show no more.
-        """
+    def _first_filter(self, search: SubspaceSearch, spectrum: HostSpectrum) -> tuple[Tensor, int]:
+        """Return random columns damped above the centre of the spectrum, near most eigenvalues; and the products."""
         settings, operator, x = search.settings, search.operator, self._first_block(search)
         most = min(settings.degree, settings.products)
-        if known.centre is None or min(most, settings.iterations) < 1 or not (known.bound > 0).all():
+        if spectrum.centre is None or min(most, settings.iterations) < 1 or not (spectrum.bound > 0).all():
             return x, 0
-        low = np.minimum(known.centre, settings.highest * known.bound)
-        # With more damping, columns would depend on the first.
-        enough = -math.log(least_pivot(x.dtype)) / log_growth(np.zeros_like(low), low, known.bound)
+        low = np.minimum(spectrum.centre, settings.highest * spectrum.bound)
+        # With more damping, columns would become dependent.
+        enough = -math.log(least_pivot(x.dtype)) / log_growth(np.zeros_like(low), low, spectrum.bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
         edge = to_device(torch.from_numpy(low).to(x.dtype), x)
         return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound), int(degree.max()) + 1
@@ -244,41 +245,41 @@ class ChebyshevSubspace:
 def _degree(ritz: Ritz, needed: Array, k: int, settings: FilterSettings) -> tuple[Array, Array]:
     """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
 
-    The unwanted pairs are damped against the k-th as residuals need, by e^−18 at most. The wanted pairs may grow apart
-    by 1/√eps, and the first by eps^−¾ over the pair after the wanted ones, so that it does not drown that pair; by more
-    where wanted pairs have converged, as the others then contain little of them. The maximum holds for each graph of a
-    batch: the polynomial of another graph would overflow.
+    The unwanted pairs are damped against the k-th as far as residuals require, by e^−18 at most. Wanted pairs may grow
+    over each other by 1/√eps, and the first by eps^−¾ over the pair after the wanted ones, so that round-off of the
+    first does not exceed that pair. Converged pairs may grow by more, because the others contain little of them. Each
+    graph of a batch has its own maximum: the polynomial of another graph would overflow.
     """
-    values, bound, info = _numbers(ritz.values), ritz.known.bound, torch.finfo(ritz.values.dtype)
-    # Where residuals place the whole block in one cluster, the growing part begins beyond the cluster.
+    values, bound, info = _numbers(ritz.values), ritz.spectrum.bound, torch.finfo(ritz.values.dtype)
+    # If residuals leave the whole block in one cluster, the damped interval begins above the cluster.
     worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
-    same = np.maximum(ritz.known.round_off, np.where(worst <= settings.close * bound, worst, 0))
+    same = np.maximum(ritz.spectrum.round_off, np.where(worst <= settings.close * bound, worst, 0))
     within = values[:, -1] - values[:, k - 1] <= same
     low = np.minimum(values[:, -1] + settings.beyond * within * (bound - values[:, -1]), settings.highest * bound)
     kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
     enough = np.maximum((needed[:, 0] + settings.spare) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
-    # One degree for all graphs as far as possible: a product of some graphs takes a copy of the others.
+    # Use one degree for all graphs as far as possible: a product for some graphs copies the others.
     wanted = np.minimum(enough, settings.damping / kth).max().clip(settings.least_degree, settings.degree)
     without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
     room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -settings.clean * math.log(info.eps))
     own = log_growth(values[:, :k], low[:, None], bound[:, None])
     wider = np.maximum(own - kth[:, None], (own - following[:, None]) / 1.5)
     longest = (room / np.maximum(wider, 1e-7)).min(1)
-    # A value of 0 may have been overlooked so far.
+    # A value of 0 that is not found yet must not overflow either.
     longest = np.minimum(longest, settings.overflow * math.log(info.max) / log_growth(np.zeros_like(low), low, bound))
     return np.ceil(np.minimum(wanted, longest.clip(1))).astype(np.int64), low
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
-    """Return whether products wait for memory: neighbours lie so far apart in a block that no cache holds it.
+    """Return whether products wait for memory: no cache holds a block between the rows of two neighbours.
 
-    Beyond `REORDER_NODES` `eigenpairs` has brought neighbours together for all solvers.
+    Graphs of more than `REORDER_NODES` are reordered by `eigenpairs`, for all solvers.
     """
     if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
         return False
     n, pattern = operator.num_nodes, operator.pattern
-    # Mean distance in memory between neighbours, in numbers, from which on the second cache is full. A product with
-    # 32 columns of 20,000 nodes in clusters took 2.5 ms, in order 1.3; the order itself took 10.
+    # Mean distance in memory between neighbours, in numbers, that fills the second-level cache. A product with 32
+    # columns of 20,000 nodes in clusters took 2.5 ms, after reordering 1.3; reordering took 10.
     scattered = 2**16
     is_large = n * columns > scattered and n <= REORDER_NODES and operator.device.type == "cpu"
     if not is_large or not isinstance(pattern, SparsePattern) or len(pattern) == 0:
@@ -292,7 +293,7 @@ def _answer(ritz: Ritz, iterations: int, finished: Array) -> RitzPairs:
 
 
 def _numbers(x: Tensor) -> Array:
-    """Return numbers on the host in float64: operations on few numbers take a third of torch's time in NumPy."""
+    """Return numbers on the host in float64, in NumPy, where small operations take a third of torch's time."""
     x = x.detach().double()
     try:
         found: Array = x.numpy()
@@ -306,15 +307,15 @@ def _shared(operator: Operator, x: Array) -> Array:
     return _numbers(shared(operator, torch.from_numpy(x))[0])
 
 
-class Known(NamedTuple):
-    """Numbers ``(B,)`` of an operator, float64."""
+class HostSpectrum(NamedTuple):
+    """Numbers ``(B,)`` about the spectrum of an operator, float64 on the host."""
 
     bound: Array
     round_off: Array
     centre: Array | None
 
     @classmethod
-    def of(cls, operator: Operator) -> Known:
+    def of(cls, operator: Operator) -> HostSpectrum:
         """Return the numbers of an operator, by one synchronisation."""
         dtype, centre = operator.bound.dtype, operator.centre
         there = (operator.bound, operator.round_off.to(dtype))
@@ -324,26 +325,26 @@ class Known(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host; vectors ``(B, N, m)`` if they were computed.
+    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host, and vectors ``(B, N, m)``.
 
-    ``is_measured``: whether residuals are of the vectors themselves, not of small matrices.
+    ``is_measured``: residuals were computed from the vectors, not from small matrices.
     """
 
     values: Tensor
     vectors: Tensor
     residuals: Tensor
-    known: Known
+    spectrum: HostSpectrum
     is_measured: bool
 
 
-def _shortfall(ritz: Ritz, search: Search, iteration: int | None = None) -> Array:
-    """Return logarithms ``(B, 2)`` of the factors by which residuals still have to fall; ≤ 0: the pairs have converged.
+def _shortfall(ritz: Ritz, search: SubspaceSearch, iteration: int | None = None) -> Array:
+    """Return logarithms ``(B, 2)`` of the factors by which residuals must still fall, ≤ 0 for converged pairs.
 
-    The first is for the k pairs, the second for the pair after them. Ritz values are upper bounds: where the gap
-    between them is round-off, so is the gap. The number of an iteration calls ``progress``.
+    The first column is for the k pairs, the second for the next pair. Ritz values are upper bounds: if the gap between
+    them is round-off, so is the gap of the eigenvalues. If ``iteration`` is given, ``progress`` is called.
     """
     k = search.k
-    values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.known.round_off
+    values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.spectrum.round_off
     gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, search)
     if iteration is not None and search.progress is not None:
         b = (worst / allowed).argmax()
@@ -358,15 +359,15 @@ def _shortfall(ritz: Ritz, search: Search, iteration: int | None = None) -> Arra
         return found
 
 
-def _allowed(ritz: Ritz, search: Search) -> Array:
+def _allowed(ritz: Ritz, search: SubspaceSearch) -> Array:
     """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, search.k - 1 : search.k + 1]).sum(1)
-    found: Array = np.maximum(search.settings.tolerance * gap, ritz.known.round_off)
+    found: Array = np.maximum(search.settings.tolerance * gap, ritz.spectrum.round_off)
     return found
 
 
-def _settled(ritz: Ritz, search: Search) -> int:
-    """Return the number of leading pairs that have converged in all graphs and stay as they are."""
+def _settled(ritz: Ritz, search: SubspaceSearch) -> int:
+    """Return the number of leading pairs that have converged in all graphs and are not filtered any more."""
     residuals, allowed = _numbers(ritz.residuals)[:, : search.k], _allowed(ritz, search)
     is_found = (residuals <= allowed[:, None]).all(0)
     return int(is_found.cumprod().sum()) // LINE * LINE
@@ -374,20 +375,20 @@ def _settled(ritz: Ritz, search: Search) -> int:
 
 @np.errstate(all="ignore")
 def log_growth(value: Array, low: Array, bound: Array) -> Array:
-    """Return the logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below ``(B,)``."""
+    """Return the growth rate ``(B,)`` of Chebyshev polynomials on [low, bound] at a value below: log T_d ≈ d · rate."""
     found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
     return found
 
 
-def _rayleigh_ritz(search: Search, x: Tensor, known: Known) -> Ritz | None:
+def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) -> Ritz | None:
     """Return the Ritz pairs of the span of ``x``; None where it is not finite.
 
-    The known null vectors count as below the spectrum, so that no small eigenvalue mixes with them. The host waits
-    once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal parts whose lengths
-    come from small matrices. Where most of the parts of R c cancel, its length is lost in their round-off: the
-    residuals are the least they can be.
+    The known null vectors are moved below the spectrum, so that no vector of a small eigenvalue mixes with them. The
+    host synchronises once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal
+    terms whose lengths come from small matrices. Where the terms of R c nearly cancel, round-off hides the length, and
+    the smallest possible residual is returned.
     """
-    if (found_by_loops := _by_loops(search, x, known)) is not None:
+    if (found_by_loops := _by_loops(search, x, spectrum)) is not None:
         return found_by_loops
     operator, null = search.operator, search.null
     size = operator.largest(x)
@@ -396,7 +397,7 @@ def _rayleigh_ritz(search: Search, x: Tensor, known: Known) -> Ritz | None:
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-        if (found_by_loops := _by_loops(search, x, known)) is not None:
+        if (found_by_loops := _by_loops(search, x, spectrum)) is not None:
             return found_by_loops
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
@@ -409,7 +410,7 @@ def _rayleigh_ritz(search: Search, x: Tensor, known: Known) -> Ritz | None:
             return None
         if sound.all():
             break
-    bound = torch.from_numpy(known.bound).to(small)[:, None, None]
+    bound = torch.from_numpy(spectrum.bound).to(small)[:, None, None]
     projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
     values, turn = shared(operator, *eigh_of_batch(projected))
     values = values.clamp_min(0)
@@ -418,19 +419,19 @@ def _rayleigh_ritz(search: Search, x: Tensor, known: Known) -> Ritz | None:
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
     (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
-    return Ritz(values, basis @ to_device(turn, basis), residuals, known, is_measured=False)
+    return Ritz(values, basis @ to_device(turn, basis), residuals, spectrum, is_measured=False)
 
 
-def _by_loops(search: Search, x: Tensor, known: Known) -> Ritz | None:
-    """Return the Ritz pairs by compiled loops; None if these cannot read the block, or columns nearly depend."""
+def _by_loops(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) -> Ritz | None:
+    """Return the Ritz pairs by compiled loops; None if C cannot read the block, or columns are nearly dependent."""
     matrix, null = search.operator.compiled, search.null
     if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
         return None
     if (pairs := ritz_pairs(matrix, x, null, search.operator.bound)) is None:
         return None
     values, vectors, residuals = pairs
-    residuals = torch.hypot(residuals, values.clamp_max(0))  # of the returned values, which are not below 0
-    return Ritz(values.clamp_min(0), vectors, residuals, known, is_measured=True)
+    residuals = torch.hypot(residuals, values.clamp_max(0))  # for the returned values, which are clamped to ≥ 0
+    return Ritz(values.clamp_min(0), vectors, residuals, spectrum, is_measured=True)
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:

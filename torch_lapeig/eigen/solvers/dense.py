@@ -14,9 +14,9 @@ from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, with_guards
 
 @dataclass(frozen=True)
 class Eigh:
-    """Solver by `torch.linalg.eigh` of the dense matrix: all pairs, exact, O(N³) time and O(N²) memory a graph.
+    """Solver by `torch.linalg.eigh` of the dense matrix: all pairs to round-off, O(N³) time and O(N²) memory a graph.
 
-    On the processor the graphs of a batch are shared out among torch's threads, each graph to one.
+    On the processor each graph of a batch is solved by one of torch's threads.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -43,17 +43,17 @@ class Eigh:
         """
         dense = dense_of(operator)
         values, vectors = eigh_of_batch(dense)
-        # The error of LAPACK's reduction grows with the nodes, at a rate that depends on the library. On a path of 2500
-        # it was 140 units of round-off where `Operator.round_off` allows 40.
+        # The error of LAPACK's reduction grows with the number of nodes, at a rate that depends on the library. On a
+        # path of 2500 nodes it was 140 units of round-off, where `Operator.round_off` allows 40.
         if (n := operator.num_nodes) > 200:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n))
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
 
 
 def dense_of(operator: Operator) -> Tensor:
-    """Return the matrices ``(B, N, N)`` with null vectors below the spectrum and inactive nodes above it.
+    """Return the matrices ``(B, N, N)`` with null vectors moved below the spectrum and inactive nodes above it.
 
-    So no small eigenvalue mixes with a null vector.
+    Then no vector of a small eigenvalue mixes with a null vector.
     """
     b, n = operator.batch_size, operator.num_nodes
     dense = entries_of(operator, Eigh()).to_dense().reshape(b, n, n)
@@ -65,20 +65,20 @@ def dense_of(operator: Operator) -> Tensor:
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> Tensor:
-    """Improve the first ``m`` pairs in place by a step of first order: round-off falls from LAPACK's to a product's.
+    """Improve the first ``m`` pairs in place by a step of first order, to the round-off of a product.
 
-    Each of the m vectors turns against each vector outside by the part of that vector in its residual, over the
-    distance of their values; the vector outside turns back by as much. The m vectors turn among themselves by
-    Rayleigh–Ritz.
+    Each of the m vectors is turned against each vector outside by an angle: the component of its residual along that
+    vector over the distance of their values. The vector outside is turned back by the same angle. A Rayleigh–Ritz step
+    turns the m vectors among themselves.
 
     Returns:
-        The turns ``(B, N − m, m)``.
+        The angles ``(B, N − m, m)``.
     """
     x, rest = vectors[..., :m], vectors[..., m:]
     image = dense @ x
     quotients = (x * image).sum(-2, keepdim=True)
     turn = rest.mT @ (image - quotients * x) / (quotients - values[..., m:, None])
-    # Its square is the loss of orthogonality. A larger turn means values too close to resolve.
+    # The square of an angle is the loss of orthogonality. A larger angle means values too close to resolve.
     most = torch.finfo(dense.dtype).eps ** 0.4
     turn = turn.masked_fill(~(turn.abs() < most), 0)
     better = x + rest @ turn

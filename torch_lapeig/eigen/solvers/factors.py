@@ -1,6 +1,6 @@
 """Sparse direct factors, for the solves of `ShiftInvert` and as a preconditioner.
 
-Compiled loops make them, L D Lᵀ, where there are any; else SuperLU, which takes four to ten times as long.
+Compiled loops compute factors L D Lᵀ. Where nothing is compiled, SuperLU computes L U in four to ten times the time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ UNLIMITED = Limits()
 
 
 class Shifted(NamedTuple):
-    """Matrix A + σ of one graph in float64: ``times`` the values on rows, and a diagonal.
+    """Matrix A + σ of one graph in float64: ``times`` the values on CSR rows, plus a diagonal.
 
     Attributes:
-        pattern: of which the rows are; None where they were made for this. crow, col: the rows; int32, unless SciPy
-            needs more.
+        pattern: the pattern that owns the rows; None for rows made from a matrix.
+        crow, col: the CSR rows, int32, or int64 from SciPy.
     """
 
     pattern: Any
@@ -42,31 +42,31 @@ class Shifted(NamedTuple):
         return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     def structure(self, most: Limits = UNLIMITED) -> Structure | None:
-        """Return where factors have entries; None beyond limits. See `Structure.of`."""
+        """Return the positions of the factors' entries; None beyond limits. See `Structure.of`."""
         if self.pattern is None:
             return Structure.of(self.crow, self.col, most)
-        known: _Known | None = _structures.get(self.pattern)
-        if known is None or (known.found is None and not most.are_within(known.most)):
-            _structures[self.pattern] = known = _Known(Structure.of(self.crow, self.col, most), most)
-        return known.found if known.found is not None and known.found.size.are_within(most) else None
+        cached: _CachedStructure | None = _structures.get(self.pattern)
+        if cached is None or (cached.found is None and not most.are_within(cached.most)):
+            _structures[self.pattern] = cached = _CachedStructure(Structure.of(self.crow, self.col, most), most)
+        return cached.found if cached.found is not None and cached.found.size.are_within(most) else None
 
 
-class _Known(NamedTuple):
-    """Structure of a pattern's factors, None if there is none within the limits."""
+class _CachedStructure(NamedTuple):
+    """Structure of a pattern's factors, None if it exceeds the limits, and the limits of its computation."""
 
     found: Structure | None
     most: Limits
 
 
-# Of living patterns: the choice of a solver shares its result with the solver and graphs of other weights.
+# Structures of living patterns: the choice of a solver shares them with the solver and with graphs of other weights.
 _structures: Any = WeakIdKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Factors of A + σ as A⁻¹. They live on the CPU; blocks on another device travel there and back.
+    """Factors of A + σ as an approximate A⁻¹, on the CPU; blocks on another device are copied there and back.
 
-    They can be neither copied nor pickled: a copy shares them, and unpickling makes them of the matrix again.
+    A copy shares the factors, and unpickling computes them again from the matrix.
     """
 
     matrix: Shifted
@@ -95,12 +95,15 @@ class Factors:
 class SparseLU:
     """Preconditioner (A + σ)⁻¹ of `Lobpcg`, which then is inverse iteration on a block: a few iterations.
 
-    For sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
-    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors fill in: they have a few times the
-    entries of A on graphs of surfaces, and up to N²/2 on graphs of high-dimensional data.
+    Use it for sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
+    embedding, whose smallest eigenvalues are 10⁻¹⁰ of the largest. The factors have a few times the entries of A on
+    graphs of surfaces, and up to N²/2 on graphs of high-dimensional data.
 
     Args:
-        shift: σ over the bound of the spectrum: large enough that a singular A has factors.
+        shift: σ over the bound of the spectrum, positive: large enough that a singular A has factors.
+
+    Raises:
+        TypeError, ValueError: ``shift`` is no positive number.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -131,7 +134,7 @@ class SparseLU:
 
 
 def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> Structure | None:
-    """Return where compiled factors have entries if they fit into so many bytes and within limits; else None."""
+    """Return the positions of compiled factors' entries if they fit into so many bytes and the limits; else None."""
     found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
     return found if found is not None and found.bytes <= memory else None
 
@@ -139,7 +142,7 @@ def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only.
 
-    Nodes that are not active, where A is zero, get a number above the spectrum: their round-off would be enlarged most.
+    Inactive nodes, where A is zero, get a number above the spectrum: an inverse would enlarge their round-off most.
     """
     more = np.full(operator.num_nodes, shift * float(operator.bound))
     if operator.fewest_active < len(more):
@@ -154,10 +157,10 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 
 
 def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
-    """Count the eigenvalues of A below a cut far from the nearest eigenvalue: the negative pivots of A − cut.
+    """Count the eigenvalues of A below a cut, by the negative pivots of A − cut (Sylvester's law of inertia).
 
-    By Sylvester's law of inertia, of A − cut + E for the E that rounding has made of it. None where that may be as
-    large as the room, or where the pivots are not on the diagonal.
+    The pivots belong to A − cut + E with the rounding E. None where E may reach an eigenvalue, at least ``room`` from
+    the cut, or where pivots are not on the diagonal.
     """
     try:
         factors = factorize(shifted(operator, -cut / float(operator.bound), needed_by))
@@ -165,7 +168,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
         return None
     if (negative := _negative(factors)) is None:
         return None
-    # Solutions are enlarged most along eigenvectors close to the cut, where E would matter.
+    # A solve enlarges most the components along eigenvectors close to the cut, for which E matters.
     b = operator.random(2, 0)[0].double()
     x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
     left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b
@@ -174,7 +177,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
 
 
 def _negative(factors: Any) -> int | None:
-    """Return how many pivots are negative; None where pivots are off the diagonal."""
+    """Return the number of negative pivots; None where pivots are off the diagonal."""
     if isinstance(factors, SymmetricFactors):
         return factors.negative
     is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
@@ -183,7 +186,7 @@ def _negative(factors: Any) -> int | None:
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
     """Return A of one graph in SciPy's CSR, float64; raise TypeError for an operator that gives products only."""
-    # At the first use: few solves need it, and SciPy's solvers are slow to import.
+    # Imported at first use: few solves need SciPy's solvers, which are slow to import.
     from scipy.sparse import csr_array
 
     matrix = entries_of(operator, needed_by).to_matrix()
@@ -212,8 +215,8 @@ def superlu(matrix: Shifted) -> Any:
     from scipy.sparse.linalg import splu
 
     shape = (len(matrix.diagonal),) * 2
-    columns = csc_array((matrix.times * matrix.values, matrix.col, matrix.crow), shape=shape)  # which are the rows
-    # Pivots on the diagonal are stable here, and keep the order that was chosen for little fill.
+    columns = csc_array((matrix.times * matrix.values, matrix.col, matrix.crow), shape=shape)  # rows are columns
+    # Pivots on the diagonal are stable here, and keep the order of little fill.
     options = {"SymmetricMode": True}
     whole = (columns + dia_array((matrix.diagonal[None], [0]), shape=shape)).tocsc()
     return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import (
-    Space,
+    BlockOperator,
     basis,
     eigh,
     residual,
@@ -43,18 +43,21 @@ Check = Callable[[int, Tensor, Tensor], Shortfall]
 
 @dataclass(frozen=True)
 class Lobpcg:
-    """Locally optimal block conjugate gradients with a multigrid preconditioner: for graphs of any size and hardness.
+    """Locally optimal block conjugate gradients with a multigrid preconditioner: for graphs of any size and condition.
 
     Knyazev 2001, with the orthonormal basis of [X, P, W] and the choice of P of Duersch, Shao, Yang & Gu 2018. The
     known null vectors are exact constraints; converged columns stay in X but are not improved any more (soft locking);
-    columns of W that are round-off of the others are dropped.
+    columns of W that depend on the others to round-off are dropped.
 
     Args:
-        guards: Ritz vectors beyond the wanted ones; default max(4, k/4).
-        max_iterations: at most.
-        preconditioner: a `Preconditioner`, or None. Where multigrid stops coarsening there is none either. `SparseLU`
-            for matrices that are no Laplacian.
+        guards: number of Ritz vectors beyond the wanted ones, at least 1; default max(4, k/4).
+        max_iterations: maximum number of iterations.
+        preconditioner: a `Preconditioner`, or None. Use `SparseLU` for matrices that are no Laplacian. Multigrid that
+            stops coarsening early counts as None.
         seed: of random columns.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -90,8 +93,8 @@ class Lobpcg:
     def _solve(self, request: Request) -> RitzPairs:
         inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
         if inverse is not None:
-            # By a residual of 1e-5 every pair has appeared that the first block hardly holds, as it grows as fast as
-            # residuals fall. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
+            # A pair that the first block hardly contains grows as fast as residuals fall, and has appeared by a
+            # residual of 1e-5. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
             request = dataclasses.replace(request, tolerance=min(request.tolerance, 1e-5))
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
@@ -108,21 +111,21 @@ class Iterated(NamedTuple):
 
 
 def lobpcg(
-    operator: Space, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
+    operator: BlockOperator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
 ) -> Iterated:
-    """Return the Ritz pairs to which the block ``x`` converges, in at most so many iterations.
+    """Return the Ritz pairs to which the block ``x`` converges, in at most ``limit`` iterations.
 
-    The values and the arguments of ``shortfall`` are on the host: for these and small problems it waits four times
-    an iteration, twice in `basis`.
+    The values and the arguments of ``shortfall`` are on the host. For these and for small problems it synchronises
+    four times an iteration, twice of these in `basis`.
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
     values, turn = shared(operator, *eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
-    space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # with room for the directions of the last step
+    space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
     xp, axp = torch.mm(first, turn, out=space[:, :m]), torch.mm(image, turn, out=images[:, :m])
-    # Iterations without a tenth less residual after which a preconditioned iteration gives up.
+    # Iterations without a decrease of the residual by a tenth after which a preconditioned iteration gives up.
     patience = limit if precondition is None else 30
     best, left, total = math.inf, patience, math.inf
     for iteration in range(limit + 1):
@@ -130,7 +133,7 @@ def lobpcg(
         r, norms = _residual(operator, x, axp[:, :m], values, room)
         missing, allowed = shortfall(iteration, values, norms)
         if missing <= 1 and iteration > 0:
-            # The image A X was updated from step to step: confirm it.
+            # The image A X was updated from step to step: compute it again to confirm convergence.
             axp[:, :m] = operator.matmul(x)
             r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
@@ -161,13 +164,13 @@ def lobpcg(
     return Iterated(values, xp[:, :m], iteration, False)
 
 
-def _residual(operator: Space, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `residual` for values on the host, in ``room``, with the norms there."""
+def _residual(operator: BlockOperator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `residual` for values on the host, written to ``room``, with the norms on the host."""
     r, norms = residual(operator, x, ax, to_device(values, x), room)
     return r, to_host(norms)[0]
 
 
-def _whole_basis(operator: Space, x: Tensor, null: Tensor) -> Tensor:
+def _whole_basis(operator: BlockOperator, x: Tensor, null: Tensor) -> Tensor:
     """Return an orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
     found = basis(operator, x, null)
     if (lost := x.shape[1] - found.shape[1]) > 0:

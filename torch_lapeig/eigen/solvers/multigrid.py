@@ -1,10 +1,9 @@
-"""Smoothed-aggregation multigrid of a graph Laplacian, in torch operations: a preconditioner whose quality does not
-depend on the size of the graph.
+"""Smoothed-aggregation multigrid of a graph Laplacian in torch operations.
 
-Levels: the nodes are grouped into aggregates around a maximal set of nodes that are more than two strong edges apart;
-the coarse space is the aggregates' indicators smoothed by one step of damped Jacobi, P = (I − ω D⁻¹ L) P₀,
-ω = 4/(3ρ(D⁻¹ L)); the coarse matrix is Pᵀ L P (Vaněk, Mandel & Brezina 1996). Independent sets in parallel:
-Bell, Dalton & Olson 2012.
+The quality of this preconditioner does not depend on the size of the graph. On each level the nodes are grouped into
+aggregates around a maximal set of nodes that are more than two strong edges apart. The coarse space is spanned by the
+indicators of the aggregates after one step of damped Jacobi, P = (I − ω D⁻¹ L) P₀, ω = 4/(3ρ(D⁻¹ L)); the coarse matrix
+is Pᵀ L P (Vaněk, Mandel & Brezina 1996). The independent sets are found in parallel (Bell, Dalton & Olson 2012).
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class Hierarchy:
     """Levels of a graph Laplacian from fine to coarse.
 
     Attributes:
-        levels: the last one is solved directly.
+        levels: from fine to coarse; the last one is solved directly.
         diagonal: ``(N, 1)`` float64, of the finest Laplacian.
-        complexity: entries of all levels over those of the finest.
-        smoothing: products of each smoothing.
+        complexity: number of entries of all levels over the entries of the finest.
+        smoothing: number of products of each smoothing.
     """
 
     levels: tuple[Level, ...]
@@ -63,7 +62,7 @@ class Hierarchy:
         values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
         keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
         dtype = self.levels[0].matrix.dtype
-        # Faintly joined clusters: do not enlarge their round-off beyond everything else.
+        # Limit the inverse for faintly joined clusters, whose round-off would exceed everything else.
         size = values[keep].clamp_min(torch.finfo(dtype).eps)
         inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
         return inverse.to(dtype)
@@ -73,7 +72,7 @@ class Hierarchy:
         here = self.levels[level]
         if here.prolongation is None or here.restriction is None:
             return self.coarse_inverse @ b
-        # Allocating large blocks costs as much as a product, so working memory is allocated once.
+        # Allocate working memory once: allocating large blocks costs as much as a product.
         r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
         x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
         residual = multiply(here.matrix, x, b, times=-1, out=r)
@@ -82,7 +81,7 @@ class Hierarchy:
         return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
-        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum: all are overwritten."""
+        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite r, d and x."""
         centre, half = 0.5 * (1 + SMOOTHED_FROM) * here.radius, 0.5 * (1 - SMOOTHED_FROM) * here.radius
         ratio = half / centre
         x.add_(torch.div(r, centre, out=d))
@@ -106,7 +105,7 @@ class Multigrid:
     scale: Tensor
 
     def __call__(self, r: Tensor) -> Tensor:
-        """Return approximately A⁻¹ r. Columns are brought to unit size before they are cast to the levels' dtype."""
+        """Return approximately A⁻¹ r; columns are scaled to length 1 before they are cast to the levels' dtype."""
         b = self.scale * r
         size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
         x = self.hierarchy.cycle(b.div_(size).to(self.hierarchy.levels[0].matrix.dtype))
@@ -114,22 +113,25 @@ class Multigrid:
 
 
 SMOOTHED_FROM = 0.1  # fraction of the spectral radius above which the smoother damps
-# Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges parts on faint edges by the
-# inverse of their weight, and in float32 their round-off would soon drown the rest and overflow.
+# Least diagonal of an aggregate, over the largest diagonal per mass. A cycle enlarges components on faint edges by the
+# inverse of their weight; in float32 their round-off would soon exceed all else and overflow.
 LEAST_DIAGONAL = 1e-9
 
 
 @dataclass(frozen=True)
 class SmoothedAggregation:
-    """Multigrid as a preconditioner of Laplacians, and how its hierarchy is built.
+    """Multigrid as a preconditioner of Laplacians (Vaněk, Mandel & Brezina 1996).
 
     Args:
-        coarsest: maximum nodes for a dense pseudo-inverse.
-        max_complexity: limit of the entries of all levels over those of the finest; aggregates are not smoothed where
-            that would exceed it.
-        smoothing: products with the matrix in each smoothing step.
+        coarsest: maximum number of nodes of the coarsest level, which a dense pseudo-inverse solves.
+        max_complexity: maximum entries of all levels over the entries of the finest, positive; aggregates stay
+            unsmoothed where smoothing would exceed it.
+        smoothing: number of products with the matrix in each smoothing step.
         single: cycle in float32, also for float64 problems.
         seed: of the random priorities.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -187,14 +189,14 @@ class SmoothedAggregation:
     ) -> Hierarchy | None:
         """Return the hierarchy of the Laplacian of edges; None where it would end far above the coarsest size.
 
-        An excess on the diagonal goes to the next level as its sums over aggregates, apart from the Laplacian, whose
-        row sums stay zero: however small it is, it is not lost beside the weights.
+        The sums over aggregates of an excess on the diagonal are passed to the next level beside the Laplacian, whose
+        row sums stay zero. So no excess is too small to be kept beside the weights.
 
         Args:
             row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
             weight: ``(E,)``, positive.
-            mass: ``(N,)``, of each node: the square of the operator's null vector.
-            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for nothing.
+            mass: ``(N,)``, the squares of the entries of the operator's null vector.
+            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for 0.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
@@ -220,13 +222,13 @@ class SmoothedAggregation:
             matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
         if matrix.shape[0] > max(self.coarsest, 3000):  # too large for a dense inverse
             return None
-        # The coarsest stays in float64, which resolves its null space from its smallest eigenvalues.
+        # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct.
         levels.append(Level(_unit(matrix, diagonal, torch.float64)))
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
 
 
 class Coarsening(NamedTuple):
-    """Step to the next level: P, Pᵀ, Pᵀ L P, the diagonal with its excess, the radius of D⁻¹ L, the excess."""
+    """Step to the next level: P, Pᵀ, Pᵀ L P, its diagonal with the excess, the spectral radius of D⁻¹ L, the excess."""
 
     prolongation: Tensor
     restriction: Tensor
@@ -239,10 +241,10 @@ class Coarsening(NamedTuple):
 def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
 ) -> Coarsening | None:
-    """Return the next coarser level of a Laplacian; None where the nodes do not get fewer.
+    """Return the next coarser level of a Laplacian; None where the number of nodes hardly decreases.
 
-    Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed: a poorer
-    space, but never more entries than the level above.
+    Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed. The coarse space
+    is then poorer, but the matrix never has more entries than the level above.
     """
     row, col, nearest = _strong_edges(matrix)
     aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
@@ -255,29 +257,37 @@ def _coarsen(
         excess = sum_of_groups(excess[inside], aggregate[inside], count)
     smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
     products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
-    if products <= 30 * len(matrix.values()):  # else hubs are suspected
+    if products <= 30 * len(matrix.values()):  # beyond, assume hubs
         coarsening = _galerkin(matrix, smooth, radius, excess)
         if len(coarsening.matrix.values()) <= room:
             return coarsening
     return _galerkin(matrix, plain, radius, excess)
 
 
-def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _strong_edges(matrix: Tensor) -> StrongEdges:
     row, col = _rows(matrix), matrix.col_indices()
     size = matrix.values().abs().masked_fill_(row == col, 0)
     largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
     return strong_edges(row, col, size, largest)
 
 
-def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both ends of the edges that are strong, and the neighbour of each node by its strongest edge, −1 for none.
+class StrongEdges(NamedTuple):
+    """Both ends of the strong edges, and the neighbour of each node by its strongest edge, −1 for none."""
 
-    Edges that are strong at the weaker of their nodes but faint at the other would join distant parts: a node between
-    two clusters would put them in one aggregate, and the coarse levels would resolve neither.
+    row: Tensor
+    col: Tensor
+    nearest: Tensor
+
+
+def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> StrongEdges:
+    """Return the edges that are strong at both ends.
+
+    An edge that is strong at one end and faint at the other would join distant parts: a node between two clusters would
+    put them in one aggregate, and the coarse levels would resolve neither.
 
     Args:
-        row, col: ``(E,)``. size: of the edges, zero for loops. largest: ``(n,)``, the size of each node's strongest
-            edge, which may be another than these.
+        row, col: ``(E,)``. size: of the edges, zero for loops.
+        largest: ``(n,)``, the size of each node's strongest edge, which may be missing among ``row`` and ``col``.
     """
     nearest = torch.full_like(largest, -1, dtype=torch.int64)
     step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []
@@ -289,14 +299,14 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tup
         nearest.scatter_reduce_(0, i[best].long(), j[best].long(), "amax")
         rows.append(i[strong])
         cols.append(j[strong])
-    return torch.cat(rows).long(), torch.cat(cols).long(), nearest
+    return StrongEdges(torch.cat(rows).long(), torch.cat(cols).long(), nearest)
 
 
 def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:
     """Return I − ω D⁻¹ L with ω = 4 / (3 radius); zero rows for nodes without an aggregate."""
     row, values = _rows(matrix), matrix.values()
     is_loop = row == matrix.col_indices()
-    # A quotient of each entry and its diagonal: the inverse of a diagonal may be beyond the largest number.
+    # Divide each entry by its diagonal: the inverse of a diagonal may overflow.
     own = torch.where(aggregate >= 0, diagonal, torch.inf).index_select(0, row)
     step = values / own * (-4 / (3 * radius))
     step[is_loop] += (aggregate >= 0).to(values.dtype)[row[is_loop]]
@@ -338,8 +348,8 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
 def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
 
-    The diagonal of a Galerkin product is the remainder of a cancellation: between faintly joined clusters, and for a
-    component that has become one node, nothing but round-off.
+    The diagonal of a Galerkin product is the result of a cancellation. Between faintly joined clusters, and for a
+    component that has become one node, it would only be round-off.
     """
     loops, node = _loops(matrix)
     values = matrix.values().index_fill(0, loops, 0)
@@ -368,7 +378,7 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return D^-½ · matrix · D^-½ with the diagonal D in place of the matrix's own, which lacks the excess."""
+    """Return D^-½ · matrix · D^-½ with unit diagonal: D is the matrix's diagonal with the excess."""
     root = _inverse_root(diagonal)
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
@@ -376,7 +386,7 @@ def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Return CSR ``(n, count)``: 1 where a node belongs to an aggregate; a row without entries for −1."""
+    """Return CSR ``(n, count)`` with 1 where a node belongs to an aggregate; the row of −1 is empty."""
     member = aggregate >= 0
     crow = torch.nn.functional.pad(member.cumsum(0), (1, 0)).to(torch.int32)
     col = aggregate[member].to(torch.int32)
@@ -387,7 +397,7 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
     """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
 
-    By Lanczos, whose largest Ritz value plus its residual also finds an eigenvector that lives on a few nodes. The
+    The estimate is the largest Ritz value of Lanczos plus its residual, which covers an eigenvector on a few nodes. The
     power method would miss it, and the smoother would enlarge such errors instead of damping them.
     """
     x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
@@ -409,9 +419,9 @@ def aggregates(
 ) -> tuple[Tensor, int]:
     """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
 
-    Their roots are a maximal set of nodes more than two edges apart: each round takes the nodes with the largest random
-    number within two edges (Luby). The other nodes join a root next to them, or else next to a neighbour. Nodes without
-    strong edges join their nearest.
+    The roots of the aggregates are a maximal set of nodes more than two edges apart: each round adds the nodes with the
+    largest random number within two edges (Luby 1986). The other nodes join an adjacent root, or else the root of a
+    neighbour. Nodes without strong edges join the aggregate of their nearest neighbour.
     """
     n = len(nearest)
     priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
@@ -431,7 +441,7 @@ def aggregates(
     number[root] = torch.arange(count, dtype=torch.int32, device=row.device)
     for _ in range(2):
         number = torch.where(number < 0, largest(number), number)
-    if loose.any():  # follow ever stronger edges to their end, a node with a strong edge
+    if loose.any():  # follow ever stronger edges to a node with a strong edge
         nearest = torch.where(loose, nearest, torch.arange(n, device=row.device))
         while not torch.equal(following := nearest[nearest], nearest):
             nearest = following

@@ -29,9 +29,9 @@ from torch_lapeig.eigen.solvers.solver import (
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import budget_of
 
-WIDTH = 4  # columns of a block: solves of four take the time of a bit more than two
+WIDTH = 4  # columns of a block: a solve of four takes a little more than twice the time of one
 POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
-COUNT_BLOCKS = 6  # blocks of solves that cost about as much as factors for a count of eigenvalues
+COUNT_BLOCKS = 6  # solves of blocks that cost about as much as the factors for a count of eigenvalues
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,24 @@ class ShiftInvert:
     """Block Lanczos on (A + σ)⁻¹ by sparse factors: for graphs whose factors stay sparse, however hard they are.
 
     Paths, trees, grids, meshes, roads and data on curves and surfaces are such graphs; on data of many dimensions the
-    factors fill in. Nodes are ordered by minimum degree. The wanted values become the largest and well apart, so that
-    some eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block holds as many copies of a multiple
-    eigenvalue as it has columns; where there may be more, the eigenvalues below are counted by Sylvester's law of
-    inertia, and lacking ones are searched for outside the found pairs. The pairs are improved by steps
-    of `Lobpcg` until the residuals of A itself are as asked. The gradient's linear solve takes the same factors. Works
-    in float64, on the CPU.
+    factors fill in. Nodes are ordered by minimum degree. The wanted eigenvalues of A become the largest of the inverse
+    and well separated, so that some eight blocks of four solves are enough (Grimes, Lewis & Simon 1994). A block finds
+    at most as many copies of a multiple eigenvalue as it has columns. Where there may be more, Sylvester's law of
+    inertia counts the eigenvalues below the gap, and missing ones are searched for outside the found pairs. Steps of
+    `Lobpcg` improve the pairs until the residuals of A itself are small enough. The gradient's linear solve reuses the
+    factors. The solver computes in float64, on the CPU.
 
     Args:
-        basis: vectors kept at most; default max(48, 3k).
-        max_products: solves with the factors, at most.
-        shift: σ over the bound of the spectrum: large enough that a singular A has factors. A larger one is taken where
-            rounding of the entries, to float32 at most, has made an eigenvalue negative.
-        memory: bytes that the factors may take; None for the budget of the machine, infinite for no limit. Beyond, the
-            solve ends with a ConvergenceError, before anything is factorised where there are compiled loops.
+        basis: maximum number of kept vectors, at least 3; default max(48, 3k).
+        max_products: maximum number of solves with the factors.
+        shift: σ over the bound of the spectrum, positive: large enough that a singular A has factors. It is increased
+            where rounding of the entries, to float32 at most, has made an eigenvalue negative.
+        memory: maximum bytes of the factors; None for the budget of the machine, infinite for no limit. Larger factors
+            raise a ConvergenceError, with compiled loops before anything is factorised.
         seed: of the random blocks.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -85,7 +88,7 @@ class ShiftInvert:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return ``k`` pairs and some guards.
+        """Return ``k`` pairs and the guards of `with_guards`.
 
         Raises:
             TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory;
@@ -96,7 +99,7 @@ class ShiftInvert:
     def factors(self, operator: Operator) -> Factors:
         """Return the factors of one graph, if they fit into the memory; raise as a call does."""
         matrix, memory = shifted(operator, self.shift, self), self.budget
-        is_known = matrix.is_readable and memory < math.inf  # SuperLU's fill is known only from the factors
+        is_known = matrix.is_readable and memory < math.inf  # the fill of SuperLU is known only from its factors
         if is_known and structure_within(matrix, memory) is None:
             raise self._too_large(matrix)
         factors = factors_of(matrix, self)
@@ -107,7 +110,7 @@ class ShiftInvert:
     def _too_large(self, matrix: Shifted) -> checks.ConvergenceError:
         """Return the error of factors that do not fit into the memory."""
         return checks.ConvergenceError(
-            f"the factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
+            f"factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
             f"{self.budget / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
         )
 
@@ -124,12 +127,12 @@ class ShiftInvert:
             return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
         if bool(found.finished) or 2 * found.iterations >= self.max_products:
             return found
-        # A copy found last may have closed the gap to which the tolerance was relative: now to round-off.
+        # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off.
         again = dataclasses.replace(
             self, seed=self.seed + 1, max_products=self.max_products - found.iterations
         )._attempt(request, inverse, tolerance=0.0)
         solves = found.iterations + again.iterations
-        if not bool(again.finished):  # the steps at the end begin with the first space
+        if not bool(again.finished):  # repeat the first space, with the final steps of `Lobpcg`
             again = dataclasses.replace(self, max_products=found.iterations)._attempt(request, inverse)
         return again._replace(iterations=solves)
 
@@ -140,7 +143,7 @@ class ShiftInvert:
         solves, is_certain = explored.solves, explored.verdict.is_certain
         values, x, missing = _ritz_pairs_of(request, explored)
         may_repeat = tolerance is None and 2 * solves < self.max_products
-        # Up to a factor of 1000, steps at the end are cheaper than a restart to round-off.
+        # Up to a factor of 1000 in the residual, final steps are cheaper than a solve to round-off.
         is_blunt = may_repeat and is_certain and 1000 < missing < math.inf
         if is_blunt or (is_certain and missing <= 1):
             return request.answer(values, x, solves, not is_blunt, inverse)
@@ -148,20 +151,20 @@ class ShiftInvert:
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> Shortfall:
             return request.shortfall(solves + iteration, values, residuals)
 
-        if (lost := request.columns - x.shape[1]) > 0:  # where few solves are allowed
+        if (lost := request.columns - x.shape[1]) > 0:  # with a small ``max_products``
             x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
-        # Lanczos leaves small parts of all other vectors in a vector. Parts of large eigenvalues hardly show in the
-        # inverse, but do in the residuals of A. The factors remove them in a step or two.
+        # Lanczos leaves small components of all other eigenvectors in a vector. Components of large eigenvalues hardly
+        # matter to the inverse, but do to the residuals of A. The factors remove them in a step or two.
         found = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
         is_done = is_certain and found.finished
         return request.answer(found.values, found.vectors, solves + found.iterations, is_done, inverse)
 
     def _converge(self, request: Request, inverse: Inverse) -> Explored:
-        """Return (A + σ)⁻¹ X for as many Ritz vectors X as asked, and whether copies are overlooked.
+        """Return (A + σ)⁻¹ X for the requested number of Ritz vectors X, and a verdict on overlooked copies.
 
-        The pairs that a count shows to be lacking are searched for outside the found pairs, until all are found.
-        Without a count, where a value has as many copies as the block has columns, there may be more: the smallest
-        outside are searched for until no new one comes.
+        If a count shows that pairs are missing, they are searched for outside the found pairs, until all are found.
+        Without a count, a value may have more copies if it has as many as the block has columns. Then the smallest
+        pairs outside are searched for, until no new one is found.
         """
         found = self._space(request, inverse)
         x, solves, verdict = found.images, found.solves, found.verdict
@@ -171,11 +174,16 @@ class ShiftInvert:
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
                 return Explored(x, solves, Verdict(True))
-            few, (needs, sharp) = min(verdict.lacking, free), verdict.outside(request.tolerance)
+            wanted, (needs, tolerance) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
-                request, null=known, wanted=few, columns=min(few + WIDTH, free), tolerance=sharp, progress=None
+                request,
+                null=known,
+                wanted=wanted,
+                columns=min(wanted + WIDTH, free),
+                tolerance=tolerance,
+                progress=None,
             )
-            # With the first random block, nothing would be left outside.
+            # A new seed: the found pairs span the first random block.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
             found = again._space(others, inverse, needs, ceiling)
             solves += found.solves
@@ -192,21 +200,21 @@ class ShiftInvert:
     ) -> Explored:
         """Return (A + σ)⁻¹ X from one space that begins with one block, and a verdict on the copies it may lack.
 
-        Copies make a difference up to a ``ceiling``; None stands for the next value.
+        Copies of values above the ``ceiling`` do not matter; None stands for the next value.
         """
         operator, null, columns = request.operator, request.null, request.columns
         free = operator.fewest_active - null.shape[1]
-        # Next to a solve, vectors are cheap.
+        # Keep many vectors, which are cheap compared with solves.
         most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
         size = min(free, most)
         space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
-        # No space has converged before: a check takes as long as three solves.
-        trend, look = Trend(WIDTH), 2 * columns + min(columns, 12)
+        # No space has converged earlier, and a check takes as long as three solves.
+        trend, next_check = Trend(WIDTH), 2 * columns + min(columns, 12)
         while True:
-            space.fill(min(look, self.max_products))
-            values, residuals = space.look()
+            space.fill(min(next_check, self.max_products))
+            values, residuals = space.values_and_residuals()
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
@@ -214,7 +222,7 @@ class ShiftInvert:
                 scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
-            look = space.products + trend.until_next
+            next_check = space.products + trend.until_next
             verdict = Verdict(space.filled == free)
             if not verdict.is_certain and space.filled >= columns and shortfall <= 1:
                 copies = Copies.of(request, values, residuals, shift, ceiling)
@@ -230,7 +238,7 @@ class ShiftInvert:
     def _verdict(
         self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
     ) -> Verdict:
-        """Return the verdict on a converged space; by a count of eigenvalues where this is cheaper than more solves."""
+        """Return the verdict on a converged space, by a count of eigenvalues if that is cheaper than more solves."""
         if needs == "any":
             return Verdict(True)
         most = copies.most if needs == "all" else min(copies.most, space.width - 1)
@@ -245,7 +253,7 @@ class ShiftInvert:
         return Verdict(False, 0 if most < space.width else WIDTH)
 
     def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
-        """Return the number of eigenvalues before the next one, without null ones; None where it cannot be counted."""
+        """Return the number of nonzero eigenvalues below the cut; None where they cannot be counted."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
@@ -255,7 +263,7 @@ class ShiftInvert:
 
 
 def _ritz_pairs_of(request: Request, explored: Explored) -> tuple[Tensor, Tensor, float]:
-    """Return Ritz values and vectors of the span of columns, and their shortfall, infinite for dependent columns."""
+    """Return Ritz values and vectors of the span of ``explored.images``, and their shortfall, ∞ if it is dependent."""
     operator, columns, solves = request.operator, explored.images.shape[1], explored.solves
     values, x = rayleigh_ritz(operator, explored.images, request.null[:, :0])
     if x.shape[1] < columns:
@@ -265,7 +273,7 @@ def _ritz_pairs_of(request: Request, explored: Explored) -> tuple[Tensor, Tensor
 
 
 class _IndefiniteError(Exception):
-    """Error of an A + σ with a small negative eigenvalue. ``share``: a shift over the bound that removes it."""
+    """Error of a matrix A + σ with a small negative eigenvalue; ``share``: a shift over the bound that removes it."""
 
     def __init__(self, share: float) -> None:
         super().__init__(share)
@@ -273,10 +281,10 @@ class _IndefiniteError(Exception):
 
 
 def _check_definite(values: Tensor, shift: float, bound: float) -> None:
-    """Raise where Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
+    """Raise if Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
 
     Raises:
-        _IndefiniteError: within the rounding to float32. ConvergenceError: beyond that.
+        _IndefiniteError: rounding to float32 explains it. ConvergenceError: it does not.
     """
     least = float(values[-1])
     # Up to 1e-10 of the largest value, a negative value may be round-off.
@@ -286,25 +294,30 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
     if negative > 1e-5 * bound:  # more than rounding to float32 may make of zero
         raise checks.ConvergenceError(
             f"the matrix must be positive semidefinite, got an eigenvalue of about {-negative:.1e}; add a number to "
-            "its diagonal and take it from the eigenvalues"
+            "its diagonal and subtract it from the eigenvalues"
         )
     raise _IndefiniteError(2 * negative / bound)
 
 
 class Inertia(NamedTuple):
-    """Number of eigenvalues of A below a cut, without the null vectors' ones."""
+    """Number of nonzero eigenvalues of A below a cut."""
 
     cut: float
     number: int
 
 
-# All of the smallest pairs; some: existing copies of a value with more copies than columns; any: copies may be
-# overlooked.
+# "all": every one of the smallest pairs; "some": one of several overlooked copies; "any": copies may be overlooked.
 Needs = Literal["all", "some", "any"]
 
 
 class Verdict(NamedTuple):
-    """Verdict on a space: whether it has overlooked nothing, how many to search for outside, and a count of all."""
+    """Verdict on a space.
+
+    Attributes:
+        is_certain: the space has overlooked nothing.
+        lacking: number of pairs to search for outside.
+        inertia: count of all eigenvalues, if there is one.
+    """
 
     is_certain: bool
     lacking: int = 0
@@ -312,7 +325,7 @@ class Verdict(NamedTuple):
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
         """Return which pairs to search for outside, and their tolerance, given the tolerance of all pairs."""
-        if self.inertia is None:  # they must be resolved from the found values
+        if self.inertia is None:  # the pairs must be resolved from the found values
             return "some", min(tolerance, 1e-6)
         return "any", 1e-3 if tolerance else 0.0
 
@@ -320,13 +333,14 @@ class Verdict(NamedTuple):
         """Return the verdict after a search outside.
 
         Args:
-            is_certain: whether that search overlooked nothing. values: with the new ones. least: the smallest of
-                these; is_next: whether no wanted one is larger.
+            is_certain: whether that search overlooked nothing.
+            values: all values, with the new ones.
+            least: the smallest new value. is_next: whether no wanted value is larger.
         """
-        if self.inertia is None:  # the next value is found, or a search for more copies follows
+        if self.inertia is None:  # if the new value is not the next one, search for more copies
             return Verdict(is_certain, WIDTH * (is_certain and not is_next))
         lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
-        is_there = least < self.inertia.cut  # or none is found where one was counted
+        is_there = least < self.inertia.cut  # else the search has not found a counted pair: give up
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 
@@ -339,9 +353,9 @@ class Explored(NamedTuple):
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
-    """Return the largest value a copy of which would matter; None for none.
+    """Return the largest value of which an overlooked copy would matter; None if there is no such value.
 
-    Where the cut after the wanted values goes through a cluster, copies in it do not matter; smaller ones do.
+    If the cut after the wanted values goes through a cluster, copies in the cluster do not matter.
     """
     w, values = request.wanted, rayleigh_ritz(request.operator, x, request.null)[0]
     wanted = values[:w]
@@ -354,17 +368,17 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 class Copies:
     """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
 
-    A space of degree d from p random vectors holds the image of each polynomial of degree d. The Chebyshev one that
-    stays in [−1, 1] on the values not yet known enlarges the wanted ones by a factor for each degree. A vector of an
-    eigenspace is overlooked if its share in the block, outside the f copies that are found, is too small for that: in
-    p − f columns.
+    A space of degree d from p random vectors holds the image of each polynomial of degree d. The Chebyshev polynomial
+    that stays in [−1, 1] on the unknown values enlarges the wanted values by a factor for each degree. A vector of an
+    eigenspace is overlooked if its share in the block is too small for that, in each of the p − f columns outside the f
+    found copies.
 
     Attributes:
-        most: f, the largest number of copies that the block has found of a value.
-        rate: logarithm of the growth for each degree; infinite where no copy could make a difference.
-        start: logarithm of the factor by which a vector's mean share in a random one has to grow.
-        known: number of values a copy of which would matter.
-        cut: between these, as eigenvalues of A, and the next; so far from both as ``room``.
+        most: f, the largest number of copies of one value that the block has found.
+        rate: logarithm of the growth for each degree; infinite where no copy could matter.
+        start: logarithm of the factor by which the mean share of a vector in a random vector must grow.
+        known: number of values of which an overlooked copy would matter.
+        cut: number between the last of these values, as eigenvalues of A, and the next; at least ``room`` from both.
     """
 
     most: int = 0
@@ -378,32 +392,34 @@ class Copies:
     def of(
         cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
     ) -> Copies:
-        """Return the copies from Ritz values of the inverse, descending, with residuals; ``shift``: of the inverse.
+        """Return the copies, from Ritz values of the inverse, descending, and their residuals.
 
-        Outside pairs that are known, copies of values up to a ``ceiling``.
+        Args:
+            shift: σ of the inverse.
+            ceiling: largest value of A of which copies matter, in a search outside known pairs; else None.
         """
         w, same = request.wanted, 10 * request.round_off
-        # Lists are fastest for a few numbers. A value of zero has no reciprocal.
+        # Lists are fastest for so few numbers. Replace zero, which has no reciprocal.
         inverse, left = [x or 1e-200 for x in values.tolist()], residuals.tolist()
-        of_a, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
-        # Where the cut goes through a cluster, copies in it do not matter: copies of smaller values do.
-        after = of_a[first]
-        # Nor does it end there while copies of the ceiling go on beyond the wanted ones: the next search finds them.
+        eigenvalues, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)
+        # If the cut goes through a cluster, copies in it do not matter, but copies of smaller values do.
+        after = eigenvalues[first]
+        # If copies of the ceiling continue beyond the wanted values, the next search finds them.
         known_up_to = ceiling if ceiling is not None and 0 < ceiling < after - same else None
         limit = after - same if known_up_to is None else known_up_to + same
-        known = sum(x < limit for x in of_a[:w])
+        known = sum(x < limit for x in eigenvalues[:w])
         if known:
-            last, low = of_a[known - 1], inverse[known - 1]
+            last, low = eigenvalues[known - 1], inverse[known - 1]
         elif known_up_to is not None:
             last, low = known_up_to, 1 / (known_up_to + shift)
         else:
             return cls()
-        # Residuals limit how far values are resolved: counting too many copies only costs time. Of more nearly equal
-        # values than columns, a block holds mixtures: others link the first and the last.
+        # Residuals limit the resolution of values, and counting too many copies only costs time. Of more nearly equal
+        # values than columns a block holds mixtures, so values between link the first and the last.
         unsure = [same + 2 * (size / x) / x for size, x in zip(left, inverse, strict=True)]
         most = run = min(known, 1)
-        for i in range(1, len(of_a) if known else 0):
-            is_linked = of_a[i] - of_a[i - 1] <= 4 * (unsure[i] + unsure[i - 1])
+        for i in range(1, len(eigenvalues) if known else 0):
+            is_linked = eigenvalues[i] - eigenvalues[i - 1] <= 4 * (unsure[i] + unsure[i - 1])
             if i >= known and not is_linked:
                 break
             run = run + 1 if is_linked else 1
@@ -411,7 +427,7 @@ class Copies:
         settled = w
         while settled < len(inverse) and left[settled] <= SETTLED * (low - inverse[settled]):
             settled += 1
-        # Not half of the way: in the middle of a symmetric spectrum a pivot is zero.
+        # Not half of the gap, because in the middle of a symmetric spectrum a pivot is zero.
         room = 0.4 * (after - last)
         high = inverse[max(min(settled, len(inverse) - 1), first)]
         return cls(
@@ -424,11 +440,11 @@ class Copies:
         )
 
     def missing(self, degree: int, spare: int) -> float:
-        """Return the degrees that a space lacks until it surely has all copies; ``spare``: p − f."""
+        """Return the degrees that a space lacks before it has all copies almost surely; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
         if spare <= 0 or self.rate == 0:
             return math.inf
-        # The probability to overlook a copy: its share is below 0.05 in each of four random columns.
+        # Probability of overlooking a copy: its share is below 0.05 in each of four random columns.
         missed = 5e-6
         return (self.start - math.log(missed) / spare + math.log(2)) / self.rate - degree

@@ -1,8 +1,8 @@
 """Protocols of solvers and preconditioners, their answers, and functions that several of them share.
 
-A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It works forward
-only: gradients are the matter of `torch_lapeig.eigen.gradient.rule`. `Eigh` and `ChebyshevSubspace` work on a whole
-batch at a time, the others on one graph after the other.
+A solver is a frozen dataclass of its options, called with an `Operator` and the number of pairs. It computes no
+gradients; `torch_lapeig.eigen.gradient.rule` does. `Eigh` and `ChebyshevSubspace` solve a whole batch at a time, the
+others one graph after the other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Preconditioner(Protocol):
     """
 
     def __call__(self, operator: Any) -> Inverse | None:
-        """Return a symmetric positive definite approximation of A⁻¹ for one graph; None where there is no good one."""
+        """Return a symmetric positive definite approximation of A⁻¹ for one graph, or None if there is no good one."""
         ...
 
 
@@ -56,10 +56,11 @@ class RitzPairs(NamedTuple):
     """Approximate eigenpairs, ascending; pairs beyond the requested number are guards.
 
     Attributes:
-        values: ``(B, m)``.
+        values: ``(B, m)``, ascending.
         vectors: ``(B, N, m)``, orthonormal.
-        iterations: their number.
-        finished: bool ``(B,)``, whether the solver reached its goal: residuals, the next value, copies searched for.
+        iterations: number of iterations.
+        finished: bool ``(B,)``, whether the solver has reached its goal: small residuals, a settled next value, and a
+            search for copies of multiple values.
         inverses: the preconditioner built for each graph, or None.
 
     >>> pairs = RitzPairs(
@@ -87,7 +88,7 @@ class RitzPairs(NamedTuple):
 
 
 class Solver(Protocol):
-    """Solver as `eigenpairs` calls it. Yours is any object that is called like this.
+    """Solver that `eigenpairs` calls: any object that is called like this.
 
     >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
     >>> def dense_float64(operator, k, tolerance, progress=None):
@@ -105,9 +106,13 @@ class Solver(Protocol):
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return at least ``k`` smallest pairs of each graph, to residuals that `allowed_residual` allows.
+        """Return at least the ``k`` smallest pairs of each graph, to the residuals of `allowed_residual`.
 
-        ``operator`` is an `Operator`; ``progress`` is called in every iteration, if it is not None.
+        Args:
+            operator: an `Operator`, of one graph or a batch.
+            k: number of wanted pairs.
+            tolerance: maximum residual, relative to the gap after the k-th value.
+            progress: called in every iteration, if it is not None.
         """
         ...
 
@@ -115,20 +120,20 @@ class Solver(Protocol):
 def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
     """Return the maximum residual ``(B,)``: ``tolerance`` times the gap after the k-th value, or round-off.
 
-    By Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most residual / gap,
-    so an absolute tolerance would mean nothing where eigenvalues are close together.
+    By the theorem of Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most
+    residual / gap. So an absolute tolerance would guarantee nothing where eigenvalues are close together.
     """
     gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
     return torch.maximum(tolerance * gap, round_off)
 
 
 def with_guards(k: int, guards: int | None = None) -> int:
-    """Return the number of columns to iterate for ``k`` wanted pairs, unless a number of guards is given."""
+    """Return the number of columns to iterate for ``k`` wanted pairs, by default max(4, k/4) more."""
     return k + (max(4, k // 4) if guards is None else guards)
 
 
 class Shortfall(NamedTuple):
-    """Worst of the residuals of the wanted pairs and of the next pair, over their maximum; and the maximum."""
+    """Largest ratio of a residual of the wanted pairs and the next pair to its maximum; the maximum of the former."""
 
     ratio: float
     allowed: float
@@ -136,12 +141,12 @@ class Shortfall(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """Request to a solver for one graph, without its null vectors, which need no solving."""
+    """Request to a solver for the pairs of one graph beside its null vectors, which are known."""
 
     operator: Operator
     null: Tensor  # (N, c)
     wanted: int  # k − c
-    columns: int  # with guards, in all
+    columns: int  # wanted pairs and guards
     tolerance: float
     progress: Progress | None
 
@@ -156,7 +161,7 @@ class Request:
         return float(self.operator.bound)
 
     def shortfall(self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None) -> Shortfall:
-        """Return how far residuals are from their maximum; call ``progress``."""
+        """Return the ratio of residuals to their maximum; call ``progress``."""
         w = self.wanted
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
@@ -165,14 +170,14 @@ class Request:
         worst = max(r[:w], default=0.0)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)
-        # Ritz values are upper bounds: where the gap between them is round-off, so is the gap.
+        # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
         settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
         return Shortfall(max(worst / allowed, settled), allowed)
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
     ) -> RitzPairs:
-        """Return the null pairs and the solver's, with a batch axis."""
+        """Return the null pairs and the solver's pairs, with a batch axis."""
         values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
         done = torch.tensor([finished], device=x.device)
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
@@ -186,7 +191,7 @@ def one_by_one(
     tolerance: float,
     progress: Progress | None,
 ) -> RitzPairs:
-    """Solve each graph of a batch by itself: at least min(columns, nodes of positive degree) pairs of each."""
+    """Solve the graphs of a batch one by one: at least min(columns, nodes of positive degree) pairs of each."""
     answers = []
     for item in operator.items():
         width = min(columns, item.fewest_active)
@@ -201,9 +206,9 @@ def one_by_one(
 
 
 def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
-    """Return the pairs of parts of a batch as one: as many as all have, and the next one if a part has no more.
+    """Return the pairs of parts of a batch as one: as many as all parts have, and at least k + 1 if one part has them.
 
-    There its values are above the spectrum and its vectors zero.
+    Pairs that a part lacks have values above the spectrum and zero vectors.
     """
     if len(answers) == 1:
         return answers[0]
@@ -225,7 +230,7 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
 
 
 def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
-    """Return the pairs that a solver of batches finds for each of ``operator.parts(k)``, put together."""
+    """Return the joined pairs of a solver for each of ``operator.parts(k)``."""
 
     def solve(graphs: slice) -> RitzPairs:
         return solver(operator.part(graphs), k, tolerance)
@@ -234,14 +239,14 @@ def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -
 
 
 def check_preconditioner(value: Any) -> None:
-    """Raise TypeError unless ``value`` is None or callable with one operator; no solver can be called so."""
+    """Raise TypeError unless ``value`` is None or callable with one operator, as no solver is."""
     expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
     if value is None:
         return
     checks.check_function(value, "preconditioner", expected)
     try:
         signature = inspect.signature(value)
-    except ValueError:  # a function without one, of C
+    except ValueError:  # a function of C without a signature
         return
     try:
         signature.bind(None)
@@ -252,7 +257,7 @@ def check_preconditioner(value: Any) -> None:
 
 
 def check_options(solver: Any, **least: int) -> None:
-    """Check a seed and counts, each at least a minimum; None where the default holds."""
+    """Check the seed and counts of a solver; each count has a minimum, and may be None if its default is None."""
     for name, minimum in least.items():
         value = getattr(solver, name)
         if value is not None or type(solver).__dataclass_fields__[name].default is not None:

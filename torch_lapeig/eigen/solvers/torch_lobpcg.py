@@ -15,15 +15,18 @@ from torch_lapeig.support import checks
 
 @dataclass(frozen=True)
 class TorchLobpcg:
-    """Solver by `torch.lobpcg` as it is: one graph or dense batches, no preconditioner, no constraints, no restart.
+    """Solver by unchanged `torch.lobpcg`, graph by graph: no preconditioner, no constraints, no restart.
 
-    Its limits: at least 3 times as many nodes as vectors; it may stop early or fail with singular small matrices
-    (pytorch #101075, #109497), which raises `ConvergenceError`; equal and tiny eigenvalues are its weak side. Its
-    answer is checked like any other, and its own backward is never used.
+    It needs at least 3 times as many nodes as vectors. It may stop early or fail with singular small matrices
+    (pytorch #101075, #109497), which raises `ConvergenceError`, and is weak at equal and tiny eigenvalues. Its answer
+    is checked like every other, and its own backward is never used.
 
     Args:
-        max_iterations: at most.
+        max_iterations: maximum number of iterations.
         seed: of the random start.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -60,7 +63,9 @@ class TorchLobpcg:
         operator, m = request.operator, request.null.shape[1] + request.columns
         matrix = entries_of(operator, self).to_matrix()
         if 3 * m > len(request.null):
-            raise ValueError(f"torch.lobpcg needs at least {3 * m} nodes for {m} vectors, got {len(request.null)}")
+            raise ValueError(
+                f"torch.lobpcg needs at least {3 * m} nodes for {m} vectors, got {len(request.null)}; use Eigh()"
+            )
         x = torch.cat([request.null, operator.random(request.columns, self.seed)[0]], 1)
         iterations, goal, missing = 0, 1e-4, math.inf
 
@@ -68,7 +73,7 @@ class TorchLobpcg:
             nonlocal iterations
             iterations += 1
 
-        for _ in range(2):  # twice: the gap of the first solve gives the maximum residual
+        for _ in range(2):  # the gap of the first solve determines the maximum residual of the second
             options: Any = {"niter": self.max_iterations, "tol": goal, "largest": False, "tracker": count}
             try:
                 values, x = torch.lobpcg(matrix, X=x, **options)

@@ -1,1 +1,1 @@
-"""Searches for the nearest neighbours of points: exact and approximate."""
+"""Searches for the nearest neighbours of points, exact and approximate."""

@@ -1,11 +1,11 @@
-"""Approximate neighbours by inverted lists of faiss (extra ``ann``), with a recall that is measured.
+"""Approximate neighbours by inverted lists of faiss (extra ``ann``), with a measured recall.
 
-Points are put into cells, and a query is compared with the points of the nearest cells. The number of cells grows until
-the recall of a sample of queries, against their true neighbours, is above the requested one by two standard errors.
-Then all queries are searched. The reported recall is measured on another sample, which had no part in the choice.
-Candidates are measured again by direct differences, so that distances and their order are exact.
+Points are divided into cells, and a query is compared with the points of the nearest cells. The number of cells grows
+until the recall of a sample of queries, against their true neighbours, exceeds the requested recall by two standard
+errors. Then all queries are searched. The reported recall is measured on another sample, which had no part in the
+choice. Candidates are measured again by direct differences, so that distances and their order are exact.
 
-Where so many cells would be needed that the exact search costs less, by the number of distances, that is done.
+If so many cells would be needed that the exact search computes fewer distances, the exact search is done instead.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
 
-# Queries in each of two samples: for k = 10 they give a recall of 99 % to about 0.2 %.
+# Queries in each of two samples: with k = 10, the error of a recall of 99 % is about 0.2 %.
 SAMPLE = 400
-# Cells for the root of the number of points, and the cost of a distance in a list in distances of the exact search. 15
-# neighbours of 100,000 × 50 points in 100 clusters at a recall of 0.99 took 7.9 s with 1 √N cells, 5.9 s with 2 √N, 6.9
-# s with 4 √N; 25 s in the exact search, and 3 s for each hundredth of the points that a query was compared with.
+# Cells over the root of the number of points; and the cost of a distance in a list over a distance of the exact search.
+# 15 neighbours of 100,000 × 50 points in 100 clusters at a recall of 0.99 took 7.9 s with 1 √N cells, 5.9 s with 2 √N,
+# 6.9 s with 4 √N; the exact search took 25 s, and each hundredth of the points that queries were compared with 3 s.
 CELLS, SCANNED = 3, 12
-# Points of each cell that its centre is learnt from.
+# Points of each cell from which its centre is learnt.
 CELL_POINTS = 64
 
 ExactSearch = Callable[[Tensor], Nearest]
@@ -45,8 +45,8 @@ def approximate_neighbors(
     Args:
         points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
         itself: the queries are the points, and none is its own neighbour.
-        recall: asked for, below 1.
-        exact: gives the true neighbours of some rows of queries, int64 ``(R,)``.
+        recall: the requested recall, below 1.
+        exact: returns the true neighbours of some rows of queries, int64 ``(R,)``.
 
     Raises:
         ImportError: faiss is not installed.
@@ -61,7 +61,7 @@ def approximate_neighbors(
         with _threads_of_torch(faiss):
             index = _Index(faiss, points, queries, valid, itself, k, cells)
             chosen, measured = sample[::2], sample[1::2]
-            if index.look_for(recall, chosen, exact):
+            if index.set_cells(recall, chosen, exact):
                 found = index.search(torch.arange(len(queries), device=queries.device), exact)
                 share = _recall(found.squared_distances[measured], index.farthest(measured, exact)).mean().item()
                 lists = index.lists
@@ -75,7 +75,7 @@ def approximate_neighbors(
 
 
 class _Index:
-    """Inverted lists of the valid points; on the CPU and in float32, whatever the points are."""
+    """Inverted lists of the valid points, on the CPU and in float32, whatever device and dtype the points have."""
 
     def __init__(
         self, faiss: Any, points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, cells: int
@@ -83,7 +83,7 @@ class _Index:
         self.points, self.queries, self.itself, self.k = points, queries, itself, k
         self.numbers = valid.nonzero().flatten()
         base = points[self.numbers]
-        # Beside the mean, float32 resolves points far from the origin or in tiny units.
+        # Centred and scaled, points far from the origin or in tiny units are resolved by float32.
         self.centre = base.mean(0)
         self.scale = checks.power_of_two(base - self.centre, (0, 1))
         self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
@@ -94,8 +94,8 @@ class _Index:
         sizes = torch.tensor([self.lists.invlists.list_size(cell) for cell in range(cells)], dtype=torch.float64)
         self.points_of_cell = float(sizes.square().sum() / sizes.sum())  # mean over points of the size of their cell
 
-    def look_for(self, recall: float, rows: Tensor, exact: ExactSearch) -> bool:
-        """Search as many cells as the recall on some queries requires; return whether an exact search costs more."""
+    def set_cells(self, recall: float, rows: Tensor, exact: ExactSearch) -> bool:
+        """Set the number of cells to search for a recall on some queries; False if the exact search costs less."""
         farthest, cells = self.farthest(rows, exact), 2.0
         while SCANNED * int(cells) * self.points_of_cell + self.lists.nlist < len(self.numbers):
             self.lists.nprobe = int(cells)
@@ -118,12 +118,12 @@ class _Index:
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
         distances = self.points.new_empty(len(rows), self.k)
-        # Ordered by cells, so that data of one query is in the cache for the next.
+        # Go by cells, so that the data of one query is in the cache for the next.
         for part in self._nearest_cell(rows).argsort().split(block):
             indices[part], distances[part] = self._search_block(rows[part], spare)
-        few = distances[:, -1].isinf().nonzero().flatten()
-        if len(few):
-            indices[few], distances[few] = exact(rows[few])
+        lacking = distances[:, -1].isinf().nonzero().flatten()
+        if len(lacking):
+            indices[lacking], distances[lacking] = exact(rows[lacking])
         return Nearest(indices, distances)
 
     def _nearest_cell(self, rows: Tensor) -> Tensor:
@@ -144,15 +144,15 @@ class _Index:
 
 
 def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
-    """Return the share of true neighbours ``(R,)``: of several points at the k-th distance any will do."""
+    """Return the share of true neighbours ``(R,)``; any of several points at the k-th distance counts."""
     return (distances <= farthest).double().mean(1)
 
 
 def _warn_if_missed(share: float, recall: float, queries: int) -> None:
     if share < recall:
         checks.warn(
-            f"the approximate search found {share:.2%} of the true neighbours of a sample of {queries} queries, where "
-            f"recall={recall} was asked for; ask for more (recall={(1 + recall) / 2:.4g}), or use the exact search "
+            f"the approximate search found {share:.2%} of the true neighbours of a sample of {queries} queries, less "
+            f"than recall={recall}; request more (recall={(1 + recall) / 2:.4g}), or use the exact search "
             "(recall=None)",
             checks.ConvergenceWarning,
         )

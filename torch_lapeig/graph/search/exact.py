@@ -1,17 +1,19 @@
-"""All distances of sets of points: the nearest of each query, and pairs within reach. Chooses edges: no gradients.
+"""Exact neighbours by all distances of sets of points: the nearest of each query, and pairs within reach.
+
+Nothing here has gradients: the search only chooses edges.
 
 Small sets are searched by compiled loops over direct differences. For others, squared distances of a block of queries
 come from one matrix product,
 
     d² ≈ ‖q‖² + [−2x, ‖x‖²] · [q, 1]        of centred points x and queries q.
 
-The term ‖q‖² changes no order within a row, so a block holds the product alone. The error of an entry is at most its
+The term ‖q‖² changes no order within a row, so a block holds only the product. The error of an entry is at most its
 row's `slack`, from the rounding of a product of D terms. A product loses the digits in which distances of close points
 far from the origin differ, so each row is decided in two steps:
 
-1. a few more candidates than asked for are measured again by direct differences. All other points are at least as far
-   as the farthest candidate, up to the error: where the k-th is closer than that, the row is done;
-2. the other rows are searched among all points whose entries could be among the k nearest, by direct differences.
+1. A few more candidates than requested are measured again by direct differences. All other points are at least as far
+   as the farthest candidate, up to the error. The row is done if its k-th neighbour is closer than that.
+2. The other rows are searched, by direct differences, among all points whose entries could be among the k nearest.
 
 Ties go to the smaller index.
 
@@ -50,17 +52,17 @@ from torch_lapeig.support.tuning import rows_of_block
 
 T = TypeVar("T")
 
-# Columns of a product whose minima are taken while they are in the cache, and queries against them at a time.
+# Columns of a product whose minima are computed while they are in the cache, and queries multiplied at a time.
 TILE, PRODUCT_ROWS = 2048, 256
-# Columns to a group, of which one minimum is kept: the row of minima is shorter by this factor.
+# Columns in a group, of which one minimum is kept.
 GROUP = 32
-# Images: least dimensions of points, number of directions, and largest share of the points that bounds may leave to be
-# measured. A pair measured directly costs 24 times its part of a product.
+# Images: least dimensions of points, number of directions, and largest share of the points that bounds may leave to
+# measure. Measuring a pair directly costs 24 times its part of a product.
 IMAGED_DIMENSIONS, IMAGE_DIRECTIONS, IMAGE_SHARE = 128, 128, 0.01
 
 
 class Sets(NamedTuple):
-    """Points ``(B, N, D)``, queries ``(B, Q, D)`` and which points are valid, bool ``(B, N)``.
+    """Points ``(B, N, D)``, queries ``(B, Q, D)``, and bool ``(B, N)``, True for valid points.
 
     ``itself``: the queries are the points, and none is its own neighbour.
     """
@@ -71,7 +73,7 @@ class Sets(NamedTuple):
     itself: bool
 
     def split(self, count: int) -> list[Sets]:
-        """Return the items of the batch, ``count`` together."""
+        """Return the items of the batch in parts of ``count`` items."""
         parts = zip(self.points.split(count), self.queries.split(count), self.valid.split(count), strict=True)
         return [Sets(*part, self.itself) for part in parts]
 
@@ -79,7 +81,10 @@ class Sets(NamedTuple):
 class NeighborPairs(NamedTuple):
     """Pairs of a query and a point within its reach.
 
-    ``item`` (of the batch), ``query`` and ``point`` int64 ``(E,)``; ``squared_distances`` ``(E,)``.
+    Attributes:
+        item: int64 ``(E,)``, the item of the batch, 0 without a batch.
+        query, point: int64 ``(E,)``, their numbers within the item.
+        squared_distances: ``(E,)``, of the points' dtype.
 
     >>> from torch_lapeig.graph import radius_neighbors
     >>> pairs = radius_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1.5)
@@ -114,13 +119,13 @@ class ProductBlock(NamedTuple):
     """Products ``(T, R, C)`` of R queries of all items with T tiles of C columns; squares and slack ``(R,)``."""
 
     tiles: Tensor
-    minima: Tensor  # (R, T, C / GROUP), of the columns that are C / GROUP apart
+    minima: Tensor  # (R, T, C / GROUP), each over GROUP columns at steps of C / GROUP
     squares: Tensor
     slack: Tensor
 
 
 class Table:
-    """The points ``(B, N, D)`` of a product, centred: rows [−2x, ‖x‖² − reach], an infinite last number for padding."""
+    """Centred points ``(B, N, D)`` of a product: rows [−2x, ‖x‖² − reach], whose last number is ∞ for padding."""
 
     def __init__(
         self, points: Tensor, valid: Tensor, reach: Tensor | float = 0.0, slack_unit: float | None = None
@@ -128,11 +133,11 @@ class Table:
         b, n, d = points.shape
         self.slack_unit = unit_of_slack(points) if slack_unit is None else slack_unit
         count = -(-n // TILE) if points.device.type == "cpu" else 1
-        vectors = 16  # minima of a large tile come in whole vectors of numbers
+        vectors = 16  # minima of a large tile fill whole vectors of the processor
         unit = GROUP if n < vectors * GROUP else vectors * GROUP
         self.width = math.ceil(n / count / unit) * unit
         self.centre = points.sum(1, keepdim=True) / valid.sum(1).clamp_min(1)[:, None, None]
-        # In place, as the table of millions of points is the larger part of the memory of a search.
+        # Compute in place: the table of millions of points is most of the memory of a search.
         columns = points.new_zeros(b, count * self.width, d + 1)
         centred = torch.sub(points, self.centre, out=columns[:, :n, :d])
         squares = torch.linalg.vector_norm(centred, dim=2).square_()
@@ -143,17 +148,17 @@ class Table:
         self.tiles = columns.reshape(b, count, self.width, d + 1).movedim(1, 0).mT
 
     def rows(self, row_bytes: float, budget: int) -> int:
-        """Return how many queries of each item fit the budget, if they take ``row_bytes`` beside their products."""
+        """Return how many queries of each item fit the budget, at ``row_bytes`` a query beside their products."""
         on_cpu, row_bytes = self.tiles.device.type == "cpu", row_bytes + 1.5 * self.tiles[:, :, 0].nbytes
         left = (budget - self.tiles.nbytes) / (torch.get_num_threads() if on_cpu else 1)
         most = PRODUCT_ROWS if on_cpu else TILE**2
         return max(16, min(int(left / row_bytes), most))  # blocks of fewer rows take too long
 
     def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[ProductBlock, slice], T]) -> list[T]:
-        """Return ``work`` of the products of so many queries of each item, ``(B, Q, D)``, after the other.
+        """Return ``work`` of the products of queries ``(B, Q, D)``, for each block of ``rows`` queries of all items.
 
         ``itself``: queries are the points, and products of a point and itself are infinite. On the processor each
-        thread has blocks of its own, one after the other in the same memory.
+        thread writes its blocks one after the other to one memory of its own.
         """
         rooms: dict[int, Tensor] = {}
         rows = min(rows, queries.shape[1])
@@ -189,8 +194,8 @@ class Table:
 def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> Nearest:
     """Return the nearest valid points of each query, ``(B, Q, k)``, ascending, ties by number.
 
-    Each set has k valid points, not counting the query. ``budget``: bytes. ``images``: of a single set, whose products
-    bound the distances.
+    Each set must have k valid points, not counting the query. ``budget``: bytes. ``images``: for a single set; their
+    products bound the distances.
     """
     if images is None and (found := nearest_directly(*sets, k)) is not None:
         return found
@@ -248,7 +253,7 @@ def unit_of_slack(points: Tensor) -> float:
     return torch.finfo(points.dtype).eps * (4 + math.sqrt(points.shape[-1]))
 
 
-SPARE = 5  # candidates beyond k that are measured again: enough for the ties and near ties of most rows
+SPARE = 5  # candidates beyond k that are measured again: enough for ties and near ties of most rows
 
 
 def _nearest_of_block(block: ProductBlock, points: Tensor, queries: Tensor, k: int) -> Nearest:
@@ -266,7 +271,7 @@ def _nearest_of_block(block: ProductBlock, points: Tensor, queries: Tensor, k: i
         kth = found.squared_distances[:, -1]
         others = smallest.amax(1) + block.squares - block.slack  # no other point is closer
         is_open = (kth >= others) & others.isfinite()
-        if checks.look(is_open.any())[0]:
+        if checks.synchronise(is_open.any())[0]:
             limit = (kth + block.slack - block.squares).masked_fill(~is_open, -torch.inf)
             _search_within(block.tiles, limit.to(block.tiles.dtype), queries, points, begin, found)
     return found
@@ -294,7 +299,7 @@ def _search_within(
 ) -> None:
     """Search rows among all points of a product ≤ limit ``(R,)``, by direct differences, and correct ``found``."""
     (count, r, width), (indices, distances) = tiles.shape, found
-    # All points may be within the limit, copies of one: six numbers of 8 bytes for each, beside the product.
+    # All points may be within the limit if they are copies: each needs six numbers of 8 bytes, beside the product.
     step = rows_of_block(64 * count * width, points.device)
     for first in range(0, r, step):
         near = tiles[:, first : first + step] <= limit[first : first + step, None]
@@ -325,37 +330,37 @@ def _true_places(near: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budget: int) -> Images | None:
-    """Return images of points ``(N, D)`` and queries; None where the product of the points takes less.
+    """Return images of points ``(N, D)`` and queries; None where the product of the points takes less time.
 
-    A sample of queries decides: how many images are as near as the k-th neighbour.
+    A sample of queries decides, by the share of images that are as near as the k-th neighbour.
     """
     (n, d), middle = points.shape, points.mean(0)
     largest = max(float((x - middle).abs().amax()) for x in (points, *([] if itself else [queries])))
-    # Bounds serve as well in float32, of numbers whose squares it holds, and products take half the time.
+    # Where float32 holds the squares, bounds in float32 are good enough, and products take half the time.
     dtype = torch.float32 if 1e-10 <= largest <= 1e15 else points.dtype
     sample = (points[spread_rows(n, 2048)] - middle).to(dtype)
     directions = principal_directions(sample, min(IMAGE_DIRECTIONS, d // 2))
-    of_points = _images(points, middle, directions)
-    of_queries = of_points if itself else _images(queries, middle, directions)
+    point_images = _images(points, middle, directions)
+    query_images = point_images if itself else _images(queries, middle, directions)
     rows = spread_rows(len(queries), 128)
     some = Sets(points[None], queries[None, rows], points.new_ones(1, n, dtype=torch.bool), False)
     kth = nearest_in_sets(some, k + itself, budget).squared_distances[0, :, -1:]
-    if (squared_distances(of_queries[rows], of_points) <= kth).double().mean() > IMAGE_SHARE:
+    if (squared_distances(query_images[rows], point_images) <= kth).double().mean() > IMAGE_SHARE:
         return None
-    # A number of z is a sum of D products and off by at most D u ‖x‖, commonly √D u ‖x‖, for centred points; so is ρ,
-    # which comes from x − V z and not from a difference of squares. V is orthonormal up to a few u. All this changes a
-    # bound by some multiple of √D u (‖q‖² + ‖x‖²), as the product and the direct differences do: 8 times the slack of a
-    # product of D terms covers all.
-    return Images(of_points, of_queries, 8 * unit_of_slack(sample))
+    # A number of z is a sum of D products with an error of at most D u ‖x‖, commonly √D u ‖x‖, for centred points. The
+    # error of ρ is as large, because ρ comes from x − V z and not from a difference of squares. V is orthonormal up to
+    # a few u. Together this changes a bound by some multiple of √D u (‖q‖² + ‖x‖²), as the product and the direct
+    # differences do: 8 times the slack of a product of D terms covers all.
+    return Images(point_images, query_images, 8 * unit_of_slack(sample))
 
 
 def spread_rows(n: int, count: int) -> Tensor:
-    """Return at most ``count`` of n numbers, at equal steps."""
+    """Return at most ``count`` of the numbers 0 to n − 1, at equal steps."""
     return torch.linspace(0, n - 1, min(count, n), dtype=torch.float64).long()
 
 
 def principal_directions(sample: Tensor, p: int) -> Tensor:
-    """Return orthonormal columns ``(D, p)``, about the principal directions of a centred sample ``(S, D)``, in order.
+    """Return orthonormal columns ``(D, p)`` near the principal directions of a centred sample ``(S, D)``, in order.
 
     Two steps of subspace iteration from random directions.
     """

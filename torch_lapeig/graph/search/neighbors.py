@@ -1,7 +1,7 @@
 """Nearest neighbours and neighbours within reach: exact, on any device; approximate through faiss. No gradients.
 
-Many points on the processor are searched by tiles, which exclude most points (`tiles`); others, and data of which
-tiles exclude too little, by all distances (`exact`). Ties go to the smaller index.
+Large sets on the processor are searched by tiles, which exclude most points (`tiles`). Other sets, and data of which
+tiles exclude too little, are searched by all distances (`exact`). Ties go to the smaller index.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ Backend = Literal["exact", "faiss"]
 class Neighbors(NamedTuple):
     """Neighbours of each query, ascending by distance, ties by index.
 
-    ``indices`` int64 and ``squared_distances`` of the points' dtype, both ``(Q, k)`` or ``(B, Q, k)``; ``recall`` is
-    the share of true neighbours found, 1 for an exact search and estimated on a sample for an approximate one.
+    Attributes:
+        indices: int64 ``(Q, k)`` or ``(B, Q, k)``.
+        squared_distances: of the points' dtype and the shape of ``indices``.
+        recall: share of the true neighbours found, 1 after an exact search, estimated on a sample after an approximate
+            one.
 
     >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
     Neighbors(indices=tensor([[1],
@@ -75,24 +78,24 @@ def nearest_neighbors(
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours, from 1 to the number of valid points, less one without ``queries``.
-        queries: ``(Q, D)`` or ``(B, Q, D)``, of the dtype of ``x``; None: the points themselves, none its own
-            neighbour, however many copies of it there are.
+        k: number of neighbours, from 1 to the number of valid points; without ``queries`` to one less.
+        queries: ``(Q, D)`` or ``(B, Q, D)``, of the dtype of ``x``; None: the points themselves. Then no point is its
+            own neighbour, however many copies of it there are.
         metric: ``"euclidean"``, or ``"cosine"``: squared distances are then 2 (1 − cos).
-        mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. Rows of masked points
-            themselves mean nothing.
+        mask: bool ``(N,)`` or ``(B, N)``, False for padding, which is nobody's neighbour. The rows of padding in the
+            result are undefined.
         backend: ``"exact"``, or ``"faiss"`` (extra ``ann``), an approximate search with ``recall=0.99``.
-        recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss
-            (extra ``ann``). It is measured on a sample and returned; an exact search is done where that costs less.
+        recall: share of the true neighbours to find, in (0, 1]; below 1 the search is approximate, through faiss (extra
+            ``ann``). The recall is measured on a sample and returned; where the exact search costs less, it is done.
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
     Raises:
         TypeError: wrong dtype. ValueError: wrong rank or option; non-finite points; k out of range; a zero vector with
-            ``"cosine"``. ImportError: an approximate search asked for and faiss not installed.
+            ``"cosine"``. ImportError: an approximate search without faiss.
 
     Warns:
-        ConvergenceWarning: the recall that was measured is below the one asked for. GraphWarning: squared distances of
-            distinct points underflow, so that their order is not known.
+        ConvergenceWarning: the measured recall is below the requested one. GraphWarning: squared distances of distinct
+            points underflow, so that their order is not known.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> nearest_neighbors(x, 2, queries=torch.tensor([[2.5]])).indices
@@ -150,9 +153,10 @@ def radius_neighbors(
 
 @torch.no_grad()
 def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
-    """Return the distance of each point ``(N, D)`` to another one, by direct differences and rounded upwards.
+    """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards.
 
-    A search by products knows squared distances to 0.1 %, so that points exactly as far could be out of reach.
+    It is computed by direct differences: a product has errors of up to 0.1 %, which would put points at exactly this
+    distance out of reach.
     """
     points = _prepare(x, None, None, metric).points[0]
     squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
@@ -160,7 +164,7 @@ def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
 
 
 def check_recall(backend: Any, recall: Any) -> float:
-    """Return the recall that two options ask for, 1 for an exact search."""
+    """Return the recall that two options request, 1 for an exact search."""
     checks.check_choice(backend, "backend", ("exact", "faiss"))
     if recall is None:
         return 0.99 if backend == "faiss" else 1.0
@@ -185,7 +189,7 @@ def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[N
 
 
 def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> Nearest:
-    """Return the neighbours of some queries of one item. A query that is a point finds itself, which is left out."""
+    """Return the neighbours of some queries of one item; a query that is a point of the set is not its neighbour."""
     if len(rows) == sets.queries.shape[1]:
         return _first_item(_exact(sets, k, budget))
     among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
@@ -198,7 +202,7 @@ def _first_item(found: Nearest) -> Nearest:
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
-    """Return the checked budget; by default the one for the device of ``x``."""
+    """Return the checked budget; by default the budget of the device of ``x``."""
     return budget_of(x.device).search if budget is None else checks.check_count(budget, "budget", maximum=2**62)
 
 
@@ -220,11 +224,11 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 "the points"
             )
         reach = radii_no_less(radius, x, valid.shape).double().square().to(x.dtype)
-    return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # farther than any two points
+    return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # more than any squared distance
 
 
 def _exact(sets: Sets, k: int, budget: int) -> Nearest:
-    """Return the exact neighbours ``(B, Q, k)``: of small sets together, of large ones item by item."""
+    """Return the exact neighbours ``(B, Q, k)``: small sets are searched together, large sets one by one."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
         return nearest_directly(*sets, k) or nearest_in_sets(sets, k, budget)
     found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
@@ -243,17 +247,17 @@ def _nearest_of_many(item: Sets, k: int, budget: int) -> Nearest:
 
 
 def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
-    """Return ascending numbers of valid points ``(N, D)``, without copies beyond the first ``most`` of each.
+    """Return ascending numbers of valid points ``(N, D)``, without copies beyond the first ``most`` of each point.
 
-    A search can find only the first few copies: they are equally far from everything, and ties go to the smaller index.
-    With thousands of copies it would measure each against each: 12 times as long with 6000 of 20,000 × 50.
+    A search can find only the first ``most`` copies: all are equally far from other points, and ties go to the smaller
+    index. Among thousands of copies it would measure each pair: it took 12 times as long with 6000 of 20,000 × 50.
     """
     numbers = valid.nonzero().flatten()
     x = points[numbers] + 0.0  # zeros of one sign
     bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
     odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
     step = rows_of_block(16 * x.shape[1], x.device, "cache")
-    key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # modulo 2⁶⁴: equal for equal rows
+    key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # a hash modulo 2⁶⁴: equal for equal rows
     key, order = key.sort(stable=True)
     begins = torch.ones(len(x), dtype=torch.bool)
     begins[1:] = key.diff() != 0
@@ -279,7 +283,7 @@ def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int
 
 
 def _is_large(points: Tensor, queries: Tensor) -> bool:
-    """Return whether a search takes so long that it pays to learn about the points ``(N, D)`` first."""
+    """Return whether a search of points ``(N, D)`` takes so long that preparing the points pays."""
     return points.device.type == "cpu" and min(len(points), 2 * len(queries)) >= TILED_SET
 
 
@@ -323,7 +327,7 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
 
 
 def _warn_of_underflow(sets: Sets, found: Nearest) -> None:
-    """Warn where neighbours are apart and their squared distance is no normal number."""
+    """Warn where the squared distance of distinct neighbours is no normal number."""
     distances = found.squared_distances
     checks.later((distances < torch.finfo(distances.dtype).tiny).any(), functools.partial(_say_underflow, sets, found))
 
@@ -336,11 +340,11 @@ def _say_underflow(sets: Sets, found: Nearest) -> None:
     item, query, place = close.nonzero(as_tuple=True)
     lost, d = 0, sets.points.shape[2]
     for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
-        of_item, point = item[part], found.indices[item[part], query[part], place[part]]
-        lost += int((sets.points[of_item, point] != sets.queries[of_item, query[part]]).any(1).sum())
+        graph, point = item[part], found.indices[item[part], query[part], place[part]]
+        lost += int((sets.points[graph, point] != sets.queries[graph, query[part]]).any(1).sum())
     if lost:
         checks.warn(
             f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
-            f"{found.squared_distances.dtype}, so that which are nearest is not known; rescale the points",
+            f"{found.squared_distances.dtype}: the order of these neighbours is not known; rescale the points",
             checks.GraphWarning,
         )

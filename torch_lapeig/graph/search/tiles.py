@@ -1,13 +1,13 @@
-"""Exact neighbours by tiles: parts of the points in boxes, which exclude most points.
+"""Exact neighbours by tiles: parts of the points in boxes, most of which a bound excludes.
 
-Points are projected on a few principal directions and halved again and again across the direction in which each part is
-longest, to tiles of equal size. Images under an orthogonal projection are never farther apart than the points, so that
-a query is at least as far from all points of a tile as its image is from the box around theirs. The k-th neighbour in
-one tile near a block of queries says how far each has to look; the tiles within that are searched, by all distances
-between the block and their points (`exact`).
+Points are projected on a few principal directions. The set is halved repeatedly, each part across the direction in
+which it is longest, to tiles of equal size. Images under an orthogonal projection are never farther apart than the
+points, so the distance of a query to the points of a tile is at least the distance of its image to the box around their
+images. One tile near a block of queries is searched first; the distance to the k-th neighbour there bounds the search
+of each query. The tiles within this bound are searched, by all distances between the block and their points (`exact`).
 
-Bounds are computed in float64, with room for the rounding of the distances that they are compared with. Where a sample
-of the blocks is near most of the tiles, these do not pay.
+Bounds are computed in float64, with a margin for the rounding of the distances that they are compared with. Tiles do
+not pay where a sample of the blocks is near most of them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from torch_lapeig.graph.search.exact import (
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
 
-TILED_SET = 4096  # points from which on tiles are tried; a search of half as many queries is worth building them
-TILE_POINTS = 32  # minimum of a tile
-TILE_SHARE = 0.4  # of all tiles that a sample of blocks may be near for the others to be searched by tiles
+TILED_SET = 4096  # points from which on tiles are tried; half as many queries are enough to try them
+TILE_POINTS = 32  # minimum points of a tile
+TILE_SHARE = 0.4  # maximum share of all tiles that a sample of blocks may be near
 
 
 class BlockTiles(NamedTuple):
@@ -46,9 +46,9 @@ class BlockTiles(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``; ``valid``: not padding.
+    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``, and bool ``(T, S)``.
 
-    Padding repeats some of them, at equal steps.
+    ``valid`` is False for padding, which repeats points or queries at equal steps.
     """
 
     number: Tensor
@@ -57,11 +57,11 @@ class Blocks(NamedTuple):
 
 
 class Tiles:
-    """Tiles of points ``(N, D)``, finite, on the processor, for searches of k neighbours or less."""
+    """Tiles of points ``(N, D)``, finite, on the processor, for searches of at most k neighbours."""
 
     def __init__(self, x: Tensor, k: int = 0) -> None:
         self.x, self.size = x, max(TILE_POINTS, 2 * k)
-        sample = x[spread_rows(len(x), 1024)].double()  # the directions are learnt from it
+        sample = x[spread_rows(len(x), 1024)].double()  # to learn the directions from
         self.middle = sample.mean(0)
         self.directions = principal_directions(sample - self.middle, min(8, x.shape[1]))
         self.own, largest = self._blocks(x)
@@ -77,8 +77,8 @@ class Tiles:
         """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay.
 
         Args:
-            k: neighbours. queries: ``(Q, D)``; None: the points, none its own neighbour.
-            reach: ``(Q,)``, distance beyond which neighbours may be any.
+            k: number of neighbours. queries: ``(Q, D)``; None: the points, none its own neighbour.
+            reach: ``(Q,)``, distance beyond which the result may hold any points.
         """
         itself = queries is None
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
@@ -150,13 +150,13 @@ class Tiles:
         return every.take(torch.from_numpy(np.argsort((every.query * len(self.x) + every.point).numpy())))
 
     def _blocks(self, x: Tensor) -> tuple[Blocks, float]:
-        """Return points or queries in blocks by their images, and the largest distance of one from the middle."""
+        """Return points or queries in blocks by their images, and their largest distance from the middle."""
         images, largest = [], 0.0
         for part in x.split(rows_of_block(16 * x.shape[1], x.device, "cache")):
             centred = part - self.middle
             images.append(centred @ self.directions)
             largest = max(largest, float(torch.linalg.vector_norm(centred, dim=1).amax()))
-        # Few queries are put into smaller blocks, so that a block is as large in space as a tile.
+        # Fewer queries than points form smaller blocks, so that a block fills as much space as a tile.
         size = min(self.size, max(8, self.size * len(x) // len(self.x)))
         return _bisected(torch.cat(images), size), largest
 
@@ -164,8 +164,10 @@ class Tiles:
         """Return the tiles that some queries of each block may reach.
 
         Args:
-            image: ``(b, S, p)``. within: ``(b, S)``, how far each query looks. reach: ``(T,)``, how far each tile
-                reaches beyond its box. always: ``(b,)``, the tile that is near whatever the distance.
+            image: ``(b, S, p)``.
+            within: ``(b, S)``, the search distance of each query.
+            reach: ``(T,)``, distance by which points of a tile reach beyond its box.
+            always: ``(b,)``, one tile of each block that counts as near at any distance.
         """
         rounding = 1 + 1e-9  # relative, of a bound in float64
         low, high = image.aminmax(dim=1)
@@ -198,7 +200,7 @@ class Tiles:
         return BlockTiles(block, torch.cat([pairs.tile for pairs in found]))
 
     def _search_blocks(self, pairs: BlockTiles, search: Callable[[Tensor, Tensor], None]) -> None:
-        """Call ``search`` with blocks ``(b,)`` and the points in their tiles ``(b, m)``, ascending, padded by N."""
+        """Call ``search`` with blocks ``(b,)`` and the points of their tiles ``(b, m)``, ascending, N for padding."""
         member = torch.where(self.own.valid, self.own.number, len(self.x))
         count = torch.bincount(pairs.block)
         begin, order = count.cumsum(0) - count, count.argsort()
@@ -220,7 +222,7 @@ class Tiles:
 
 
 def _bisected(y: Tensor, size: int) -> Blocks:
-    """Return rows ``(n, p)`` in blocks of at least ``size``, a power of two of them, by halving all parts at once."""
+    """Return rows ``(n, p)`` in 2^h blocks of at least ``size`` rows, by halving all parts h times."""
     n, p = y.shape
     parts = 2 ** max(0, math.floor(math.log2(n / size)))
     whole = math.ceil(n / parts) * parts
@@ -238,7 +240,7 @@ def _bisected(y: Tensor, size: int) -> Blocks:
 
 
 def _squared_gaps(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tensor) -> Tensor:
-    """Return squared distances between boxes, of their corners ``(..., p)``."""
+    """Return squared distances between boxes, given their lower and upper corners ``(..., p)``."""
     squares = low.new_zeros(())
     for corners in zip(*(corner.unbind(-1) for corner in (low, high, other_low, other_high)), strict=True):
         least, most, other_least, other_most = corners
@@ -247,7 +249,7 @@ def _squared_gaps(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tens
 
 
 def without_own(found: Nearest, own: Tensor) -> Nearest:
-    """Return neighbours ``(Q, k)`` of ``(Q, k + 1)`` without the points of numbers ``own``."""
+    """Return neighbours ``(Q, k)`` of ``(Q, k + 1)`` without each query's own number ``own`` ``(Q,)``."""
     itself = found.indices == own[:, None]
-    itself[:, -1] |= ~itself.any(1)  # hidden behind k + 1 copies
+    itself[:, -1] |= ~itself.any(1)  # the query itself is absent behind k + 1 copies
     return Nearest(*(part[~itself].reshape(-1, part.shape[1] - 1) for part in found))
