@@ -130,6 +130,11 @@ class Sets(NamedTuple):
         return Sets(*(part.flatten(0, 1) for part in (self.x @ matrix[:, None], self.group, self.known)))
 
 
+def stacked(repetitions: list[Sets]) -> Sets:
+    """Return ``(R, S, N, D)`` and so on of R repetitions."""
+    return Sets(*(torch.stack(part) for part in zip(*repetitions, strict=True)))
+
+
 def make_sets(task: str, count: int, points: int, labelled: int, generator: np.random.Generator, new: bool) -> Sets:
     """Sets whose first channels have the groups that matter, and the others groups that do not, and noise.
 
@@ -226,37 +231,37 @@ class Trials:
     @cache  # noqa: B019 (one instance a run)
     def data(self, task: str) -> tuple[Sets, Sets, Tensor]:
         """Return training sets and test sets ``(R, S, N, D)``, and the rotation ``(R, D, D)`` that mixes channels."""
-        parts = []
+        trains, tests, mixes = [], [], []
         for seed in self.seeds:
             generator = np.random.default_rng(seed)
             train = make_sets(task, self.sets, self.points, self.labelled, generator, new=False)
             test = make_sets(task, self.heldout, self.points, self.labelled, generator, new=True)
             mix = torch.from_numpy(np.linalg.qr(generator.normal(size=2 * train.x.shape[-1:]))[0])
-            parts.append((*(part._replace(x=part.x @ mix) for part in (train, test)), mix))
-        trains, tests, mixes = zip(*parts, strict=True)
-        train, test = (Sets(*map(torch.stack, zip(*part, strict=True))) for part in (trains, tests))
-        return train, test, torch.stack(mixes)
+            trains.append(train._replace(x=train.x @ mix))
+            tests.append(test._replace(x=test.x @ mix))
+            mixes.append(mix)
+        return stacked(trains), stacked(tests), torch.stack(mixes)
 
     def learned(self, variant: str, train: Sets, groups: int, relevant: Tensor) -> Callable[[Sets], Tensor]:
         """Return what makes rows for k-means of sets: of a network, or eigenvectors after a linear map."""
         size = train.x.shape[-1]
+        identity = torch.eye(size, dtype=torch.float64).repeat(len(self.seeds), 1, 1)
         if variant == "network":
             network = Networks(len(self.seeds), size, self.neighbors)
 
             def loss_of_network(part: Sets, _: float) -> Tensor:
                 return pair_loss(network(part.x), part.mapped(identity))
 
-            identity = torch.eye(size, dtype=torch.float64).expand(len(self.seeds), -1, -1)
             self.descend(list(network.parameters()), loss_of_network, train, 0.005)
             return lambda part: network(part.x)
         layer = SpectralClustering(groups, KNN(self.neighbors))
-        matrix = torch.eye(size, dtype=torch.float64).repeat(len(self.seeds), 1, 1)
+        matrix = identity
         if variant == "oracle":
             matrix = relevant.mT
         elif variant == "itml":
             matrix = torch.stack([itml(Sets(*part)) for part in zip(*train, strict=True)])
         elif variant == "evolution":
-            matrix = evolve(matrix, train, self)
+            matrix = evolve(identity, train, self)
         elif variant != "fixed":
             matrix.requires_grad_()
             self.descend(
@@ -315,13 +320,14 @@ def mean_of(values: Tensor, chosen: Tensor) -> Tensor:
 
 def diffusion_time(done: float) -> float:
     """Return the steps of the walk after a share of the training: 4 at first, which see near points, 128 at last."""
-    return 4 * 32.0**done
+    return float(4 * 32.0**done)
 
 
 def through_eigenvectors(x: Tensor, neighbors: int, time: float) -> Tensor:
     """Return eigenvectors ``(B, N, 32)`` of points' graphs, times what a lazy random walk leaves of each."""
     found = LaplacianEigenmaps(EIGENVECTORS, KNN(neighbors)).embed(x)
-    return found.columns * (1 - found.eigenvalues / 2)[:, None] ** time
+    rows: Tensor = found.columns * (1 - found.eigenvalues / 2)[:, None] ** time
+    return rows
 
 
 def squared_distances(x: Tensor) -> Tensor:
@@ -342,7 +348,8 @@ def nca(part: Sets) -> Tensor:
     itself = torch.eye(part.x.shape[1], dtype=torch.bool)
     chances = (-squared_distances(part.x)).masked_fill(itself | ~part.known[:, None], -torch.inf).softmax(-1)
     right = (chances * (part.group[:, :, None] == part.group[:, None])).sum(-1)
-    return -((right + 1e-6).log() * part.known).sum(-1)
+    loss: Tensor = (-(right + 1e-6).log() * part.known).sum(-1)
+    return loss
 
 
 def harmonic(part: Sets, groups: int, neighbors: int) -> Tensor:
@@ -351,7 +358,8 @@ def harmonic(part: Sets, groups: int, neighbors: int) -> Tensor:
     shown = order < part.known.sum(1, keepdim=True) // 2
     scores = HarmonicFunction(KNN(neighbors), n_classes=groups)(part.x, part.group.where(shown, -1))
     right = scores.gather(2, part.group[..., None])[..., 0]
-    return -((right + 1e-3).log() * (part.known & ~shown)).sum(-1)
+    loss: Tensor = (-(right + 1e-3).log() * (part.known & ~shown)).sum(-1)
+    return loss
 
 
 def diffused(weights: Tensor, steps: int) -> Tensor:
@@ -361,7 +369,8 @@ def diffused(weights: Tensor, steps: int) -> Tensor:
     walk = weights / (root[..., None] * root[..., None, :])
     lazy = (walk + torch.eye(weights.shape[-1], dtype=weights.dtype)) / 2
     limit = root[..., None] * root[..., None, :] / degrees.sum(-1)[..., None, None]
-    return torch.linalg.matrix_power(lazy, steps) - limit
+    rows: Tensor = torch.linalg.matrix_power(lazy, steps) - limit
+    return rows
 
 
 def itml(train: Sets, cycles: int = 20) -> Tensor:
