@@ -83,7 +83,7 @@ def grouping(
         points: of a set.
         labelled: points of a training set whose group is known.
         neighbors: k of the graphs.
-        steps: of a training.
+        steps: of a training; the network's has three times as many.
         rate: of Adam.
         batch: sets in a step.
         jobs: processes.
@@ -252,7 +252,7 @@ class Trials:
             def loss_of_network(part: Sets, _: float) -> Tensor:
                 return pair_loss(network(part.x), part.mapped(identity))
 
-            self.descend(list(network.parameters()), loss_of_network, train, 0.005)
+            self.descend(list(network.parameters()), loss_of_network, train, 0.005, 3 * self.steps)
             return lambda part: network(part.x)
         layer = SpectralClustering(groups, KNN(self.neighbors))
         matrix = identity
@@ -265,7 +265,11 @@ class Trials:
         elif variant != "fixed":
             matrix.requires_grad_()
             self.descend(
-                [matrix], lambda part, done: self.loss(variant, part.mapped(matrix), groups, done), train, self.rate
+                [matrix],
+                lambda part, done: self.loss(variant, part.mapped(matrix), groups, done),
+                train,
+                self.rate,
+                self.steps,
             )
         return lambda part: layer(part.mapped(matrix.detach()).x)
 
@@ -284,14 +288,14 @@ class Trials:
         return {"contrastive": contrastive, "nca": nca}[variant](part)
 
     def descend(
-        self, parameters: list[Tensor], loss: Callable[[Sets, float], Tensor], train: Sets, rate: float
+        self, parameters: list[Tensor], loss: Callable[[Sets, float], Tensor], train: Sets, rate: float, steps: int
     ) -> None:
         """Minimise a loss of random batches by Adam, with a rate that falls to zero along a cosine."""
         optimizer = torch.optim.Adam(parameters, rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        for step in range(self.steps):
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for step in range(steps):
             rows = torch.rand(len(self.seeds), self.sets).argsort(1)[:, : self.batch]
-            value = loss(train.some(rows), step / self.steps).sum()
+            value = loss(train.some(rows), step / steps).sum()
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
