@@ -471,7 +471,7 @@ def differences(metrics: dict[str, Any]) -> None:
     """Add the paired difference of the layer and each variant."""
     for by_variant in metrics.values():
         layer = by_variant.get("layer")
-        for found in by_variant.values() if layer else ():
+        for found in (found for found in by_variant.values() if layer and found is not layer):
             pairs = zip(layer["agreement"]["seeds"], found["agreement"]["seeds"], strict=True)
             found["layer_less_it"] = mean_and_interval([ours - other for ours, other in pairs])
 
