@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "weightings",
     "choosing",
     "spectral_layer",
+    "grouping",
     "csl",
     "parametric",
     "roll",
