@@ -21,6 +21,7 @@ from torch_lapeig.graph import (
     pad_batch,
     radius_graph,
 )
+from torch_lapeig.initial import InitialLayout, spectral_init
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, Whitening, laplacian_smoothness
 from torch_lapeig.methods import (
     LLE,
@@ -56,6 +57,7 @@ __all__ = [
     "HarmonicFunction",
     "HeatKernel",
     "ImprovedWeights",
+    "InitialLayout",
     "Isomap",
     "KernelPCA",
     "KernelWeights",
@@ -78,4 +80,5 @@ __all__ = [
     "normalized_cut",
     "pad_batch",
     "radius_graph",
+    "spectral_init",
 ]
