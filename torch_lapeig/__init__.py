@@ -26,6 +26,7 @@ from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, Whitening, la
 from torch_lapeig.methods import (
     LLE,
     MDS,
+    DiffusionMap,
     EigenmapsRegression,
     Embedding,
     HarmonicFunction,
@@ -49,6 +50,7 @@ __all__ = [
     "ConvergenceWarning",
     "DegeneracyWarning",
     "DensityCorrected",
+    "DiffusionMap",
     "EigenmapsRegression",
     "Eigenpairs",
     "Embedding",

@@ -1,6 +1,7 @@
 """Embeddings: graphs or kernels of points to coordinates, and new points."""
 
 from torch_lapeig.methods.clustering import SpectralClustering, normalized_cut
+from torch_lapeig.methods.diffusion import DiffusionMap
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
 from torch_lapeig.methods.isomap import Isomap
 from torch_lapeig.methods.kernel_pca import KernelPCA
@@ -14,6 +15,7 @@ from torch_lapeig.methods.semisupervised import SemiSupervised
 __all__ = [
     "LLE",
     "MDS",
+    "DiffusionMap",
     "EigenmapsRegression",
     "Embedding",
     "EmbeddingModule",
