@@ -13,6 +13,7 @@ from torch_lapeig import (
     KNN,
     LLE,
     MDS,
+    DiffusionMap,
     Eigenpairs,
     Embedding,
     GraphWarning,
@@ -48,6 +49,7 @@ METHODS = {
         o.pop("k", 2), KNN(6), HeatKernel(2.0), scale="orthonormal", **o
     ),
     "LaplacianEigenmaps, separate": lambda **o: LaplacianEigenmaps(o.pop("k", 2), KNN(6), components="separate", **o),
+    "DiffusionMap": lambda **o: DiffusionMap(o.pop("k", 2), KNN(6), time=1.5, **o),
     "SpectralClustering": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), **o),
     "SpectralClustering, Shi–Malik": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), variant="shi_malik", **o),
     "MDS": lambda **o: MDS(o.pop("k", 2), **o),

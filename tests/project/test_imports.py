@@ -23,6 +23,8 @@ ARROWS = {
     "distributed": {"support", "graph", "eigen", "losses", "methods"},
     "lightning": {"support", "graph", "losses"},
     "pyg": {"support", "graph", "eigen", "methods"},
+    "initial": {"support", "graph", "eigen", "methods"},
+    "anndata": {"support", "graph", "eigen", "methods", "initial"},
     "command": {"graph", "methods"},
     "__main__": {"command"},
 }
