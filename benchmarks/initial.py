@@ -1,7 +1,7 @@
 """Starts for UMAP of nearly disconnected graphs: umap-learn's own spectral call beside `spectral_init`.
 
-Each solve runs in a process of its own that ends after the limit. The residual is that of L_sym; "λ too large" is how much
-the Rayleigh quotient of the peer's last column exceeds the eigenvalue, in relation to it.
+Each solve runs in a process of its own that ends after the limit. The residual is that of L_sym; "λ too large" is how
+much the Rayleigh quotient of the peer's last column exceeds the eigenvalue, in relation to it.
 """
 
 from __future__ import annotations
@@ -187,7 +187,9 @@ def layouts(record: Record, quick: bool) -> None:
     data = {"digits": digits_points(), "swiss roll": make_swiss_roll(2000, random_state=0)[0]}
     if not quick and os.environ.get("TORCH_LAPEIG_DATA"):
         data["MNIST test set"] = mnist_points()
-    table = Table("Trustworthiness of UMAP's layout, 15 neighbours", {"": "", "seed": "d", "umap's": ".4f", "ours": ".4f"})
+    table = Table(
+        "Trustworthiness of UMAP's layout, 15 neighbours", {"": "", "seed": "d", "umap's": ".4f", "ours": ".4f"}
+    )
     for name, x in data.items():
         for seed in range(1 if len(x) > 5000 else 2):
             graph = umap.UMAP(transform_mode="graph", random_state=seed).fit(x).graph_
@@ -202,7 +204,9 @@ def layouts(record: Record, quick: bool) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--families", nargs="*", metavar="NAME", default=list(FAMILIES), help="default all; none for none")
+    parser.add_argument(
+        "--families", nargs="*", metavar="NAME", default=list(FAMILIES), help="default all; none for none"
+    )
     parser.add_argument("--nodes", type=int, default=None, help="default 20,000; quick: 2000")
     parser.add_argument("--no-layouts", action="store_true", help="without UMAP's layouts")
 

@@ -10,7 +10,16 @@ import torch
 from scipy.sparse import block_diag, coo_array, csr_array
 
 from problems import points, random_affinity, sparse_path
-from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, InitialLayout, Laplacian, Solve, knn_graph, spectral_init
+from torch_lapeig import (
+    ConvergenceWarning,
+    Graph,
+    HeatKernel,
+    InitialLayout,
+    Laplacian,
+    Solve,
+    knn_graph,
+    spectral_init,
+)
 from torch_lapeig.eigen import ChebyshevSubspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "starts.md"
@@ -136,6 +145,7 @@ def test_work_is_bounded_and_failure_is_loud():
 
 
 AFFINITY = random_affinity(8).numpy()
+X, NAN = points(7, 2), points(8, 2) * torch.nan
 BAD = {
     "kind": (lambda: spectral_init([1, 2, 3]), TypeError, "graph must be a Graph, a SciPy sparse matrix"),
     "array": (lambda: spectral_init(AFFINITY), TypeError, "graph must be a Graph.* got "),
@@ -148,8 +158,8 @@ BAD = {
     "k": (lambda: spectral_init(csr_array(AFFINITY), 0), ValueError, "k must be"),
     "seed": (lambda: spectral_init(csr_array(AFFINITY), 2, "a"), TypeError, "seed"),
     "scale": (lambda: spectral_init(csr_array(AFFINITY), scale="pca"), ValueError, "scale must be"),
-    "points": (lambda: spectral_init(csr_array(AFFINITY), points=points(7, 2)), ValueError, r"points must have shape \(8, D\)"),
-    "NaN points": (lambda: spectral_init(csr_array(AFFINITY), points=points(8, 2) * np.nan), ValueError, "points must be finite"),
+    "points": (lambda: spectral_init(csr_array(AFFINITY), points=X), ValueError, r"points must have shape \(8, D\)"),
+    "NaN points": (lambda: spectral_init(csr_array(AFFINITY), points=NAN), ValueError, "points must be finite"),
 }  # fmt: skip
 
 

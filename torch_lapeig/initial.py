@@ -136,9 +136,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     return given
 
 
-def _by_components(
-    graph: Graph, k: int, scale: str, solve: Solve, generator: torch.Generator | None
-) -> InitialLayout:
+def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: torch.Generator | None) -> InitialLayout:
     """Return each component's coordinates in [−1, 1]; random where it is too small."""
     component = graph.connected_components()
     sizes = component.bincount()

@@ -227,7 +227,9 @@ def test_half_of_the_dimension_is_the_steepest_slope_of_all_pairs():
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
     node = torch.arange(100)
-    graph = Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(torch.float64)
+    graph = Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(
+        torch.float64
+    )
     lengths = torch.cat([torch.logspace(-12, 0, 52), torch.full((48,), 2.0**17)]).double()
     with pytest.raises(ValueError, match=r'"steepest" found no bandwidth within 2\^±16 of the median'):
         HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)

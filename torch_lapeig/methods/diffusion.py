@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
@@ -19,13 +18,13 @@ from torch_lapeig.support.fitted import State
 class DiffusionMap(LaplacianEigenmaps):
     """Diffusion maps (Coifman & Lafon, *Applied and Computational Harmonic Analysis* 21, 2006), differentiable.
 
-    The kernel K is corrected for the sampling density, W = K / (q_i q_j)^α with q = K 1, and walked on by P = D⁻¹ W. The
-    columns are |μ_j|^τ y_j of P y_j = μ_j y_j after the constant one, μ descending and Yᵀ D Y = I: their Euclidean
-    distances are the diffusion distances ‖P^τ(i, ·) − P^τ(j, ·)‖, each square divided by the degree, as far as they lie
-    in the columns. In the paper the degrees are over their sum: its coordinates are ours times (Σ d)^½.
+    The kernel K is corrected for the sampling density, W = K / (q_i q_j)^α with q = K 1, and gives a random walk with
+    the transition matrix P = D⁻¹ W. The columns are |μ_l|^τ y_l, where P y_l = μ_l y_l, without the constant column, μ
+    descending and Yᵀ D Y = I. Squared distances of rows are the diffusion distances Σ_u (P^τ_iu − P^τ_ju)² / d_u, up to
+    the columns left out. The paper divides the degrees by their sum: its coordinates are ours times (Σ d)^½.
 
-    It is `LaplacianEigenmaps` with `DensityCorrected` weights and ``diffusion=time``: columns, batches, masks, gradients
-    and new points by Nyström's formula follow the same contract.
+    It is `LaplacianEigenmaps` with `DensityCorrected` weights and ``diffusion=time``: batches, masks, gradients and new
+    points by Nyström's formula follow the same contract.
 
     Args:
         n_components: dimension of the embedding, without the constant column.
