@@ -114,7 +114,7 @@ def test_bad_input_is_refused_by_name(call, error, says):
 
 def test_no_label_is_refused():
     adata = cells()
-    adata.obs["none"] = adata.obs["kind"].where(False)
+    adata.obs["none"] = adata.obs["kind"].where(np.zeros(90, dtype=bool))
     with pytest.raises(ValueError, match=r"obs\['none'\] must have a label"):
         label_transfer(adata, "none")
 

@@ -62,7 +62,7 @@ def test_distances_of_all_columns_are_diffusion_distances():
     _, _, walk, degrees = dense(kernel, 1.0, 3, 1)
     y = DiffusionMap(29, KNN(7), time=3)(x)
     rows = torch.linalg.matrix_power(walk, 3) / degrees.sqrt()
-    torch.testing.assert_close(torch.cdist(y, y), torch.cdist(rows, rows), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(torch.cdist(y, y).square(), torch.cdist(rows, rows).square(), rtol=1e-6, atol=1e-12)
 
 
 def test_the_density_of_a_circle_goes_with_alpha_one():
@@ -73,7 +73,7 @@ def test_the_density_of_a_circle_goes_with_alpha_one():
     for alpha in (0.0, 1.0):
         radius = DiffusionMap(2, Radius(0.25), HeatKernel(0.01), alpha=alpha)(x).norm(dim=1)
         spread[alpha] = float(radius.std() / radius.mean())
-    assert spread[1.0] < 0.02 < 0.1 < spread[0.0]
+    assert spread[1.0] < 0.05 < 0.5 < spread[0.0]
 
 
 def test_gradients_are_exact_from_points_and_affinities_to_new_rows():
