@@ -79,7 +79,8 @@ def strip(n: int, width: int = 20) -> csr_array:
     """A long narrow grid."""
     cell = np.arange(n // width * width).reshape(-1, width)
     edges = [(cell[1:], cell[:-1]), (cell[:, 1:], cell[:, :-1])]
-    return symmetric(*(np.concatenate([e[side].ravel() for e in edges]) for side in (0, 1)), 1.0, cell.size)
+    i, j = (np.concatenate([edge[side].ravel() for edge in edges]) for side in (0, 1))
+    return symmetric(i, j, 1.0, cell.size)
 
 
 def barbell(n: int) -> csr_array:
@@ -108,7 +109,8 @@ def cliques(n: int, size: int = 40) -> csr_array:
     inner = [(first[:, None] + side).ravel() for side in (i, j)]
     weight = np.concatenate([np.ones(len(inner[0])), np.full(len(first), 1e-3)])
     ends = (first, np.roll(first, -1) + 1)
-    return symmetric(*(np.concatenate([a, b]) for a, b in zip(inner, ends, strict=True)), weight, n // size * size)
+    i, j = (np.concatenate([a, b]) for a, b in zip(inner, ends, strict=True))
+    return symmetric(i, j, weight, n // size * size)
 
 
 def far_leaves(n: int) -> csr_array:

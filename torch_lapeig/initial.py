@@ -116,24 +116,26 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
     if isinstance(given, Tensor):
-        given = (given, None)
-    if issparse(given):
-        given = Graph.from_scipy(given)
+        found = Graph.from_edge_index(given, None, num_nodes)
     elif isinstance(given, (tuple, list)) and len(given) == 2:
-        given = Graph.from_edge_index(*given, num_nodes=num_nodes)
-    elif not isinstance(given, Graph):
+        found = Graph.from_edge_index(given[0], given[1], num_nodes)
+    elif issparse(given):
+        found = Graph.from_scipy(given)
+    elif isinstance(given, Graph):
+        found = given
+    else:
         raise TypeError(
             "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
             f"these as graph_ or P, got {checks.arrived(given)}"
         )
-    check_whole(given)
-    if len(given.shape) > 1 or given.mask is not None:
-        raise ValueError(f"graph must be one graph without a mask, got {given}; take its parts with graph.subgraph")
-    if given.similarity is not None:
+    check_whole(found)
+    if len(found.shape) > 1 or found.mask is not None:
+        raise ValueError(f"graph must be one graph without a mask, got {found}; take its parts with graph.subgraph")
+    if found.similarity is not None:
         raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights")
-    if not (given.weight > 0).any():
-        raise ValueError(f"graph must have edges of positive weight, got none among {given.num_nodes} nodes")
-    return given
+    if not (found.weight > 0).any():
+        raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")
+    return found
 
 
 def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: torch.Generator | None) -> InitialLayout:
@@ -179,7 +181,8 @@ def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
         return torch.arange(count, device=component.device)[:, None] // powers % side
     x = points.to(component.device, torch.float64)
     centroids = x.new_zeros(count, x.shape[1]).index_add_(0, component, x) / sizes[:, None]
-    return LaplacianEigenmaps(k, KNN(min(count - 1, CENTROID_NEIGHBORS)))(centroids)
+    found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, CENTROID_NEIGHBORS)))(centroids)
+    return found
 
 
 def _room(places: Tensor) -> Tensor:
