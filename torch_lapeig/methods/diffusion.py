@@ -42,6 +42,7 @@ class DiffusionMap(LaplacianEigenmaps):
 
     Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`.
 
+    >>> import torch
     >>> x = torch.rand(80, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     >>> model = DiffusionMap(2, KNN(8), alpha=1.0, time=2.0)
     >>> model(x).square().sum().backward()
