@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import block_diag, coo_array, csr_array
+from scipy.sparse import block_diag, coo_array, csr_array, csr_matrix
 
 from problems import points, random_affinity, sparse_path
 from torch_lapeig import (
@@ -188,7 +188,7 @@ def test_umap_and_opentsne_start_from_the_same_coordinates():
     spectral = pytest.importorskip("umap.spectral")
     apart = block_diag([graph_of(n).to_scipy() for n in (60, 90)])
     for affinity in (graph_of().to_scipy(), apart):
-        theirs = spectral.spectral_layout(None, csr_array(affinity), 2, np.random.RandomState(0))
+        theirs = spectral.spectral_layout(None, csr_matrix(affinity), 2, np.random.RandomState(0))
         ours = spectral_init(affinity, 2, seed=0).coordinates.numpy()
         for c in np.unique(spectral_init(affinity, 2).component):
             rows = spectral_init(affinity, 2).component.numpy() == c
