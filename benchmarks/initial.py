@@ -174,10 +174,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         from umap.spectral import spectral_layout
 
         begin = now()
+        # Of sparse arrays it would take products entry by entry.
         v = spectral_layout(
             None,
             csr_matrix(affinity),
-            2,  # of arrays it takes products entry by entry
+            2,
             np.random.RandomState(0),
         )
         seconds, (worst, largest) = now() - begin, residuals(affinity, v)
