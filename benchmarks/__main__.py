@@ -45,6 +45,8 @@ BENCHMARKS = {
     "distributed": "benchmarks.distributed",
     "degeneracy": "benchmarks.degeneracy",
     "peers": "benchmarks.peers",
+    "initial": "benchmarks.initial",
+    "diffusion": "benchmarks.diffusion",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
 

@@ -83,7 +83,7 @@ CASES = {
     "mask shape": (lambda: knn_graph(X, 3, mask=MASK[:4]), ValueError, r"mask must have shape \(10,\)"),
     "t = 0": (lambda: HeatKernel(0.0), ValueError, "t must be positive"),
     "t < 0": (lambda: HeatKernel(-1.0), ValueError, "t must be positive and finite, got -1.0"),
-    "t word": (lambda: HeatKernel("mean"), ValueError, "'median', 'component-median', got 'mean'"),
+    "t word": (lambda: HeatKernel("mean"), ValueError, "'median', 'component-median', 'steepest', got 'mean'"),
     "points of another graph": (lambda: HeatKernel()(X[:5], GRAPH), ValueError, r"shape \(10, 'D'\).*got \(5, 2\)"),
     "asymmetric": (lambda: Graph.from_dense(path(4).triu()), ValueError, "symmetric.*average the two directions"),
     "negative": (lambda: Graph.from_dense(-path(4)), ValueError, "non-negative, got a minimum of -1"),

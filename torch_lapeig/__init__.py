@@ -22,10 +22,12 @@ from torch_lapeig.graph import (
     pad_batch,
     radius_graph,
 )
+from torch_lapeig.initial import InitialLayout, spectral_init
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss, Whitening, laplacian_smoothness
 from torch_lapeig.methods import (
     LLE,
     MDS,
+    DiffusionMap,
     EigenmapsRegression,
     Embedding,
     HarmonicFunction,
@@ -49,6 +51,7 @@ __all__ = [
     "ConvergenceWarning",
     "DegeneracyWarning",
     "DensityCorrected",
+    "DiffusionMap",
     "EigenmapsRegression",
     "Eigenpairs",
     "Embedding",
@@ -57,6 +60,7 @@ __all__ = [
     "HarmonicFunction",
     "HeatKernel",
     "ImprovedWeights",
+    "InitialLayout",
     "Isomap",
     "KernelPCA",
     "KernelWeights",
@@ -80,4 +84,5 @@ __all__ = [
     "normalized_cut",
     "pad_batch",
     "radius_graph",
+    "spectral_init",
 ]

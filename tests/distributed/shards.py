@@ -184,7 +184,7 @@ def check_weights_and_their_gradients(ranks):
     x = torch.cat([surface(120), 5 + surface(60, seed=3)])
     rows = cut(180, ranks)
     weightings = [HeatKernel("median"), HeatKernel("component-median"), HeatKernel(0.7), SelfTuning(4), SimpleWeights()]
-    weightings += [DensityCorrected(1.0), ImprovedWeights()]
+    weightings += [DensityCorrected(1.0), ImprovedWeights(), HeatKernel("steepest")]
     for weights in weightings:
         for dtype in (torch.float64, torch.float32):
             one = x.to(dtype, copy=True).requires_grad_()

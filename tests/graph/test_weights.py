@@ -48,7 +48,7 @@ def test_median_bandwidth_follows_the_scale_of_the_points():
     torch.testing.assert_close(HeatKernel()(x, graph).weight, HeatKernel()(100 * x, graph).weight)
 
 
-@pytest.mark.parametrize("t", [0.3, "median", "component-median"])
+@pytest.mark.parametrize("t", [0.3, "median", "component-median", "steepest"])
 def test_a_learnable_factor_multiplies_every_bandwidth(t):
     """The factor starts at 1, and the bandwidth is t · exp(log_factor) for every t."""
     x = points(30, 3)
@@ -86,7 +86,7 @@ def test_gradcheck_of_points_and_bandwidth(t):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script")
-@pytest.mark.parametrize("t", [0.7, "median", "component-median"])
+@pytest.mark.parametrize("t", [0.7, "median", "component-median", "steepest"])
 def test_function_transforms_go_through(t):
     """`torch.func` gives the derivatives of autograd, and products with them."""
     x = points(12, 2)
@@ -188,6 +188,55 @@ def test_component_median():
         torch.testing.assert_close(whole[part, part], HeatKernel()(x[part], knn_graph(x[part], 5)).to_dense())
 
 
+@pytest.mark.parametrize("rule", [KNN(9), KNN(79)], ids=["neighbours", "all pairs"])
+def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
+    """In a batch with padding each item has its own; it scales with squared lengths; gradients are exact."""
+    x = torch.stack([points(80, 2), 3 * points(80, 3)[:, :2]])
+    mask = torch.ones(2, 80, dtype=torch.bool).index_fill_(1, torch.arange(70, 80), False)
+    graph = rule(x, mask)
+    found = HeatKernel("steepest").bandwidth(graph.pattern.squared_lengths(x), graph)
+    for item, t in zip(x, found[:, 0], strict=True):
+        edges = rule(item[:70]).pattern.squared_lengths(item[:70])
+        grid = t * torch.linspace(-2, 2, 4001, dtype=torch.float64).exp()
+        total = (70 + torch.exp(-edges.flatten() / grid[:, None]).sum(1)).log()
+        middle = (total.diff() / grid.log().diff()).argmax()
+        assert 1 - 2e-3 < t / grid[middle] < 1 + 2e-3
+
+    def bandwidth(points):
+        near = KNN(5)(points.detach())
+        return HeatKernel("steepest").bandwidth(near.pattern.squared_lengths(points), near)[0]
+
+    some = points(20, 2)
+    torch.testing.assert_close(bandwidth(5 * some), 25 * bandwidth(some))
+    assert torch.autograd.gradcheck(bandwidth, some.requires_grad_())
+    assert torch.autograd.gradgradcheck(bandwidth, some)
+
+
+def test_half_of_the_dimension_is_the_steepest_slope_of_all_pairs():
+    """A grid of the torus has no boundary: the slope of the sum is one half a dimension (Coifman et al. 2008)."""
+    turn = torch.arange(40, dtype=torch.float64) * 2 * torch.pi / 40
+    angle = torch.cartesian_prod(turn, turn)
+    x = torch.cat([angle.cos(), angle.sin()], 1)
+    graph = KNN(400)(x)
+    lengths = graph.pattern.squared_lengths(x)
+    t = HeatKernel("steepest").bandwidth(lengths, graph)[0]
+    z = lengths / t
+    slope = (z * torch.exp(-z)).sum() / (len(x) + torch.exp(-z).sum())
+    assert 0.9 < slope < 1.1
+
+
+def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
+    node = torch.arange(100)
+    graph = Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(
+        torch.float64
+    )
+    lengths = torch.cat([torch.logspace(-12, 0, 52), torch.full((48,), 2.0**17)]).double()
+    with pytest.raises(ValueError, match=r'"steepest" found no bandwidth within 2\^±16 of the median'):
+        HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)
+    alone = Graph.from_dense(torch.zeros(3, 3, dtype=torch.float64))
+    assert torch.equal(HeatKernel("steepest").bandwidth(torch.ones(3, 3).double(), alone), torch.ones(3).double())
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_improved_laplacian_eigenmaps_solve_the_nonsymmetric_problem(sparse):
     """W = K diag(1/κ), (D − W) y = λ y: against `numpy.linalg.eig`."""
@@ -219,6 +268,7 @@ def test_improved_laplacian_eigenmaps_solve_the_nonsymmetric_problem(sparse):
 WEIGHTINGS = [
     HeatKernel(0.7),
     HeatKernel("component-median"),
+    HeatKernel("steepest"),
     SelfTuning(3),
     DensityCorrected(1.0),
     DensityCorrected(0.5, SelfTuning(2)),

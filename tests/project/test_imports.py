@@ -25,6 +25,8 @@ ARROWS = {
     "pyg": {"support", "graph", "eigen", "methods"},
     "command": {"eigen", "graph", "methods", "plots"},
     "plots": {"support", "graph", "eigen", "methods"},
+    "initial": {"support", "graph", "eigen", "methods"},
+    "anndata": {"support", "graph", "eigen", "methods", "initial"},
     "__main__": {"command"},
 }
 LIBRARIES = {"torch", "numpy", "scipy"}

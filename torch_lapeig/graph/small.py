@@ -17,12 +17,13 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64.
 
     None unless ``neighbors`` is an exact Euclidean `KNN` of fewer neighbours than points in each set, and ``weights`` a
-    `HeatKernel` without ``"component-median"``. Gradients flow to the points and to a learnable bandwidth, in reverse
+    `HeatKernel` with a number or ``"median"``. Gradients flow to the points and to a learnable bandwidth, in reverse
     mode. Where copies of points make a bandwidth 0, values are not finite.
     """
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
         return None
-    if type(weights) is not HeatKernel or weights.t == "component-median" or neighbors.backend != "exact":
+    words = ("component-median", "steepest")
+    if type(weights) is not HeatKernel or weights.t in words or neighbors.backend != "exact":
         return None
     if checks.is_dual(x) or (weights.log_factor is not None and checks.is_dual(weights.log_factor)):
         return None

@@ -50,7 +50,7 @@ class NewEdges(NamedTuple):
     num_queries: int
 
 
-Bandwidth = float | Literal["median", "component-median"]
+Bandwidth = float | Literal["median", "component-median", "steepest"]
 
 
 def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -259,7 +259,10 @@ class HeatKernel(Weighting):
             ``"median"``: the median of the squared edge lengths of each graph (the lower of the two middle ones);
             ``"component-median"``: the median of each connected component. Gradients flow through medians, to equal
             lengths in equal parts. Where copies of points make a median 0, the median of the positive lengths takes its
-            place (1 without any), with a `GraphWarning`.
+            place (1 without any), with a `GraphWarning`. ``"steepest"``: the bandwidth at which the
+            sum of the kernel over edges and diagonal grows fastest with t on logarithmic axes (Coifman et al. 2008,
+            section IV), within 2^±16 of the median; there the slope is half the dimension of the points, less the part
+            of the missing edges.
         learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
 
@@ -278,7 +281,7 @@ class HeatKernel(Weighting):
     def __init__(self, t: Bandwidth = "median", *, learnable: bool = False) -> None:
         super().__init__()
         if isinstance(t, str):
-            checks.check_choice(t, "t", ("median", "component-median"))
+            checks.check_choice(t, "t", ("median", "component-median", "steepest"))
         elif not (isinstance(t, float) and t == math.inf):
             t = checks.check_positive(t, "t")
         elif learnable:
@@ -307,13 +310,10 @@ class HeatKernel(Weighting):
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Return each node's bandwidth, of the graph's shape, from squared edge lengths: t · exp(``log_factor``)."""
-        if isinstance(self.t, str):
-            n, b = graph.num_nodes, graph.batch_size
-            group, total = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n), b
-            if self.t == "component-median":
-                group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
-                total = int(graph.pattern.largest(group.reshape(-1, 1))) + 1
-            t = median_at_nodes(squared_lengths, graph, group.reshape(graph.shape), total)
+        if self.t == "steepest":
+            t = steepest_at_nodes(squared_lengths, graph)
+        elif isinstance(self.t, str):
+            t = _medians(squared_lengths, graph, by_component=self.t == "component-median")
         else:
             t = squared_lengths.new_full(graph.shape, self.t)
         return t if self.log_factor is None else t * self.log_factor.to(t.dtype).exp()
@@ -561,6 +561,16 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
     return squared.sqrt()
 
 
+def _medians(squared_lengths: Tensor, graph: Graph, by_component: bool = False) -> Tensor:
+    """Return the median squared edge length of each graph or component, at its nodes."""
+    n, b = graph.num_nodes, graph.batch_size
+    group, total = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n), b
+    if by_component:
+        group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
+        total = int(graph.pattern.largest(group.reshape(-1, 1))) + 1
+    return median_at_nodes(squared_lengths, graph, group.reshape(graph.shape), total)
+
+
 def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total: int) -> Tensor:
     """Return the lower median of the squared edge lengths of each of ``total`` groups of nodes, at its nodes."""
     pattern = graph.pattern
@@ -582,6 +592,47 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
         medians = torch.where(none, pattern.medians(lengths[positive], edge_group[positive], total), medians)
     # Make gradients finite twice: infinite sums, over nodes and over edges, would cancel to NaN.
     return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
+
+
+def steepest_at_nodes(squared_lengths: Tensor, graph: Graph) -> Tensor:
+    """Return the bandwidth at which each graph's sum of kernel values grows fastest on logarithmic axes, at its nodes.
+
+    With z = d²/t, s = n + Σ exp(−z) over the edges and a_p = Σ z^p exp(−z), the slope d log s / d log t is a_1 / s. Its
+    derivative f is (a_2 − a_1) / s − (a_1 / s)², whose root is bracketed by halving an octave. Two steps of Newton's
+    method settle its digits and have its derivatives in the lengths, the second step those of second order.
+    """
+    pattern, start, octaves = graph.pattern, _medians(squared_lengths.detach(), graph), 16
+    proper = pattern.without_loops((graph.weight.detach() > 0).to(squared_lengths.dtype))
+    count = pattern.sum((pattern.sum_rows(proper) > 0).sum(-1))
+    scaled = squared_lengths / pattern.at_row(start)
+
+    def slopes(log_t: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the slope and its first two derivatives in log t, of each graph."""
+        z = lengths * pattern.at_row((-log_t).exp()[..., None].expand(graph.shape))
+        z = torch.where(z < 1e3, z, 1e3)  # exp(−1000) is 0 in every dtype
+        terms = [proper * (-z).exp()]
+        terms += [terms[0] * factor for factor in (z, z * (z - 1), z * (z * (z - 3) + 1))]
+        total, first, second, third = (pattern.sum(pattern.sum_rows(term).sum(-1)) for term in terms)
+        total = (total + count).clamp_min(1)
+        m = first / total
+        return m, second / total - m**2, third / total - 3 * m * second / total + 2 * m**3
+
+    with torch.no_grad():
+        grid = math.log(2) * torch.arange(-octaves, octaves + 1, device=count.device, dtype=scaled.dtype)
+        found = torch.stack([slopes(log_t.expand(count.shape), scaled)[0] for log_t in grid])
+        best = found.argmax(0)
+        some = found.amax(0) > 0  # a graph without edges has no slope
+        if pattern.any((some & (best % (2 * octaves) == 0)).any()):
+            raise ValueError('t="steepest" found no bandwidth within 2^±16 of the median squared length; give a number')
+        low, high = grid[(best - 1).clamp_min(0)], grid[(best + 1).clamp_max(2 * octaves)]
+        for _ in range(12):
+            log_t = (low + high) / 2
+            rises = slopes(log_t, scaled)[1] > 0
+            low, high = torch.where(rises, log_t, low), torch.where(rises, high, log_t)
+    for _ in range(2):
+        _, f, change = slopes(log_t, scaled)
+        log_t = log_t - torch.where(some, f, 0) / torch.where(some & (change < 0), change, -1)
+    return start * torch.where(some, log_t, 0).exp()[..., None].expand(graph.shape)
 
 
 # --- Powers and logarithms whose derivatives neither overflow nor divide by zero --------------------------------------

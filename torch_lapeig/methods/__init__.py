@@ -2,6 +2,7 @@
 
 from torch_lapeig.methods.clustering import SpectralClustering
 from torch_lapeig.methods.cuts import normalized_cut, refine_cut
+from torch_lapeig.methods.diffusion import DiffusionMap
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
 from torch_lapeig.methods.isomap import Isomap
 from torch_lapeig.methods.kernel_pca import KernelPCA
@@ -15,6 +16,7 @@ from torch_lapeig.methods.semisupervised import SemiSupervised
 __all__ = [
     "LLE",
     "MDS",
+    "DiffusionMap",
     "EigenmapsRegression",
     "Embedding",
     "EmbeddingModule",

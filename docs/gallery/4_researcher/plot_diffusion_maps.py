@@ -9,14 +9,14 @@ are near if random walks that start at them are soon in the same places.
 # %%
 # Columns whose distances are diffusion distances
 # -----------------------------------------------
-# ``diffusion=τ`` multiplies each column by its eigenvalue of the walk, 1 − λ in size,
-# to the power τ. ``DensityCorrected`` removes the influence of how densely the points
-# were drawn (Coifman and Lafon 2006).
+# `DiffusionMap` multiplies each column by its eigenvalue of the walk, 1 − λ in size, to
+# the power ``time``. ``alpha=1`` removes the influence of how densely the points were
+# drawn (Coifman and Lafon 2006).
 
 import matplotlib.pyplot as plt
 import torch
 
-from torch_lapeig import KNN, DensityCorrected, LaplacianEigenmaps, knn_graph
+from torch_lapeig import KNN, DensityCorrected, DiffusionMap, knn_graph
 
 torch.manual_seed(0)
 t = torch.rand(400, dtype=torch.float64).sqrt() * 3.5 * torch.pi
@@ -26,10 +26,7 @@ x = torch.stack([t * t.cos(), t * t.sin()], 1) / 4 + 0.04 * torch.randn(
 start = int(t.argmax())
 
 times = (16, 512, 16384)
-maps = {
-    time: LaplacianEigenmaps(60, KNN(8), DensityCorrected(), diffusion=time)(x)
-    for time in times
-}
+maps = {time: DiffusionMap(60, KNN(8), alpha=1.0, time=time)(x) for time in times}
 distances = {time: (y - y[start]).norm(dim=1) for time, y in maps.items()}
 
 # %%
@@ -50,9 +47,7 @@ for time in times:
         f"τ = {time}: 60 columns and the walk differ by {error:.1e} of the largest "
         "distance"
     )
-left_out = (
-    1 - LaplacianEigenmaps(60, KNN(8), DensityCorrected()).embed(x).eigenvalues[-1]
-)
+left_out = 1 - DiffusionMap(60, KNN(8)).embed(x).eigenvalues[-1]
 print(f"eigenvalues of the walk that are left out lie below {left_out:.3f}")
 
 # %%

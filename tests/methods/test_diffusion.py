@@ -1,0 +1,133 @@
+"""Diffusion maps against the dense formula, the walk's own distances, and an ordinary circle; bad input by name."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    DiffusionMap,
+    Graph,
+    HeatKernel,
+    ImprovedWeights,
+    Precomputed,
+    Radius,
+    knn_graph,
+)
+
+
+def dense(kernel, alpha, time, k):
+    """Columns, eigenvalues and the transition matrix by the paper's formulas."""
+    q = kernel.sum(1)
+    w = kernel / (q[:, None] * q) ** alpha
+    d = w.sum(1)
+    mu, v = torch.linalg.eigh(w / (d[:, None] * d).sqrt())
+    mu, v = mu.flip(0), v.flip(1)
+    return (v / d.sqrt()[:, None])[:, 1 : k + 1] * mu[1 : k + 1].abs() ** time, mu, w / d[:, None], d
+
+
+@pytest.mark.parametrize(("alpha", "time"), [(1.0, 1.0), (0.5, 3.0), (0.0, 0.7), (1.0, 0.0)])
+def test_columns_are_the_formula_from_points_and_from_affinities(alpha, time):
+    x = points(60, 3)
+    graph = HeatKernel("steepest")(x, knn_graph(x, 9))
+    kernel = graph.to_dense()
+    expected, mu, _, _ = dense(kernel, alpha, time, 4)
+    model = DiffusionMap(4, KNN(9), HeatKernel("steepest"), alpha=alpha, time=time)
+    given = DiffusionMap(4, Precomputed("affinity"), alpha=alpha, time=time)
+    batch = torch.stack([kernel, kernel[:50, :50].new_zeros(60, 60)])
+    batch[1, :50, :50] = kernel[:50, :50]
+    mask = torch.stack([torch.ones(60), torch.arange(60) < 50]).bool()
+    for found in (model.embed(x), given.embed(kernel), given.embed(graph)):
+        torch.testing.assert_close(found.columns.abs(), expected.abs(), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(1 - found.eigenvalues, mu[1:5])
+    torch.testing.assert_close(given(batch, mask=mask)[0], given(kernel))
+    torch.testing.assert_close(given(batch, mask=mask)[1, :50], given(kernel[:50, :50]))
+    # A training point is its own row of the problem.
+    torch.testing.assert_close(model.fit(x).transform(x[:7]), model.embedding_[:7])
+    torch.testing.assert_close(given.fit(kernel).transform(kernel[:7]), given.embedding_[:7])
+    torch.testing.assert_close(given.fit(kernel).transform(2 * kernel[:7]), given.embedding_[:7])
+    fresh = DiffusionMap(4, Precomputed("affinity"), alpha=alpha, time=time)
+    fresh.load_state_dict(given.state_dict())
+    torch.testing.assert_close(fresh.transform(kernel[:7]), given.embedding_[:7])
+
+
+def test_distances_of_all_columns_are_diffusion_distances():
+    x = points(30, 2)
+    kernel = HeatKernel()(x, knn_graph(x, 7)).to_dense()
+    _, _, walk, degrees = dense(kernel, 1.0, 3, 1)
+    y = DiffusionMap(29, KNN(7), time=3)(x)
+    rows = torch.linalg.matrix_power(walk, 3) / degrees.sqrt()
+    torch.testing.assert_close(torch.cdist(y, y).square(), torch.cdist(rows, rows).square(), rtol=1e-6, atol=1e-12)
+
+
+def test_the_density_of_a_circle_goes_with_alpha_one():
+    share = torch.linspace(0, 1, 600, dtype=torch.float64)[1:]
+    turn = 2 * torch.pi * (share + 0.12 * (2 * torch.pi * share).sin())  # four times as dense at one side
+    x = torch.stack([turn.cos(), turn.sin()], 1)
+    spread = {}
+    for alpha in (0.0, 1.0):
+        radius = DiffusionMap(2, Radius(0.25), HeatKernel(0.01), alpha=alpha)(x).norm(dim=1)
+        spread[alpha] = float(radius.std() / radius.mean())
+    assert spread[1.0] < 0.05 < 0.5 < spread[0.0]
+
+
+def test_gradients_are_exact_from_points_and_affinities_to_new_rows():
+    x, new = points(14, 2).requires_grad_(), points(2, 2, seed=5).requires_grad_()
+    model = DiffusionMap(2, KNN(5), HeatKernel(2.0), alpha=0.8, time=1.5)
+
+    def loss(x, new):
+        y, y_new = model.out_of_sample(x, new)
+        return y.square(), y_new @ y.mT @ y
+
+    assert torch.autograd.gradcheck(loss, (x, new))
+    kernel = HeatKernel(2.0)(x, knn_graph(x.detach(), 13)).to_dense().detach()
+    upper = kernel.triu(1).requires_grad_()
+    given = DiffusionMap(2, Precomputed("affinity"), alpha=0.8, time=1.5)
+
+    def of_pairs(upper):
+        y, y_new = given.out_of_sample(upper + upper.mT, kernel[:2].clone())
+        return y.square(), y_new @ y.mT @ y
+
+    mask = kernel.triu(1) > 0
+
+    def of_values(values):
+        return of_pairs(torch.zeros_like(kernel).masked_scatter(mask, values))
+
+    assert torch.autograd.gradcheck(of_values, upper.detach()[mask].requires_grad_())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: DiffusionMap(alpha=1.5), ValueError, "alpha must"),
+        (lambda: DiffusionMap(time=-1), ValueError, "time must"),
+        (lambda: DiffusionMap(2, Precomputed("affinity"), alpha=-1), ValueError, "alpha must"),
+        (lambda: DiffusionMap(weights=DensityCorrected()), ValueError, "weights must not be DensityCorrected"),
+        (lambda: DiffusionMap(weights=3), TypeError, "weights must be a Weighting"),
+        (lambda: DiffusionMap(weights=ImprovedWeights())(points(20, 2)), ValueError, "weights must be symmetric"),
+        (lambda: DiffusionMap(5, KNN(3))(points(4, 2)), ValueError, "n_components must be smaller"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_a_connectome_has_the_columns_of_a_dense_solver():
+    """brainspace's group mean of 400 regions, of which the negative correlations are cut off."""
+    found = importlib.util.find_spec("brainspace")
+    if found is None:
+        pytest.skip("brainspace is not installed")
+    file = Path(found.origin).parent / "datasets/matrices/main_group/schaefer_400_mean_connectivity_matrix.csv"
+    kernel = torch.from_numpy(np.loadtxt(file, delimiter=",")).clamp_min(0)
+    kernel = (kernel + kernel.mT) / 2
+    expected, mu, _, _ = dense(kernel, 0.5, 1.0, 10)
+    found = DiffusionMap(10, Precomputed("affinity"), alpha=0.5).embed(Graph.from_dense(kernel))
+    torch.testing.assert_close(found.columns.abs(), expected.abs(), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(1 - found.eigenvalues, mu[1:11])
+    assert found.residuals.max() < 1e-10

@@ -1,0 +1,142 @@
+"""Functions on scanpy's neighbour graph: keys, a dense reference, scanpy itself where it is installed."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from problems import points
+from torch_lapeig import GraphWarning, HeatKernel, knn_graph
+from torch_lapeig.anndata import diffmap, label_transfer, spectral
+
+RECIPES = re.findall(r"```py\n(.*?)```", (Path(__file__).parents[1] / "docs" / "diffusion.md").read_text(), re.DOTALL)
+
+
+def cells(n=90, k=8):
+    """An object like AnnData with the neighbours of random points, which are also its principal components."""
+    pandas = pytest.importorskip("pandas")
+    x = points(n, 4)
+    affinity = HeatKernel()(x, knn_graph(x, k)).to_scipy()
+    obs = pandas.DataFrame({"kind": np.where(x[:, 0] > 0, "b", "a")})
+    return SimpleNamespace(obs=obs, obsm={"X_pca": x.numpy()}, uns={}, obsp={"connectivities": affinity})
+
+
+def dense_transitions(affinity):
+    q = affinity.sum(1)
+    w = affinity / (q[:, None] * q)
+    d = w.sum(1)
+    return w / np.sqrt(d[:, None] * d)
+
+
+@pytest.mark.parametrize("key", [None, "other"])
+def test_diffmap_has_the_eigenpairs_of_the_symmetric_transitions(key):
+    adata = cells()
+    if key is not None:
+        adata.obsp["theirs"] = adata.obsp.pop("connectivities")
+        adata.uns["other"] = {"connectivities_key": "theirs"}
+        affinity = adata.obsp["theirs"].toarray()
+    else:
+        affinity = adata.obsp["connectivities"].toarray()
+    diffmap(adata, 7, key)
+    values, v = np.linalg.eigh(dense_transitions(affinity))
+    assert adata.obsm["X_diffmap"].dtype == adata.uns["diffmap_evals"].dtype == np.float32
+    np.testing.assert_allclose(adata.uns["diffmap_evals"], values[::-1][:7], atol=1e-6)
+    np.testing.assert_allclose(np.abs(adata.obsm["X_diffmap"]), np.abs(v[:, ::-1][:, :7]), atol=1e-5)
+    assert adata.uns["diffmap_residuals"].max() < 1e-9
+    diffmap(adata, 3, key, alpha=0)
+    d = affinity.sum(1)
+    plain = np.linalg.eigvalsh(affinity / np.sqrt(d[:, None] * d))
+    np.testing.assert_allclose(adata.uns["diffmap_evals"], plain[::-1][:3], atol=1e-6)
+
+
+def test_spectral_writes_a_start_for_umap():
+    adata = cells()
+    spectral(adata, 3)
+    assert adata.obsm["X_spectral"].shape == (90, 3)
+    assert adata.obsm["X_spectral"].dtype == np.float32
+    assert 9.9 < np.abs(adata.obsm["X_spectral"]).max() < 10.1
+    assert adata.uns["spectral_residuals"].max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+def test_labels_are_carried_to_all_cells_that_a_path_reaches():
+    adata = cells()
+    known = adata.obs["kind"].where(np.arange(90) % 6 == 0)
+    adata.obs["known"] = known
+    label_transfer(adata, "known")
+    found = adata.obs["known_transferred"]
+    assert found.dtype == "category"
+    assert (found.astype(object)[known.notna()] == known[known.notna()]).all()
+    assert (found.astype(object) == adata.obs["kind"]).mean() > 0.75
+    assert adata.obs["known_transferred_score"].between(0.5 - 1e-9, 1 + 1e-9).all()
+    apart = adata.obsp["connectivities"].tolil()
+    apart[:, 89] = apart[89, :] = 0
+    adata.obsp["connectivities"] = apart.tocsr()
+    adata.obs.loc[89, "known"] = None
+    label_transfer(adata, "known", key_added="again")
+    assert adata.obs["again"].isna().tolist() == [False] * 89 + [True]
+    assert adata.obs["again_score"][89] == 0
+
+
+def test_isolated_cells_are_warned_of():
+    adata = cells()
+    apart = adata.obsp["connectivities"].tolil()
+    apart[:, 89] = apart[89, :] = 0
+    adata.obsp["connectivities"] = apart.tocsr()
+    with pytest.warns(GraphWarning, match="1 of 90 nodes are isolated"):
+        diffmap(adata, 4)
+    assert not adata.obsm["X_diffmap"][89].any()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda adata: diffmap(torch.ones(3)), TypeError, "adata must be an AnnData, with obsp, obsm, uns and obs"),
+        (lambda adata: diffmap(adata, 5, "theirs"), ValueError, "neighbors_key must be a key of uns, got 'theirs'"),
+        (lambda adata: diffmap(adata, 91), ValueError, "n_comps must be at most the number of cells with neighbours"),
+        (lambda adata: diffmap(adata, 0), ValueError, "n_comps"),
+        (lambda adata: diffmap(adata, alpha=2), ValueError, "alpha"),
+        (
+            lambda adata: label_transfer(adata, "type"),
+            ValueError,
+            "key must be a column of obs, got 'type'; there are kind",
+        ),
+        (lambda adata: spectral(SimpleNamespace(**{**vars(adata), "obsp": {}})), ValueError, r"scanpy\.pp\.neighbors"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call, error, says):
+    with pytest.raises(error, match=says):
+        call(cells())
+
+
+def test_no_label_is_refused():
+    adata = cells()
+    adata.obs["none"] = adata.obs["kind"].where(np.zeros(90, dtype=bool))
+    with pytest.raises(ValueError, match=r"obs\['none'\] must have a label"):
+        label_transfer(adata, "none")
+
+
+@pytest.mark.filterwarnings("ignore")  # of scanpy
+def test_scanpy_has_the_same_map_and_pseudotime():
+    scanpy = pytest.importorskip("scanpy")
+    ours, theirs = scanpy.datasets.pbmc68k_reduced(), scanpy.datasets.pbmc68k_reduced()
+    diffmap(ours)
+    scanpy.tl.diffmap(theirs)
+    np.testing.assert_allclose(ours.uns["diffmap_evals"], theirs.uns["diffmap_evals"], atol=1e-6)
+    both = (ours.obsm["X_diffmap"] * theirs.obsm["X_diffmap"]).sum(0)
+    np.testing.assert_allclose(np.abs(both), 1, atol=1e-5)
+    for adata in (ours, theirs):
+        adata.uns["iroot"] = 0
+        scanpy.tl.dpt(adata)
+    np.testing.assert_allclose(ours.obs["dpt_pseudotime"], theirs.obs["dpt_pseudotime"], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # of scanpy
+def test_the_recipe_of_the_page_runs(capsys):
+    pytest.importorskip("scanpy")
+    for recipe in RECIPES:
+        exec(compile(recipe, "diffusion.md", "exec"), {})
+    assert capsys.readouterr().out

@@ -1,0 +1,191 @@
+"""Starts for UMAP and t-SNE: eigenvectors of each component, laid apart and scaled as the libraries do."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import block_diag, coo_array, csr_array
+
+from problems import points, random_affinity, sparse_path
+from torch_lapeig import (
+    ConvergenceWarning,
+    Graph,
+    HeatKernel,
+    InitialLayout,
+    Laplacian,
+    Solve,
+    knn_graph,
+    spectral_init,
+)
+from torch_lapeig.eigen import ChebyshevSubspace
+
+PAGE = Path(__file__).parents[1] / "docs" / "starts.md"
+RECIPES = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def graph_of(n=120, k=9):
+    x = points(n, 3) * torch.tensor([4.0, 2.0, 0.3])  # no two eigenvalues are close
+    return HeatKernel()(x, knn_graph(x, k))
+
+
+def blobs(*sizes, seed=0):
+    """Complete graphs of random weights side by side, and points of them."""
+    parts = [random_affinity(n, seed=seed + n, keep=1.0).numpy() for n in sizes]
+    x = np.concatenate([np.full((n, 2), 3.0 * i) + 0.1 * np.eye(2)[i % 2] for i, n in enumerate(sizes)])
+    return csr_array(block_diag(parts)), x
+
+
+@pytest.mark.parametrize(("scale", "normalization"), [("umap", "symmetric"), ("tsne", "random_walk")])
+def test_columns_are_those_of_a_dense_solver_scaled_as_the_library_does(scale, normalization):
+    graph = graph_of()
+    start = spectral_init(graph, 3, seed=0, scale=scale)
+    degrees = graph.to_dense().sum(1)
+    values, v = torch.linalg.eigh(Laplacian(graph, "symmetric").to_dense())
+    expected = v[:, 1:4] if scale == "umap" else v[:, 1:4] / degrees.sqrt()[:, None] * (1 - values[1:4])
+    if scale == "umap":
+        assert 9.999 < start.coordinates.abs().max() < 10.001
+        allowed = 1e-3
+    else:
+        assert abs(start.coordinates[:, 0].std(correction=0) - 1e-4) < 1e-6
+        allowed = 0.05
+    ratio = start.coordinates.norm() / expected.norm()  # one factor for all columns
+    signs = (start.coordinates * expected).sum(0).sign()
+    assert (start.coordinates - ratio * signs * expected).norm() < allowed * start.coordinates.norm()
+    torch.testing.assert_close(start.eigenvalues, values[None, 1:4])
+    assert start.residuals.max() < 1e-6
+    assert start.converged
+    assert isinstance(start, InitialLayout)
+    assert not start.component.any()
+
+
+def test_every_form_of_a_graph_has_the_same_start():
+    graph = graph_of()
+    matrix = graph.to_scipy()
+    expected = spectral_init(graph, 2, seed=1).coordinates
+    forms = [matrix, coo_array(matrix), Graph.from_dense(graph.to_dense()), (graph.edge_index, graph.weight)]
+    forms += [SimpleNamespace(graph_=matrix), SimpleNamespace(P=matrix)]
+    for form in forms:
+        torch.testing.assert_close(spectral_init(form, 2, seed=1).coordinates, expected, rtol=1e-5, atol=1e-5)
+    ones = spectral_init(graph.edge_index, 2, seed=1).coordinates
+    torch.testing.assert_close(ones, spectral_init((graph.edge_index, None), 2, seed=1).coordinates)
+    assert ones.dtype == torch.float32
+    assert not torch.equal(spectral_init(graph, 2, seed=2).coordinates, expected)
+    torch.manual_seed(0)
+    first = spectral_init(graph, 2).coordinates
+    torch.manual_seed(0)
+    assert torch.equal(spectral_init(graph, 2).coordinates, first)
+
+
+def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
+    affinity, _ = blobs(9, 40, 12)
+    start = spectral_init(affinity, 2, seed=0)
+    y = start.coordinates / 10
+    assert start.component.unique(return_counts=True)[1].tolist() == [9, 40, 12]
+    places = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # up to the scale of the whole
+    room = 2**0.5 / 2
+    scale = y.abs().max() / (1 + room)
+    for c in range(3):
+        inside = (y[start.component == c] - scale * places[c]).abs().max()
+        assert inside <= scale * room * 1.001
+    for c, n in enumerate((9, 40, 12)):
+        part = affinity.toarray()[start.component == c][:, start.component == c]
+        values = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(torch.from_numpy(part))).to_dense())
+        torch.testing.assert_close(start.eigenvalues[c], values[1:3])
+        assert n == len(part)
+
+
+@pytest.mark.parametrize("with_points", [True, False])
+def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
+    """Each is where it is on its own, shifted and scaled; one or three nodes are random; none overlaps another."""
+    affinity, x = blobs(1, 30, 5, 3, 33, 8, 2)
+    start = spectral_init(affinity, 2, seed=0, points=x if with_points else None)
+    y, parts = start.coordinates, [start.component == c for c in range(7)]
+    assert y.isfinite().all()
+    assert start.eigenvalues.isinf().all(1).tolist() == [True, False, False, True, False, False, True]
+    assert start.residuals.max() < 1e-6
+    alone = spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).coordinates
+    both = torch.cat([y[parts[4]], alone], 1).T.corrcoef()
+    assert min(both[0, 2].abs(), both[1, 3].abs()) > 0.999
+    low, high = (torch.stack([getattr(y[p], side)(0) for p in parts]) for side in ("amin", "amax"))
+    centres = (low + high) / 2
+    distance = torch.cdist(centres, centres) + 1e9 * torch.eye(7)
+    assert distance.min() > 0.05
+    for c in range(7):
+        assert (high - low)[c].max() <= 2 * distance[c].min()
+
+
+def test_nearly_disconnected_graphs_are_solved_for_each_scale_of_their_links():
+    """Blobs joined by 1e-8 lie on opposite sides, whatever else."""
+    affinity, _ = blobs(300, 280)
+    linked = affinity.tolil()
+    linked[0, 400] = linked[400, 0] = 1e-8
+    start = spectral_init(linked.tocsr(), 1, seed=0)
+    y = start.coordinates[:, 0]
+    assert start.eigenvalues[0, 0] < 1e-8
+    assert (y[:300].sign() * y[300:].sign()[0] == -1).all()
+    assert y[:300].std() < 0.2 * y.std()
+
+
+def test_a_line_is_in_its_order():
+    start = spectral_init(sparse_path(5000), 1, seed=0)
+    y = start.coordinates[1:-1, 0]  # the ends have half the degree
+    assert (y.diff().sign() == y.diff().sign()[0]).float().mean() > 0.95
+    assert start.residuals.max() < 1e-10
+
+
+def test_work_is_bounded_and_failure_is_loud():
+    affinity = graph_of(400)
+    with pytest.warns(ConvergenceWarning, match="converge"):
+        start = spectral_init(affinity, 2, solve=Solve(ChebyshevSubspace(max_products=30), tolerance=1e-12))
+    assert not start.converged
+    assert start.residuals.max() > 1e-12
+
+
+AFFINITY = random_affinity(8).numpy()
+X, NAN = points(7, 2), points(8, 2) * torch.nan
+BAD = {
+    "kind": (lambda: spectral_init([1, 2, 3]), TypeError, "graph must be a Graph, a SciPy sparse matrix"),
+    "array": (lambda: spectral_init(AFFINITY), TypeError, "graph must be a Graph.* got "),
+    "asymmetric": (lambda: spectral_init(csr_array(np.triu(AFFINITY))), ValueError, "must be symmetric"),
+    "one direction": (lambda: spectral_init(torch.tensor([[0, 1], [1, 2]])), ValueError, "both directions"),
+    "negative": (lambda: spectral_init(csr_array(-AFFINITY)), ValueError, "non-negative"),
+    "NaN": (lambda: spectral_init(csr_array(AFFINITY * np.nan)), ValueError, "finite"),
+    "batch": (lambda: spectral_init(knn_graph(points(9, 2, batch=2), 3)), ValueError, "graph must be one graph"),
+    "no edges": (lambda: spectral_init(csr_array((5, 5))), ValueError, "graph must have edges of positive weight"),
+    "k": (lambda: spectral_init(csr_array(AFFINITY), 0), ValueError, "k must be"),
+    "seed": (lambda: spectral_init(csr_array(AFFINITY), 2, "a"), TypeError, "seed"),
+    "scale": (lambda: spectral_init(csr_array(AFFINITY), scale="pca"), ValueError, "scale must be"),
+    "points": (lambda: spectral_init(csr_array(AFFINITY), points=X), ValueError, r"points must have shape \(8, D\)"),
+    "NaN points": (lambda: spectral_init(csr_array(AFFINITY), points=NAN), ValueError, "points must be finite"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "says"), BAD.values(), ids=BAD)
+def test_bad_input_is_refused_by_name(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the other libraries
+@pytest.mark.parametrize("number", range(len(RECIPES)))
+def test_recipes_of_the_page_run(number, capsys):
+    """Those of libraries that are installed; nothing here needs them."""
+    for library in re.findall(r"^import (umap|openTSNE|torchdr|scanpy)", RECIPES[number], re.MULTILINE):
+        pytest.importorskip(library)
+    exec(compile(RECIPES[number], f"recipe {number}", "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_the_page_has_recipes():
+    assert len(RECIPES) >= 3
+
+
+def test_opentsne_starts_from_the_same_coordinates():
+    """Up to noise and signs."""
+    initialization = pytest.importorskip("openTSNE.initialization")
+    theirs = initialization.spectral(csr_array(graph_of().to_scipy()), 2, add_jitter=False, tol=0)
+    ours = spectral_init(graph_of(), 2, seed=0, scale="tsne").coordinates.numpy()
+    assert np.abs(np.abs(theirs) - np.abs(ours)).max() < 1e-5

@@ -1,0 +1,170 @@
+"""Single cells: diffusion maps, starts for UMAP and label transfer on the neighbour graph that scanpy keeps in AnnData.
+
+Nothing of anndata is imported: any object with its ``obs``, ``obsm``, ``obsp`` and ``uns`` will do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
+from torch_lapeig.initial import spectral_init
+from torch_lapeig.methods import HarmonicFunction
+from torch_lapeig.methods.on_graph import warn_of_isolated
+from torch_lapeig.methods.propagation import ClassPrior
+from torch_lapeig.support import checks
+
+__all__ = ["diffmap", "label_transfer", "spectral"]
+
+
+def diffmap(
+    adata: Any,
+    n_comps: int = 15,
+    neighbors_key: str | None = None,
+    *,
+    alpha: float = 1.0,
+    solve: Solve | Solver | None = None,
+) -> None:
+    """Write the diffusion map of the neighbour graph to the keys of `scanpy.tl.diffmap`, which it replaces.
+
+    ``obsm["X_diffmap"]``: eigenvectors of the symmetric transition matrix ``(N, n_comps)``, float32, the stationary one
+    first. ``uns["diffmap_evals"]``: eigenvalues of the walk, descending. ``uns["diffmap_residuals"]``: the residual of
+    each pair. `scanpy.tl.dpt` reads the first two.
+
+    Columns equal scanpy's up to their signs, and up to the basis of an eigenspace of equal eigenvalues; of a
+    disconnected graph all copies of 1 are found. scanpy takes the eigenvalues largest in size, these are the largest:
+    a difference where some are near −1. The sign of a column does not depend on chance.
+
+    Args:
+        adata: an AnnData whose neighbours are computed (`scanpy.pp.neighbors`).
+        n_comps: number of columns, the stationary one included.
+        neighbors_key: of ``uns``, where the neighbours are; default ``"neighbors"``.
+        alpha: correction for the density of cells, see `DiffusionMap`; scanpy's is 1.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
+
+    Raises:
+        TypeError: no AnnData. ValueError: no neighbours, affinities that are negative or not symmetric, ``n_comps``
+            more than the number of cells with neighbours.
+
+    Source: Coifman & Lafon 2006; Haghverdi, Buettner & Theis, *Bioinformatics* 31 (2015).
+
+    >>> from types import SimpleNamespace
+    >>> from torch_lapeig import knn_graph
+    >>> cells = torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
+    >>> adata = SimpleNamespace(
+    ...     obs={}, obsm={}, uns={}, obsp={"connectivities": knn_graph(cells, 8).to_scipy()}
+    ... )
+    >>> diffmap(adata, 5)
+    >>> adata.obsm["X_diffmap"].shape, bool(adata.uns["diffmap_residuals"].max() < 1e-6)
+    ((60, 5), True)
+    """
+    graph = neighbor_graph(adata, neighbors_key)
+    n_comps = checks.check_width(n_comps, "n_comps")
+    corrected = DensityCorrected(alpha, SimpleWeights())(graph.weight.new_zeros(graph.num_nodes, 1), graph)
+    laplacian = Laplacian(corrected, "symmetric")
+    warn_of_isolated(laplacian)
+    if n_comps > laplacian.fewest_active:
+        raise ValueError(
+            f"n_comps must be at most the number of cells with neighbours, got {n_comps} with "
+            f"{laplacian.fewest_active} of them"
+        )
+    pairs = eigenpairs(laplacian, n_comps, solve)
+    adata.obsm["X_diffmap"] = pairs.vectors.float().numpy()
+    adata.uns["diffmap_evals"] = (1 - pairs.values).float().numpy()
+    adata.uns["diffmap_residuals"] = pairs.residuals.numpy()
+
+
+def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, seed: int | None = 0) -> None:
+    """Write spectral coordinates of the neighbour graph to ``obsm["X_spectral"]``, to start `scanpy.tl.umap` from.
+
+    ``scanpy.tl.umap(adata, init_pos="X_spectral")`` begins there, as with its own ``"spectral"``, whose solver can take
+    hours on nearly disconnected graphs. ``uns["spectral_residuals"]`` has the residuals ``(components, n_comps)``. More
+    than 2 ``n_comps`` components of the graph are placed by the representation that the neighbours were computed from.
+
+    Args:
+        adata, neighbors_key: as for `diffmap`.
+        n_comps: number of columns. seed: see `spectral_init`.
+
+    Raises:
+        TypeError, ValueError: as `diffmap` and `spectral_init`.
+
+    >>> from types import SimpleNamespace
+    >>> from torch_lapeig import knn_graph
+    >>> cells = torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
+    >>> adata = SimpleNamespace(
+    ...     obs={}, obsm={}, uns={}, obsp={"connectivities": knn_graph(cells, 8).to_scipy()}
+    ... )
+    >>> spectral(adata)
+    >>> adata.obsm["X_spectral"].shape
+    (60, 2)
+    """
+    graph = neighbor_graph(adata, neighbors_key)
+    parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
+    points = adata.obsm.get(parameters.get("use_rep") or "X_pca")
+    start = spectral_init(graph, n_comps, seed, points=points)
+    adata.obsm["X_spectral"] = start.coordinates.float().numpy()
+    adata.uns["spectral_residuals"] = start.residuals.numpy()
+
+
+def label_transfer(
+    adata: Any,
+    key: str,
+    neighbors_key: str | None = None,
+    *,
+    key_added: str | None = None,
+    class_prior: ClassPrior = "labels",
+) -> None:
+    """Carry labels of some cells along the neighbour graph to all cells: a `HarmonicFunction` of the graph.
+
+    ``obs[key_added]``: the class of each cell, a categorical; missing where no path leads to a labelled cell.
+    ``obs[f"{key_added}_score"]``: the share of the scores that its class has.
+
+    Args:
+        adata, neighbors_key: as for `diffmap`; one AnnData of labelled and other cells, with a joint graph.
+        key: column of ``obs`` with the labels, missing (NaN) where there is none.
+        key_added: default ``f"{key}_transferred"``.
+        class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
+
+    Raises:
+        TypeError: no AnnData. ValueError: as `diffmap`; no such column, or no label in it.
+
+    Source: Zhu, Ghahramani & Lafferty, ICML 2003.
+
+    >>> label_transfer(object(), "cell_type")
+    Traceback (most recent call last):
+    TypeError: adata must be an AnnData, with obsp, obsm, uns and obs, got object
+    """
+    graph = neighbor_graph(adata, neighbors_key)
+    if key not in adata.obs:
+        raise ValueError(f"key must be a column of obs, got {key!r}; there are {', '.join(map(str, adata.obs))}")
+    labels = adata.obs[key].astype("category").cat.remove_unused_categories()
+    codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
+    if not (codes >= 0).any():
+        raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values only")
+    model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
+    found, scores = model.predict(), model.scores_
+    key_added = key_added or f"{key}_transferred"
+    transferred, dtype = labels.astype(object), labels.dtype
+    transferred[:] = [dtype.categories[code] if code >= 0 else None for code in found.tolist()]
+    adata.obs[key_added] = transferred.astype(dtype)
+    adata.obs[f"{key_added}_score"] = (scores.amax(1) / scores.sum(1).clamp_min(1e-300)).numpy()
+
+
+def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
+    """Return the neighbour graph of an AnnData, in float64.
+
+    Raises:
+        TypeError: no AnnData. ValueError: no such neighbours; affinities that are negative or not symmetric.
+    """
+    if not all(hasattr(adata, name) for name in ("obsp", "obsm", "uns", "obs")):
+        raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")
+    key = neighbors_key or "neighbors"
+    if neighbors_key is not None and neighbors_key not in adata.uns:
+        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {', '.join(adata.uns)}")
+    place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
+    if place not in adata.obsp:
+        raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
+    return Graph.from_scipy(adata.obsp[place])

@@ -1,0 +1,199 @@
+"""Starts for UMAP and t-SNE: spectral coordinates of any neighbourhood graph, connected or not, in bounded work."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from scipy.sparse import issparse
+from torch import Tensor
+
+from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.graph import KNN, Graph, nearest_neighbors
+from torch_lapeig.graph.graph import check_whole
+from torch_lapeig.methods import LaplacianEigenmaps
+from torch_lapeig.support import checks
+
+__all__ = ["InitialLayout", "spectral_init"]
+
+CENTROID_NEIGHBORS = 100  # of the graph of centroids, so that thousands of components do not make it dense
+
+
+class InitialLayout(NamedTuple):
+    """Coordinates to start UMAP or t-SNE from, with the quality of the eigenpairs behind them.
+
+    Attributes:
+        coordinates: ``(N, k)``, scaled; ``coordinates.numpy()`` is what UMAP and openTSNE take.
+        component: int64 ``(N,)``, the connected component of each node, by first node.
+        eigenvalues: ``(c, k)`` of the columns of each of the c components; +∞ for columns that a component lacks.
+        residuals: ``(c, k)``, ‖L_sym v − λ v‖ of each column before it was scaled; 0 for missing columns.
+        converged: whether all residuals are allowed by the tolerance.
+
+    >>> start = spectral_init(
+    ...     torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 1, seed=0
+    ... )
+    >>> start.eigenvalues.round(decimals=3), start.converged  # of a path: 1 − cos(π/3)
+    (tensor([[0.5000]]), True)
+    """
+
+    coordinates: Tensor
+    component: Tensor
+    eigenvalues: Tensor
+    residuals: Tensor
+    converged: bool
+
+
+@torch.no_grad()
+@checks.full_precision
+def spectral_init(
+    graph: Any,
+    k: int = 2,
+    seed: int | None = None,
+    *,
+    scale: Literal["umap", "tsne"] = "umap",
+    points: Any = None,
+    solve: Solve | Solver | None = None,
+) -> InitialLayout:
+    """Compute spectral coordinates of a neighbourhood graph from which UMAP or t-SNE starts, without gradients.
+
+    The coordinates are the eigenvectors after the trivial one. A disconnected graph is laid out as umap-learn does
+    (`umap.spectral.multi_component_layout`): each component on its own, in a cube of half the distance to the nearest
+    other component around its place. Up to 2k places are ± the axes. More are the spectral embedding of the components'
+    centroids, with the median bandwidth where umap-learn has 1, which underflows for most units. Without ``points``
+    they are a grid, where umap-learn draws at random. Components of fewer than 2k or k + 2 nodes are random.
+
+    The work is bounded: each solver gives up after a fixed number of products, and a solve that has not converged is
+    warned of. Tolerances are relative to eigengaps, so that nearly disconnected graphs do not stop the solve, as they
+    stop ARPACK, whose tolerance is relative to the eigenvalues.
+
+    Args:
+        graph: symmetric, non-negative affinities of N nodes: a `Graph`; a SciPy sparse matrix; an edge list int64
+            ``(2, E)`` of both directions, or a pair of it and its weights ``(E,)``; an object with one of these as
+            ``graph_`` (a fitted ``umap.UMAP``) or ``P`` (affinities of openTSNE).
+        k: number of columns.
+        seed: of noise and random places; None draws from torch's own generator.
+        scale: ``"umap"``: eigenvectors of L_sym, the largest |coordinate| 10, with noise of standard deviation 1e-4, as
+            umap-learn. ``"tsne"``: generalised eigenvectors times 1 − λ, the standard deviation of the first column
+            1e-4, with noise of 1 % of it, as openTSNE.
+        points: ``(N, D)``, whose means in each component place more than 2k components.
+        solve: options of the eigensolve; default a tolerance of 1e-6.
+
+    Raises:
+        TypeError: a graph of another kind. ValueError: a batch of graphs or a mask, weights that are negative, not
+            finite or not symmetric, no edges, points that are not finite or not one for each node.
+
+    Source: McInnes, Healy & Melville, *UMAP* (2018), section 4.2; Belkin & Niyogi 2003.
+
+    >>> from torch_lapeig import knn_graph
+    >>> x = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+    >>> start = spectral_init(knn_graph(x, 10), 2, seed=0)
+    >>> (
+    ...     start.coordinates.shape,
+    ...     start.coordinates.abs().max().round(),
+    ...     bool(start.residuals.max() < 1e-6),
+    ... )
+    (torch.Size([200, 2]), tensor(10.), True)
+    """
+    k = checks.check_width(k, "k")
+    checks.check_choice(scale, "scale", ("umap", "tsne"))
+    generator = None if seed is None else torch.Generator().manual_seed(checks.check_seed(seed))
+    points = None if points is None else torch.as_tensor(points)
+    whole = _graph_of(graph, None if points is None else len(points)).to_sparse()
+    if points is not None:
+        checks.check_points(points, "points")
+        if points.shape[:-1] != whole.shape:
+            raise ValueError(f"points must have shape ({whole.num_nodes}, D), got {tuple(points.shape)}")
+    solve = Solve(tolerance=1e-6) if solve is None else Solve.of(solve)
+
+    found = _by_components(whole, k, scale, solve, generator)
+    places = _places(found.component, k, points).to(found.coordinates)
+    room = _room(places)
+    y = places[found.component] + room[found.component, None] * found.coordinates
+    noise = torch.randn(y.shape, generator=generator, dtype=y.dtype).to(y.device)
+    if scale == "umap":
+        y = 10 * y / checks.largest(y) + 1e-4 * noise
+    else:
+        y = 1e-4 * (y / y[:, 0].std(correction=0) + 0.01 * noise)
+    return found._replace(coordinates=y)
+
+
+def _graph_of(given: Any, num_nodes: int | None) -> Graph:
+    """Return the graph of any of the forms that `spectral_init` takes."""
+    for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
+        given = getattr(given, name, given)
+    if isinstance(given, Tensor):
+        found = Graph.from_edge_index(given, None, num_nodes)
+    elif isinstance(given, (tuple, list)) and len(given) == 2:
+        found = Graph.from_edge_index(given[0], given[1], num_nodes)
+    elif issparse(given):
+        found = Graph.from_scipy(given)
+    elif isinstance(given, Graph):
+        found = given
+    else:
+        raise TypeError(
+            "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
+            f"these as graph_ or P, got {checks.arrived(given)}"
+        )
+    check_whole(found)
+    if len(found.shape) > 1 or found.mask is not None:
+        raise ValueError(f"graph must be one graph without a mask, got {found}; take its parts with graph.subgraph")
+    if found.similarity is not None:
+        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights")
+    if not (found.weight > 0).any():
+        raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")
+    return found
+
+
+def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: torch.Generator | None) -> InitialLayout:
+    """Return each component's coordinates in [−1, 1]; random where it is too small."""
+    component = graph.connected_components()
+    sizes = component.bincount()
+    columns = torch.rand(len(component), k, generator=generator, dtype=graph.weight.dtype).to(graph.weight.device)
+    columns = 2 * columns - 1
+    eigenvalues, converged = columns.new_full((len(sizes), k), torch.inf), True
+    residuals = torch.zeros_like(eigenvalues)
+    order = component.argsort(stable=True)  # the nodes of each component together
+    # Components of about the same size are one batch, padded to at most twice their nodes.
+    magnitude = sizes.double().log2().floor().long().masked_fill(sizes < max(2 * k, k + 2), -1)
+    for size in magnitude[magnitude >= 0].unique().tolist():
+        parts = (magnitude == size).nonzero().flatten()
+        nodes = order[(magnitude == size)[component[order]]]
+        part, batch = graph.subgraph(nodes), torch.searchsorted(parts, component[nodes])
+        if len(parts) > 1:
+            part = Graph.from_edge_index(part.edge_index, part.weight, batch=batch)
+        pairs = eigenpairs(Laplacian(part, "symmetric" if scale == "umap" else "random_walk"), k + 1, solve)
+        y, values = pairs.vectors[..., 1:].reshape(len(parts), -1, k), pairs.values.reshape(len(parts), -1)[:, 1:]
+        if scale == "tsne":  # a step of the walk, as in a diffusion map
+            y = y * (1 - values[:, None])
+        y = y / y.abs().amax((1, 2), keepdim=True)
+        columns[nodes] = y[0] if part.mask is None else y[part.mask]
+        eigenvalues[parts], residuals[parts] = values, pairs.residuals.reshape(len(parts), -1)[:, 1:]
+        converged = converged and bool(pairs.converged.all())
+    return InitialLayout(columns, component, eigenvalues, residuals, converged)
+
+
+def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
+    """Return the place ``(c, k)`` of each component."""
+    sizes = component.bincount()
+    count = len(sizes)
+    if count == 1:
+        return component.new_zeros(1, k)
+    if count <= 2 * k:
+        axes = torch.eye(k, device=component.device)[: (count + 1) // 2]
+        return torch.cat([axes, -axes])[:count]
+    if points is None:
+        side = next(m for m in range(2, count + 1) if m**k >= count)
+        powers = side ** torch.arange(k, device=component.device)
+        return torch.arange(count, device=component.device)[:, None] // powers % side
+    x = points.to(component.device, torch.float64)
+    centroids = x.new_zeros(count, x.shape[1]).index_add_(0, component, x) / sizes[:, None]
+    found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, CENTROID_NEIGHBORS)))(centroids)
+    return found
+
+
+def _room(places: Tensor) -> Tensor:
+    """Return half the distance ``(c,)`` of each place to the nearest other one; 1 where there is no other."""
+    distinct, number = places.unique(dim=0, return_inverse=True)
+    if len(distinct) == 1:
+        return places.new_ones(len(places))
+    return nearest_neighbors(distinct, 1).squared_distances.sqrt().flatten()[number] / 2
