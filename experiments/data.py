@@ -192,12 +192,26 @@ class Speech(NamedTuple):
 
     Attributes:
         spectra: log magnitudes ``(N, 256)``. phones, classes: of the middle of each frame. start: of each, in seconds.
+        window: length of a frame, in seconds.
     """
 
     spectra: Array
     phones: list[str]
     classes: list[str]
     start: Array
+    window: float
+
+    @property
+    def instances(self) -> NDArray[np.int64]:
+        """Which phone of the sentence each frame is of ``(N,)``, from 1."""
+        return np.cumsum([a != b for a, b in zip(self.phones, ["", *self.phones[:-1]], strict=True)])
+
+    @property
+    def bound(self) -> NDArray[np.bool_]:
+        """Which pairs of frames ``(N, N)`` are of one phone of the sentence, or have common samples."""
+        apart = np.abs(self.start[:, None] - self.start)
+        one: NDArray[np.bool_] = self.instances[:, None] == self.instances
+        return one | (apart < self.window - 1e-9)
 
 
 PHONE_CLASSES = {
@@ -229,7 +243,7 @@ def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: 
     place = np.searchsorted(ends, start + length // 2, side="right").clip(max=len(rows) - 1)
     phones = [rows[i][2] for i in place]
     class_of = {phone: name for name, symbols in PHONE_CLASSES.items() for phone in symbols.split()}
-    return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate)
+    return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate, window)
 
 
 def standardised(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Class priors: what `class_prior` of the harmonic functions is worth on tables, with balanced and unbalanced classes."""
+"""Class priors: what `class_prior` of harmonic functions is worth on tables, with even and uneven classes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def classes_of(scores: Tensor, shares: Tensor | None = None) -> Tensor:
 def contrast(
     cells: Mapping[Any, Mapping[str, Any]], sets: Sequence[str], design: str, count: int, way: str
 ) -> dict[str, Any]:
-    """Mean over tables of a method's measures, and of the difference to `BASE` on the same splits; the table is the unit.
+    """Mean over tables, which are the units, of a method's measures and of the difference to `BASE` on the same splits.
 
     With the worst table, and how many are better or worse by more than a tenth of a point.
     """
