@@ -280,8 +280,8 @@ def parts_of(of: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) -> dict[str, Any]:
     """Each option's score minus that of the default on the same draws; over data sets the set is the unit.
 
-    ``all`` and by kind (`KINDS`): mean and interval over sets; ``sets``: the mean difference of each set; ``lowest`` and
-    ``highest`` of these; how many are ``better`` or ``worse`` by 0.1.
+    ``all`` and by kind (`KINDS`): mean and interval over sets; ``sets``: the mean difference of each set; ``lowest``
+    and ``highest`` of these; how many are ``better`` or ``worse`` by 0.1.
     """
     first, base = next(iter(scores.values()))[0]["scores"][question], BASE[question.removesuffix(IN_PLANE)]
     result = {}
