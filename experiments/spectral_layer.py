@@ -49,7 +49,7 @@ def spectral_layer(
     shapes: list[str] = NAMES,
     variants: list[str] = COMPARED,
     nuisance: list[int] = [0, 3],  # noqa: B006 (never changed)
-    seeds: int = 8,
+    seeds: int = 6,
     first_seed: int = 0,
     restarts: int = 2,
     clouds: int = 80,

@@ -135,11 +135,12 @@ class HarmonicFunction(SemiSupervised):
 
     Args:
         neighbors, weights: as of `LaplacianEigenmaps`.
-        class_prior: as of `LabelSpreading`. With few labels it removes most of the spikes' effect.
+        class_prior: as of `LabelSpreading`, but ``"labels"`` by default: with few labels it removes most of the spikes'
+            effect. None for the harmonic functions themselves, such as those of soft labels that are no classes.
         n_classes: C; default: the largest label plus one, or the columns of soft labels.
 
-    Scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their sums), unless a
-    ``class_prior`` scales the classes. Where the weights are
+    Without a ``class_prior`` scores of each node that a label reaches sum to 1 (of soft labels: to a mean of their
+    sums), and are the labels where there are any; the prior multiplies each class by one factor. Where the weights are
     so far apart that float64 does not hold them together, a `ConvergenceWarning` counts the nodes where it fails.
     For the rest of the contract see `SemiSupervised`.
 
@@ -150,7 +151,7 @@ class HarmonicFunction(SemiSupervised):
     >>> path = torch.arange(5.0)[:, None]
     >>> labels = torch.tensor([0, -1, -1, -1, 1])
     >>> from torch_lapeig import Radius, SimpleWeights
-    >>> HarmonicFunction(Radius(1.5), SimpleWeights())(path, labels)[:, 1]
+    >>> HarmonicFunction(Radius(1.5), SimpleWeights(), class_prior=None)(path, labels)[:, 1]
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
@@ -161,7 +162,7 @@ class HarmonicFunction(SemiSupervised):
         neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
-        class_prior: ClassPrior = None,
+        class_prior: ClassPrior = "labels",
         n_classes: int | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)

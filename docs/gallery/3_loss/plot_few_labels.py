@@ -46,13 +46,13 @@ def nearest(labels):
 
 def recipe():
     """The method to take first: the sums of the scores are brought to the shares of the labels."""
-    return HarmonicFunction(KNN(5), class_prior="labels")
+    return HarmonicFunction(KNN(5))
 
 
 methods = {
     "nearest labelled picture": nearest,
     "harmonic, class prior": lambda labels: recipe().fit(pixels, labels).predict(),
-    "harmonic": lambda labels: HarmonicFunction(KNN(5)).fit(pixels, labels).predict(),
+    "harmonic": lambda labels: HarmonicFunction(KNN(5), class_prior=None).fit(pixels, labels).predict(),
     "label spreading": lambda labels: LabelSpreading(KNN(5)).fit(pixels, labels).predict(),
 }
 counts = (1, 2, 5)
