@@ -47,7 +47,7 @@ def priors(
     out: Path = Path("runs/priors"),
     sets: list[str] = TABLES,
     counts: list[int] = COUNTS,
-    splits: int = 10,
+    splits: int = 5,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
