@@ -185,7 +185,7 @@ def map_with_zooms(
         margin = 0.12 * np.maximum(high - low, 0.01 * np.ptp(y, axis=0))
         (left, bottom), (width, height) = low - margin, high - low + 2 * margin
         main.add_patch(Rectangle((left, bottom), width, height, fill=False, lw=0.8, ec="k", zorder=4))
-        main.annotate(name[0], (left, bottom + height), fontsize=11, weight="bold", ha="right", va="bottom")
+        _letter(main, name[0], y, (left, bottom), (left + width, bottom + height))
         zoom = figure.add_subplot(grid[row, 1])
         draw(zoom, np.flatnonzero(((y >= low - margin) & (y <= high + margin)).all(1)), True)
         zoom.set(xlim=(left, left + width), ylim=(bottom, bottom + height))
@@ -194,6 +194,20 @@ def map_with_zooms(
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("0.8")
     return figure
+
+
+def _letter(axes: Axes, text: str, y: Numbers, low: Sequence[float], high: Sequence[float]) -> None:
+    """Write a region's letter outside of that of its corners around which the fewest points lie."""
+    near = 0.03 * np.ptp(y, axis=0)
+    corners = [(low[0], high[1], -1, 1), (high[0], high[1], 1, 1), (low[0], low[1], -1, -1), (high[0], low[1], 1, -1)]
+
+    def points(corner: tuple[float, float, int, int]) -> int:
+        centre = np.array(corner[:2]) + 0.5 * near * corner[2:]
+        return int((np.abs(y - centre) < 0.6 * near).all(1).sum())
+
+    x, height, right, up = min(corners, key=points)
+    side = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
+    axes.annotate(text, (x, height), fontsize=11, weight="bold", **side)
 
 
 def _tips(y: Numbers, count: int = 3) -> list[int]:
