@@ -30,7 +30,6 @@ DESIGNS = {"even": "as many of each class", "random": "at random"}
 COUNTS = [1, 5]  # labels, times the number of classes
 METHODS = {
     "labels": "harmonic functions, prior of the labels",
-    "filled": "the same, 1-NN where no label reaches",
     "none": "harmonic functions, no prior",
     "uniform": "harmonic functions, equal shares",
     "true": "harmonic functions, the true shares",
@@ -47,7 +46,7 @@ def priors(
     out: Path = Path("runs/priors"),
     sets: list[str] = TABLES,
     counts: list[int] = COUNTS,
-    splits: int = 5,
+    splits: int = 10,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -76,8 +75,7 @@ def priors(
         x, labels = problem(name)
         graph = HeatKernel()(x, KNN(5)(x))
         of = [told(x, graph, labels, labelled(labels, design, count, seed)) for seed in range(splits)]
-        scores = {measure: {way: [one[way][measure] for one in of] for way in METHODS} for measure in MEASURES}
-        return {**scores, "unreached": float(np.mean([one[BASE]["unreached"] for one in of]))}
+        return {measure: {way: [one[way][measure] for one in of] for way in METHODS} for measure in MEASURES}
 
     cells = run.cells("table", measure, product(sets, DESIGNS, counts))
     shares = {name: float(problem(name)[1].bincount().max() / len(problem(name)[1])) for name in sets}
@@ -85,7 +83,6 @@ def priors(
     groups = {"even": [name for name in sets if name not in uneven], "uneven": uneven}
     metrics = {
         "largest_class": shares,
-        "unreached": {name: cells[name, "even", counts[-1]]["unreached"] for name in sets},
         **{group: {"tables": len(names)} for group, names in groups.items()},
         **{
             f"{design}.{count}": {
@@ -126,27 +123,20 @@ def told(x: Tensor, graph: Any, labels: Tensor, chosen: Tensor) -> dict[str, dic
         harmonic = HarmonicFunction(GIVEN, class_prior=None, n_classes=classes)(graph, given)
         spread = LabelSpreading(GIVEN, n_classes=classes)(graph, given)
     counts = labels[chosen].bincount(minlength=classes) + 1.0
-    raw, carried = nearest_label(x, x[chosen], labels[chosen]), classes_of(harmonic, counts / counts.sum())
     found = {
-        "labels": carried,
-        "filled": torch.where(carried == UNKNOWN, raw, carried),
+        "labels": classes_of(harmonic, counts / counts.sum()),
         "none": classes_of(harmonic),
         "uniform": classes_of(harmonic, torch.full((classes,), 1 / classes)),
         "true": classes_of(harmonic, labels.bincount() / len(labels)),
         "spreading": classes_of(spread),
         "spreading, labels": classes_of(spread, counts / counts.sum()),
-        "raw": raw,
+        "raw": nearest_label(x, x[chosen], labels[chosen]),
     }
     rest = given == UNKNOWN
     right = {way: (of == labels)[rest].double() for way, of in found.items()}
     each = [labels[rest] == c for c in range(classes) if (labels[rest] == c).any()]
-    unreached = float((carried == UNKNOWN)[rest].double().mean())
     return {
-        way: {
-            "accuracy": float(of.mean()),
-            "balanced": float(np.mean([float(of[rows].mean()) for rows in each])),
-            "unreached": unreached,
-        }
+        way: {"accuracy": float(of.mean()), "balanced": float(np.mean([float(of[rows].mean()) for rows in each]))}
         for way, of in right.items()
     }
 
