@@ -116,7 +116,9 @@ COLOURS = (
 )  # fmt: skip
 
 
-def spread_labels(axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float) -> list[int]:
+def spread_labels(
+    axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float, others: Numbers | None = None
+) -> list[int]:
     """Draw a dot at each place and write texts beside their dots, as many as lie within the axes and over nothing else.
 
     Args:
@@ -124,6 +126,7 @@ def spread_labels(axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequenc
         y: places ``(N, 2)``.
         texts, colours: of each; earlier ones are written first.
         size: of the letters in points.
+        others: places ``(M, 2)`` of dots that are drawn already, over which no text is written either.
 
     Returns:
         The numbers of the texts that are written, over no dot and no other text.
@@ -133,14 +136,15 @@ def spread_labels(axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequenc
     axes.scatter(y[:, 0], y[:, 1], s=size, c=list(colours), lw=0, alpha=0.8, zorder=1)
     pixel = figure.dpi / 72
     gap = (0.5 * size**0.5 + 0.5) * pixel  # a dot's radius and a little more
-    dots, frame = axes.transData.transform(y), axes.bbox.get_points()
+    dots = axes.transData.transform(y if others is None else np.concatenate([y, others]))
+    frame = axes.bbox.get_points()
     taken: dict[int, Numbers] = {}
-    for i, (place, text, colour) in enumerate(zip(dots, texts, colours, strict=True)):
+    for i, (place, text, colour) in enumerate(zip(dots[: len(y)], texts, colours, strict=True)):
         artist = axes.annotate(text, y[i], color=colour, fontsize=size, ha="center", va="center")
         artist.set_in_layout(False)  # hundreds would make it slow
         extent = artist.get_window_extent(renderer)
         half = np.array([extent.width, extent.height]) / 2
-        for side in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+        for side in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1), (1, 1), (-1, -1)):
             centre = place + side * (half + gap)
             box = np.stack([centre - half, centre + half])
             free = (frame[0] < box[0]).all() and (box[1] < frame[1]).all()
@@ -206,7 +210,7 @@ def _letter(axes: Axes, text: str, y: Numbers, low: Sequence[float], high: Seque
         return int((np.abs(y - centre) < 0.6 * near).all(1).sum())
 
     x, height, right, up = min(corners, key=points)
-    side = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
+    side: dict[str, Any] = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
     axes.annotate(text, (x, height), fontsize=11, weight="bold", **side)
 
 

@@ -133,7 +133,8 @@ def restarted(run: Run, training: Training, cases: list[Any], restarts: int) -> 
     for attempt in range(1 + restarts):
         found = run.cells("training", training, [(*case, attempt) for case in cases])
         for case in cases:
-            before, cell = result.get(case, {"seconds": 0.0}), found[(*case, attempt)]
+            key = (*case, attempt)
+            before, cell = result.get(case, {"seconds": 0.0}), found[key]
             result[case] = {**cell, "trainings": attempt + 1, "seconds": before["seconds"] + cell["seconds"]}
         cases = [case for case in cases if failed(result[case])]
     return result
@@ -467,8 +468,8 @@ def results_figure(
             bars.scatter(
                 np.full(len(seeds), place - 0.2 * width), accuracy["seeds"], s=9, lw=0, color=f"C{i}", alpha=0.7
             )
-            style = {"fmt": "_", "ms": 9, "mew": 2, "lw": 1.2, "color": f"C{i}"}
-            bars.errorbar(place + 0.2 * width, accuracy["mean"], accuracy["interval"] or 0, **style)
+            mark: dict[str, Any] = {"fmt": "_", "ms": 9, "mew": 2, "lw": 1.2, "color": f"C{i}"}
+            bars.errorbar(place + 0.2 * width, accuracy["mean"], accuracy["interval"] or 0, **mark)
         bars.plot([], [], "s", color=f"C{i}", label=VARIANTS[variant])
         if variant not in NETWORKS:
             continue
