@@ -157,7 +157,7 @@ def test_interrupted_training_ends_like_any_other(epoch, tmp_path):
     [
         (["--shapes", "[cube]"], "--shapes must be of sphere.*got cube"),
         (["--variants", "[]"], "--variants must be of layer.*got none"),
-        (["--rates", "{dgcnn: 0.1}"], "--rates must have a number for each network, got none for layer, pointnet2"),
+        (["--rates", "{dgcnn: 0.1}"], "--rates must have a number for each network, got none for layer, frozen"),
         (["--eigenvectors", "9"], "--eigenvectors more than"),
         (["--points", "[6, 90]"], "--points must be"),
     ],
