@@ -34,6 +34,7 @@ EXPERIMENTS = (
     "outofsample",
     "methods",
     "weightings",
+    "priors",
     "choosing",
     "spectral_layer",
     "grouping",

@@ -175,7 +175,8 @@ def figure(values: Tensor, labels: Tensor) -> Figure:
     for label, skip in enumerate(SKIPS):
         spectrum = values[labels == label][0]
         axes.plot(range(1, len(spectrum) + 1), spectrum.numpy(), "o-", ms=3, lw=0.8, label=f"skip {skip}")
-    axes.set(xlabel="column", title="eigenvalues of the ten kinds of graphs")
+    axes.set(xlabel="column", ylabel="eigenvalue", xticks=range(2, len(spectrum) + 1, 2))
+    axes.set_title("eigenvalues of the ten kinds of graphs")
     axes.legend(frameon=False, fontsize=8, ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

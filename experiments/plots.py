@@ -116,34 +116,46 @@ COLOURS = (
 )  # fmt: skip
 
 
-def spread_labels(axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float) -> list[int]:
-    """Write texts at their places, in their order, as many as lie within the axes and over no other one; else a dot.
+def spread_labels(
+    axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float, others: Numbers | None = None
+) -> list[int]:
+    """Draw a dot at each place and write texts beside their dots, as many as lie within the axes and over nothing else.
 
     Args:
         axes: of a figure whose layout is done (`Figure.draw_without_rendering`).
         y: places ``(N, 2)``.
-        texts, colours: of each.
+        texts, colours: of each; earlier ones are written first.
         size: of the letters in points.
+        others: places ``(M, 2)`` of dots that are drawn already, over which no text is written either.
 
     Returns:
-        The numbers of the texts that are written.
+        The numbers of the texts that are written, over no dot and no other text.
     """
     figure: Any = axes.get_figure()
     renderer = FigureCanvasAgg(figure).get_renderer()
-    taken: dict[int, Any] = {}
-    for i, (place, text, colour) in enumerate(zip(y, texts, colours, strict=True)):
-        x, height = map(float, place)
-        artist = axes.text(x, height, text, color=colour, fontsize=size, ha="center", va="center")
+    axes.scatter(y[:, 0], y[:, 1], s=size, c=list(colours), lw=0, alpha=0.8, zorder=1)
+    pixel = figure.dpi / 72
+    gap = (0.5 * size**0.5 + 0.5) * pixel  # a dot's radius and a little more
+    dots = axes.transData.transform(y if others is None else np.concatenate([y, others]))
+    frame = axes.bbox.get_points()
+    taken: dict[int, Numbers] = {}
+    for i, (place, text, colour) in enumerate(zip(dots[: len(y)], texts, colours, strict=True)):
+        artist = axes.annotate(text, y[i], color=colour, fontsize=size, ha="center", va="center")
         artist.set_in_layout(False)  # hundreds would make it slow
-        box = artist.get_window_extent(renderer)
-        inside = axes.bbox.containsx(box.x0) and axes.bbox.containsx(box.x1)
-        inside = inside and axes.bbox.containsy(box.y0) and axes.bbox.containsy(box.y1)
-        if inside and not any(box.overlaps(other) for other in taken.values()):
-            taken[i] = box
+        extent = artist.get_window_extent(renderer)
+        half = np.array([extent.width, extent.height]) / 2
+        for side in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1), (1, 1), (-1, -1)):
+            centre = place + side * (half + gap)
+            box = np.stack([centre - half, centre + half])
+            free = (frame[0] < box[0]).all() and (box[1] < frame[1]).all()
+            free = free and not ((dots > box[0] - 0.8 * gap) & (dots < box[1] + 0.8 * gap)).all(1).any()
+            if free and not any((box[0] < other[1]).all() and (other[0] < box[1]).all() for other in taken.values()):
+                taken[i] = box
+                artist.set_position(tuple((centre - place) / pixel))
+                artist.set_anncoords("offset points")
+                break
         else:
             artist.remove()
-    rest = [i for i in range(len(y)) if i not in taken]
-    axes.scatter(y[rest, 0], y[rest, 1], s=size, c=[colours[i] for i in rest], lw=0, alpha=0.8, zorder=1)
     return list(taken)
 
 
@@ -177,7 +189,7 @@ def map_with_zooms(
         margin = 0.12 * np.maximum(high - low, 0.01 * np.ptp(y, axis=0))
         (left, bottom), (width, height) = low - margin, high - low + 2 * margin
         main.add_patch(Rectangle((left, bottom), width, height, fill=False, lw=0.8, ec="k", zorder=4))
-        main.annotate(name[0], (left, bottom + height), fontsize=11, weight="bold", ha="right", va="bottom")
+        _letter(main, name[0], y, (left, bottom), (left + width, bottom + height))
         zoom = figure.add_subplot(grid[row, 1])
         draw(zoom, np.flatnonzero(((y >= low - margin) & (y <= high + margin)).all(1)), True)
         zoom.set(xlim=(left, left + width), ylim=(bottom, bottom + height))
@@ -186,6 +198,20 @@ def map_with_zooms(
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("0.8")
     return figure
+
+
+def _letter(axes: Axes, text: str, y: Numbers, low: Sequence[float], high: Sequence[float]) -> None:
+    """Write a region's letter outside of that of its corners around which the fewest points lie."""
+    near = 0.03 * np.ptp(y, axis=0)
+    corners = [(low[0], high[1], -1, 1), (high[0], high[1], 1, 1), (low[0], low[1], -1, -1), (high[0], low[1], 1, -1)]
+
+    def points(corner: tuple[float, float, int, int]) -> int:
+        centre = np.array(corner[:2]) + 0.5 * near * corner[2:]
+        return int((np.abs(y - centre) < 0.6 * near).all(1).sum())
+
+    x, height, right, up = min(corners, key=points)
+    side: dict[str, Any] = {"ha": "left" if right > 0 else "right", "va": "bottom" if up > 0 else "top"}
+    axes.annotate(text, (x, height), fontsize=11, weight="bold", **side)
 
 
 def _tips(y: Numbers, count: int = 3) -> list[int]:

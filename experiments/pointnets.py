@@ -95,10 +95,12 @@ class Points(Body):
 
     Args:
         channels: of the points. signatures: what is in the middle.
+        frozen: what is in the middle sees the points instead of features, and no gradient goes through it.
     """
 
-    def __init__(self, channels: int, signatures: nn.Module) -> None:
+    def __init__(self, channels: int, signatures: nn.Module, frozen: bool = False) -> None:
         super().__init__()
+        self.frozen = frozen
         self.lift = nn.Linear(channels, FEATURES, bias=False)
         last = nn.Linear(32, FEATURES)
         self.bend = nn.Sequential(nn.Linear(channels, 32), nn.ReLU(), last)
@@ -119,10 +121,11 @@ class Points(Body):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return ``(B, width)``."""
         features = self.features(x)
-        entering = features.clone()
+        entering = x if self.frozen else features.clone()
         if entering.requires_grad:
             entering.register_hook(self._note)
-        of_points, of_clouds = self.signatures(entering, mask)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            of_points, of_clouds = self.signatures(entering, mask)
         rows = self.points(torch.cat([features, of_points], -1))
         return torch.cat([pooled(rows, mask), of_clouds], -1)
 
@@ -209,6 +212,7 @@ def gathered(x: Tensor, number: Tensor) -> Tensor:
 # By channels, neighbours and eigenvectors.
 NETWORKS: dict[str, Callable[[int, int, int], Body]] = {
     "layer": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors)),
+    "frozen": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors), frozen=True),
     "dgcnn": lambda channels, k, vectors: DGCNN(channels, k),
     "pointnet2": lambda channels, k, vectors: PointNet2(channels),
     "pointnet": lambda channels, k, vectors: Points(channels, Perceptron()),

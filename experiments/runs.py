@@ -68,9 +68,9 @@ class Run:
         self.out = out
         self.versions = _versions()
         self.config = {name: _plain(value) for name, value in arguments.items()}
-        self._start = time.perf_counter()
+        self._start, self._began = time.perf_counter(), time.process_time()
         self._seconds: dict[tuple[str, Case], float] = {}
-        self._spent = 0.0  # while cells were computed, by this call
+        self._spent = 0.0  # of this process while cells were computed, by this call
         self._finished: dict[tuple[str, Case], Result] = {}
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ class Run:
         todo = [case for case in cases if not finished(case)]
         if len(todo) < len(cases):
             print(f"{part}: {len(cases) - len(todo)} of {len(cases)} cells read from {self._cells}")
-        start = time.perf_counter()
+        start = time.process_time()
         with tqdm(total=len(todo), desc=part, unit="cell", disable=not todo) as bar, self._cells.open("a") as file:
             for case, computed, seconds in _computed(compute, todo, jobs):
                 # What is written and read again is what a resumed run sees: both go on with the same.
@@ -163,7 +163,7 @@ class Run:
                 self._finished[part, case], self._seconds[part, case] = result, seconds
                 bar.set_postfix_str(" ".join(map(str, case)))
                 bar.update()
-        self._spent += time.perf_counter() - start
+        self._spent += time.process_time() - start
         return {case[0] if len(case) == 1 else case: self._finished[part, case] for case in cases}
 
     def _folder(self, part: str, case: Case) -> Path:
@@ -184,11 +184,11 @@ class Run:
     def finish(self, metrics: Result, *tables: Table) -> None:
         """Write metrics.json, with arguments, versions and seconds, and record.json; print tables.
 
-        ``seconds`` are those of all cells, added up, and of the rest; ``elapsed`` those of this call. Of a cell that
-        was interrupted those of its last part count.
+        ``seconds`` are of the processor, so that other programs do not count: of all cells, added up, and of the rest.
+        ``elapsed`` are those of this call by the clock. Of a cell that was interrupted its last part counts.
         """
         elapsed = time.perf_counter() - self._start
-        seconds = elapsed - self._spent + sum(self._seconds.values())
+        seconds = time.process_time() - self._began - self._spent + sum(self._seconds.values())
         times = {"seconds": round(seconds, 1), "elapsed": round(elapsed, 1)}
         shown = {str(table.title): _rows(table) for table in tables}
         about = {"tables": shown, "config": self.config, "versions": self.versions, "threads": torch.get_num_threads()}
@@ -249,9 +249,9 @@ def _computed(
 
 
 def _timed(compute: Callable[..., Result], case: Case) -> tuple[Case, Result, float]:
-    start = time.perf_counter()
+    start = time.process_time()
     result = compute(*case)
-    return case, result, time.perf_counter() - start
+    return case, result, time.process_time() - start
 
 
 @cache

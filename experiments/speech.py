@@ -55,11 +55,10 @@ def speech(
     run = Run(out, locals())
     place = pick_device(device)
     frames = speech_frames(sentence, data_dir, window, step)
-    overlapping = int(np.ceil(window / step)) - 1
     embed = partial(embedding, frames, neighbors, place)
     (cell,) = run.cells(
         "embeddings",
-        lambda _: scores({method: embed(method) for method in METHODS}, frames, agreement, overlapping),
+        lambda _: scores({method: embed(method) for method in METHODS}, frames, agreement),
         [(sentence,)],
     ).values()
     counts = {name: frames.classes.count(name) for name in PHONE_CLASSES}
@@ -69,7 +68,7 @@ def speech(
 
 
 def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) -> Numbers:
-    """Return the frames in as many dimensions as are compared at most."""
+    """The frames in as many dimensions as are compared at most."""
     if method == "pca":
         y: Numbers = PCA(max(DIMENSIONS), random_state=0).fit_transform(frames.spectra)
         return y
@@ -77,43 +76,42 @@ def embedding(frames: Speech, neighbors: int, place: torch.device, method: str) 
     return module.fit(torch.from_numpy(frames.spectra).to(place)).embedding_.cpu().numpy()
 
 
-def scores(maps: dict[str, Numbers], frames: Speech, agreement: int, overlapping: int) -> dict[str, Any]:
-    """Return shares of frames whose class the nearest frames vote for, with and without overlap.
+def scores(maps: dict[str, Numbers], frames: Speech, agreement: int) -> dict[str, Any]:
+    """Shares of frames whose class the nearest ones vote for, of any phone or of other ones only, and differences.
 
     Intervals are by phones: the frames of one are much alike, and overlap.
     """
-    phone = phone_numbers(frames)
+    phone = frames.instances
     eigenmaps, pca = METHODS
     result: dict[str, Any] = {}
-    for key, gap in (("accuracy", 0), ("accuracy_without_overlap", overlapping)):
+    for key, bound in (("accuracy", None), ("of_others", frames.bound)):
+        given = neighbour_agreement(frames.spectra, frames.classes, agreement, bound)["majority"]
+        result.setdefault("spectra", {})[key] = bootstrap(given, phone)
         for d in DIMENSIONS:
             each = {
-                method: neighbour_agreement(y[:, :d], frames.classes, agreement, gap)["majority"]
+                method: neighbour_agreement(y[:, :d], frames.classes, agreement, bound)["majority"]
                 for method, y in maps.items()
             }
             each["difference"] = each[eigenmaps] - each[pca]
             for name, values in each.items():
                 result.setdefault(name, {}).setdefault(f"{d}-D", {})[key] = bootstrap(values, phone)
-    return {**result, "phones": int(phone[-1])}
-
-
-def phone_numbers(frames: Speech) -> NDArray[np.int64]:
-    """Return the number of the phone of each frame in the sentence, from 1."""
-    return np.cumsum([a != b for a, b in zip(frames.phones, ["", *frames.phones[:-1]], strict=True)])
+    largest = max(frames.classes.count(name) for name in set(frames.classes)) / len(frames.classes)
+    return {**result, "phones": int(phone[-1]), "largest_class": largest}
 
 
 def accuracy_table(cell: dict[str, Any]) -> Table:
     """Rows: neighbours and methods; columns: dimensions."""
-    rows = [
-        [title, label, *(between(cell[name][f"{d}-D"][key], sign=sign) for d in DIMENSIONS)]
-        for key, title in (("accuracy", "all frames"), ("accuracy_without_overlap", "not overlapping ones"))
-        for name, label, sign in [*((*method, "") for method in METHODS.items()), ("difference", "difference", "+")]
-    ]
+    rows = []
+    for key, title in (("of_others", "of other phones"), ("accuracy", "all frames")):
+        for name, label, sign in [*((*method, "") for method in METHODS.items()), ("difference", "difference", "+")]:
+            rows.append([title, label, *(between(cell[name][f"{d}-D"][key], sign=sign) for d in DIMENSIONS)])
+        rows.append([title, "the 256 coefficients", *[between(cell["spectra"][key])] * len(DIMENSIONS)])
+    rows.append(["–", "always the largest class", *[f"{cell['largest_class']:.3f}"] * len(DIMENSIONS)])
     return table("accuracy", ["neighbours", "method", *(f"{d}-D" for d in DIMENSIONS)], rows)
 
 
 def figure(y: Numbers, frames: Speech) -> Figure:
-    """Return the frames at their places, coloured by class of phone, and three zooms with the phones."""
+    """The frames at their places, coloured by class of phone, and three zooms with the phones."""
     names = [name for name in [*PHONE_CLASSES, "other"] if name in frames.classes]
     colours = dict(zip(names, COLOURS, strict=False))
     of_frame = [colours[name] for name in frames.classes]

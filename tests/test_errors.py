@@ -162,7 +162,6 @@ CASES = {
     ),
     "alpha": (lambda: DensityCorrected(1.5), ValueError, r"alpha must be a number in \[0, 1\], got 1.5"),
     "m": (lambda: SelfTuning(0), ValueError, "m must be at least 1"),
-    "m of copies": (lambda: SelfTuning(2)(SAME, knn_graph(SAME, 3)), ValueError, "m=2 neighbours of node 0 are copies"),
     "kernel": (lambda: KernelWeights(torch.neg)(X, GRAPH), ValueError, "finite, non-negative weights"),
     "improved twice": (lambda: ImprovedWeights()(X, ImprovedWeights()(X, GRAPH)), ValueError, "already"),
     "NaN points to weight": (lambda: HeatKernel(1.0)(NAN, GRAPH), ValueError, "x must be finite"),

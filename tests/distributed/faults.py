@@ -15,12 +15,12 @@ from problems import swiss_roll
 from torch_lapeig import (
     KNN,
     HeatKernel,
+    KernelWeights,
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
     Precomputed,
     Radius,
-    SelfTuning,
     Solve,
     SpectralClustering,
     eigenpairs,
@@ -258,14 +258,14 @@ def check_what_no_rank_can_do_leaves_the_group_sound(ranks):
 
 
 def check_an_error_in_the_middle_of_one_rank(ranks):
-    """Copies of a point on one rank make the scale of self-tuning weights zero there; others wait for its halo."""
+    """Copies of a point on one rank get negative weights by a wrong kernel there; others wait for its halo."""
     x = torch.cat([swiss_roll(80), 1000 + torch.zeros(6, 3, dtype=torch.float64)])
     begin = time.monotonic()
     points = ShardedPoints.spread(part(x, ranks), ranks)
     graph = sharded_graph(points, KNN(5))
     ranks._depth = 0  # the check itself is run within a guard
-    with pytest.raises((ValueError, DistributedError), match="copies of it"), ranks.guard():
-        eigenpairs(Laplacian(SelfTuning(3)(points.x, graph)), 3)
+    with pytest.raises((ValueError, DistributedError), match="kernel must give"), ranks.guard():
+        eigenpairs(Laplacian(KernelWeights(lambda d2: d2.sign() - 0.5)(points.x, graph)), 3)
     assert time.monotonic() - begin < 10
     with pytest.raises(DistributedError, match="has failed before"), ranks.guard():
         pass

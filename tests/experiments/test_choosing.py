@@ -14,7 +14,6 @@ from experiments.choosing import (
     QUESTIONS,
     Sample,
     Setting,
-    _allowed,
     choosing,
     contrasts,
     measured,
@@ -37,9 +36,11 @@ def test_the_nearest_tell_labels_and_numbers():
 
 
 def test_frames_that_share_samples_are_left_out():
-    sample = Sample(np.zeros((4, 1)), np.zeros(4), np.array([0, 1, 2, 9]), 1)
-    assert _allowed(sample).int().tolist() == [[0, 0, 1, 1], [0, 0, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0]]
-    assert sample.part(0.5, np.random.default_rng(0)).time.shape == (2,)
+    time = np.array([0, 1, 2, 9])
+    sample = Sample(np.zeros((4, 1)), np.zeros(4), abs(time[:, None] - time) <= 1)
+    assert sample.allowed.int().tolist() == [[0, 0, 1, 1], [0, 0, 0, 1], [1, 0, 0, 1], [1, 1, 1, 0]]
+    assert sample.part(0.5, np.random.default_rng(0)).bound.shape == (2, 2)
+    assert len(sample.part(2, np.random.default_rng(0)).x) == 2
 
 
 def test_options_differ_in_one_thing_and_the_default_is_the_librarys():
@@ -63,7 +64,7 @@ def test_every_option_is_measured_and_differences_are_paired():
     assert all(set(options) <= set(of["scores"][question]) for question, options in QUESTIONS.items())
     assert 2 <= of["gap"] <= 50
     cells = {
-        name: [{"scores": {"k": {"10": 50.0 + s, "5": 52.0 + s}}, "labels": True} for s in range(3)] for name in "ab"
+        name: [{"scores": {"k": {"10": 50.0 + s, "5": 52.0 + s}}, "kind": "labels"} for s in range(3)] for name in "ab"
     }
     found = contrasts(cells, "k")
     assert found["10"]["all"] == {"mean": 0, "interval": 0}
@@ -75,6 +76,7 @@ def test_the_short_form(tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert set(metrics["sets"]) == {"iris", "wine", "blobs"}
     assert metrics["sets"]["iris"]["default"]["mean"] > 85
+    assert metrics["difference"]["points"]["PCA"]["all"]["mean"] > -5
     assert metrics["difference"]["symmetrisation"]["mutual"]["all"]["mean"] < 0
     assert metrics["components"]["wine"]["symmetrisation mutual"] > metrics["components"]["wine"]["symmetrisation mean"]
     assert (tmp_path / "choosing.png").read_bytes().startswith(b"\x89PNG")

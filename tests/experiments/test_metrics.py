@@ -44,7 +44,8 @@ def test_neighbour_agreement_by_hand():
     # neighbours: 0: 1, 2; 1: 0, 2; 2: 1, 3; 3: 2, 1; 4: 3, 2
     assert scores["share"].tolist() == [0.5, 0.5, 0.5, 0.5, 1]
     assert scores["majority"].tolist() == [1, 1, 0, 1, 1]  # the nearer one decides a tie: 2 goes to 1
-    apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=1, apart=1)
+    bound = abs(np.arange(5)[:, None] - np.arange(5)) == 1
+    apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], 1, bound)
     assert apart["share"].tolist() == [0, 0, 0, 0, 1]  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
 
 

@@ -15,7 +15,17 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat, nearest
-    from experiments.spectral_layer import TRAINER, Classifier, CloudsModule, Forest, Maker, longer, summary
+    from experiments.spectral_layer import (
+        TRAINER,
+        Classifier,
+        CloudsModule,
+        Forest,
+        Maker,
+        failed,
+        longer,
+        restarted,
+        summary,
+    )
     from experiments.training import train
 
 NAMES = list(SHAPES)
@@ -59,7 +69,7 @@ def test_networks_are_of_one_size():
 def cell(accuracy, losses):
     history = {"loss": losses, "gradient": [1.0] * len(losses), "at_layer": [1.0] * len(losses)}
     history |= {"seconds": [0.1] * len(losses), "step": [], "accuracy": []}
-    known = {"by_class": [accuracy] * 8, "bandwidth_factor": None, "parameters": 1, "seconds": 1.0}
+    known = {"by_class": [accuracy] * 8, "bandwidth_factor": None, "parameters": 1, "seconds": 1.0, "trainings": 1}
     return {"accuracy": accuracy, "history": history, **known}
 
 
@@ -70,6 +80,34 @@ def test_failed_trainings_are_counted():
     found = summary([cell(0.9, learned), cell(0.1, stuck), cell(0.1, broken)])
     assert found["failed"] == 2
     assert found["not_finite"] == 1
+
+
+def test_failed_trainings_begin_anew_until_one_learns():
+    losses = {0: [2.0] * 10, 1: [0.1] * 10}
+    asked = []
+
+    class Known:
+        def cells(self, part, compute, cases):
+            asked.extend(cases)
+            return {case: cell(0.5, losses[min(case[-1], 1) if case[0] == "dgcnn" else 0]) for case in cases}
+
+    found = restarted(Known(), None, [("dgcnn", 3, 0), ("layer", 3, 0)], 2)
+    assert asked == [(*case, 0) for case in found] + [(*case, 1) for case in found] + [("layer", 3, 0, 2)]
+    assert [found[case]["trainings"] for case in found] == [2, 3]
+    assert found["dgcnn", 3, 0]["seconds"] == 2
+    assert [failed(of) for of in found.values()] == [False, True]
+
+
+def test_a_frozen_graph_is_that_of_the_points_and_gets_no_gradient(generator):
+    clouds = some_clouds(generator)
+    layer, frozen = (NETWORKS[name](3, 6, 12) for name in ("layer", "frozen"))
+    frozen.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(
+        frozen(clouds.points, clouds.mask), layer(clouds.points, clouds.mask), atol=1e-3, rtol=1e-3
+    )
+    frozen(clouds.points, clouds.mask).square().sum().backward()
+    assert frozen.signatures.kernel.log_factor.grad is None
+    assert frozen.lift.weight.grad.abs().max() > 0
 
 
 def test_forests_see_features_that_rotations_do_not_change(generator):
@@ -119,7 +157,7 @@ def test_interrupted_training_ends_like_any_other(epoch, tmp_path):
     [
         (["--shapes", "[cube]"], "--shapes must be of sphere.*got cube"),
         (["--variants", "[]"], "--variants must be of layer.*got none"),
-        (["--rates", "{dgcnn: 0.1}"], "--rates must have a number for each network, got none for layer, pointnet2"),
+        (["--rates", "{dgcnn: 0.1}"], "--rates must have a number for each network, got none for layer, frozen"),
         (["--eigenvectors", "9"], "--eigenvectors more than"),
         (["--points", "[6, 90]"], "--points must be"),
     ],

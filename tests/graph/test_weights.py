@@ -1,6 +1,7 @@
 """Weightings against the papers' formulas, in every storage, their gradients, and their extension to new points."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch_lapeig import (
     KNN,
     DensityCorrected,
     Graph,
+    GraphWarning,
     HeatKernel,
     ImprovedWeights,
     KernelWeights,
@@ -146,6 +148,28 @@ def test_self_tuning_is_its_formula(dtype, device):
     sigma = near.sort(1).values[:, 6].sqrt()
     expected = torch.exp(-d2 / (sigma[:, None] * sigma)) * graph.to_dense()
     torch.testing.assert_close(SelfTuning(7)(x, graph).to_dense(), expected)
+
+
+def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point():
+    """Four copies at 0, and points at 3 and 7: of m = 2 the scales are 3, 3 and 7."""
+    x = torch.tensor([0.0, 0.0, 0.0, 0.0, 3.0, 7.0], dtype=torch.float64)[:, None].requires_grad_()
+    weighting, graph = SelfTuning(2), radius_graph(x.detach(), 7.0)
+    with pytest.warns(GraphWarning, match="m=2 neighbours of 4 of 6 nodes are copies"):
+        weight = weighting(x, graph).to_dense()
+    sigma = torch.tensor([3.0, 3, 3, 3, 3, 7], dtype=torch.float64)
+    expected = torch.exp(-(x - x.mT).square() / (sigma[:, None] * sigma)) * graph.to_dense()
+    torch.testing.assert_close(weight, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        state = weighting.state(x, graph)
+        torch.testing.assert_close(state[:, 0], sigma)
+        (gradient,) = torch.autograd.grad(weight.square().sum(), x)
+        assert gradient.isfinite().all()
+        assert gradient[4:].abs().min() > 0
+        same = torch.ones(8, 2)
+        assert (weighting(same, knn_graph(same, 3)).weight > 0).all()
+        module = LaplacianEigenmaps(2, KNN(3), SelfTuning(2)).fit(x.detach())
+        assert module.transform(torch.tensor([[0.0], [1.0]]).double()).isfinite().all()
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])

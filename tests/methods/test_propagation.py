@@ -3,6 +3,7 @@
 import copy
 import io
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ from torch_lapeig.eigen import Eigh
 
 METHODS = {
     "LabelSpreading": lambda *a, **o: LabelSpreading(*a, alpha=0.9, **o),
-    "HarmonicFunction": HarmonicFunction,
+    "HarmonicFunction": partial(HarmonicFunction, class_prior=None),
     "EigenmapsRegression": lambda *a, **o: EigenmapsRegression(3, *a, **o),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
@@ -163,7 +164,7 @@ def test_a_new_point_is_a_node_more_that_the_others_do_not_see():
     """The score of a harmonic function is the weighted mean of its neighbours."""
     x = torch.arange(6.0, dtype=torch.float64)[:, None]
     labels = torch.tensor([0, -1, -1, -1, -1, 1])
-    model = HarmonicFunction(Radius(1.1), SimpleWeights()).fit(x, labels)
+    model = HarmonicFunction(Radius(1.1), SimpleWeights(), class_prior=None).fit(x, labels)
     torch.testing.assert_close(model.scores_[:, 1], torch.arange(6, dtype=torch.float64) / 5)
     between = model.transform(torch.tensor([[1.5], [4.25]], dtype=torch.float64))
     torch.testing.assert_close(between[:, 1], torch.tensor([0.3, 0.9], dtype=torch.float64))
@@ -337,11 +338,9 @@ def test_loops_are_nothing_to_harmonic_functions(kind):
     for loops in (torch.zeros(40), torch.logspace(-3, 15, 40)):
         affinity = (weight + torch.diag(loops.double())).requires_grad_()
         graph = Graph.from_dense(affinity)
-        found = HarmonicFunction(Precomputed("affinity")).fit(graph if kind == "dense" else graph.to_sparse(), labels)
-        scores.append(found.scores_)
-        (gradient,) = torch.autograd.grad(
-            HarmonicFunction(Precomputed("affinity"))(graph, labels)[:, 0].sum(), affinity
-        )
+        harmonic = HarmonicFunction(GIVEN, class_prior=None)
+        scores.append(harmonic.fit(graph if kind == "dense" else graph.to_sparse(), labels).scores_)
+        (gradient,) = torch.autograd.grad(harmonic(graph, labels)[:, 0].sum(), affinity)
         gradients.append(gradient * (weight > 0))
     torch.testing.assert_close(scores[1], scores[0])
     torch.testing.assert_close(gradients[1], gradients[0])
@@ -361,7 +360,7 @@ def test_harmonic_functions_of_wild_weights_are_right_or_loud(orders):
     exact = torch.cat([torch.zeros(1).double(), (1 / conductance).cumsum(0)]) * (1 / (1 / conductance).sum())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = HarmonicFunction(GIVEN)(graph, labels)[:, 1]
+        found = HarmonicFunction(GIVEN, class_prior=None)(graph, labels)[:, 1]
     loud = any(issubclass(w.category, ConvergenceWarning) for w in caught)
     assert loud or (found - exact).abs().max() < 1e-5
     assert not (loud and orders < 10)
@@ -445,6 +444,8 @@ def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
         p: (HarmonicFunction(KNN(4), class_prior=p).fit(x, labels).predict() == truth).sum() for p in (None, "labels")
     }
     assert right["labels"] > right[None] + 5
+    by_default = HarmonicFunction(KNN(4)).fit(x, labels).scores_
+    torch.testing.assert_close(by_default, HarmonicFunction(KNN(4), class_prior="labels")(x, labels))
 
 
 def spreading(x=X, labels=LABELS, **options):

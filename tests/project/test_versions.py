@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 TOOLS = {
     "hatchling",
     "pyamg",
+    "pygsp",
     "ruff",
     "mypy",
     "pre-commit",

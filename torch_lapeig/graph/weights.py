@@ -333,11 +333,12 @@ class SelfTuning(Weighting):
     Zelnik-Manor & Perona, *Self-tuning spectral clustering* (2004), section 2 (there m = 7).
 
     Args:
-        m: rank of the neighbour whose distance is σ_i, at least 1; the farthest at nodes with fewer neighbours.
+        m: rank of the neighbour whose distance is σ_i, at least 1; the farthest at nodes with fewer neighbours. Where
+            the m-th is a copy of the node, σ is the distance to its nearest neighbour that is no copy, with a
+            `GraphWarning`.
 
     Raises:
-        TypeError, ValueError: ``m`` is no integer or below 1; when called, a node's m-th neighbour is a copy of it, so
-            that σ = 0.
+        TypeError, ValueError: ``m`` is no integer or below 1.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
@@ -551,13 +552,24 @@ def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tens
 
 
 def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
-    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
+    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges.
+
+    Where that length is 0 it is the shortest positive one, or 1 where all are 0: weights between copies are 1 anyway.
+    """
     squared = kth_of_groups(squared_lengths, node, total, m)
-    if (squared <= 0).any():
-        raise ValueError(
-            f"m={m} neighbours of node {int((squared <= 0).nonzero()[0])} are copies of it, so that its scale is 0; "
-            "use a larger m, or remove duplicates"
+    none = squared.detach() <= 0
+
+    def warn() -> None:
+        checks.warn(
+            f"m={m} neighbours of {int(none.sum())} of {total} nodes are copies of them: their scale is the distance "
+            "to their nearest other neighbour; use a larger m, or remove duplicates",
+            checks.GraphWarning,
         )
+
+    checks.later(none.any(), warn)
+    if none.any():
+        positive = (squared_lengths.detach() > 0).nonzero().flatten()
+        squared = torch.where(none, kth_of_groups(squared_lengths[positive], node[positive], total, 1), squared)
     return squared.sqrt()
 
 

@@ -185,7 +185,9 @@ def _self_tuning(m: int) -> LogAffinity:
     def log_affinity(squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
         lengths = torch.where(there > 0, squared, torch.inf)
         nearest = lengths.topk(min(m, lengths.shape[1]), largest=False).values
-        own = torch.where(nearest.isinf(), 0, nearest).amax(1, keepdim=True).sqrt()
+        own = torch.where(nearest.isinf(), 0, nearest).amax(1, keepdim=True)
+        other = torch.where(lengths > 0, lengths, torch.inf).amin(1, keepdim=True)  # where the m-th is a copy
+        own = torch.where(own > 0, own, torch.where(other.isinf(), 1, other)).sqrt()
         return there.log() - squared / (own * state[:, 0])
 
     return log_affinity

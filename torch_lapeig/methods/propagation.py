@@ -143,12 +143,14 @@ class HarmonicFunction(SemiSupervised):
 
     Args:
         neighbors, weights: as for `LaplacianEigenmaps`.
-        class_prior: as for `LabelSpreading`. With few labels it removes most of the effect of the spikes.
+        class_prior: as for `LabelSpreading`, but ``"labels"`` by default: with few labels it removes most of the effect
+            of the spikes. None for the harmonic functions themselves, as of soft labels that are no classes.
         n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
 
-    The scores of each node that a label reaches sum to 1 (with soft labels: to a mean of their sums), unless a
-    ``class_prior`` scales the classes. Where the range of the weights exceeds float64, a `ConvergenceWarning` counts
-    the nodes with inexact scores. For the rest of the contract see `SemiSupervised`.
+    Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
+    their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Where the range
+    of the weights exceeds float64, a `ConvergenceWarning` counts the nodes with inexact scores. For the rest of the
+    contract see `SemiSupervised`.
 
     A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
 
@@ -160,7 +162,7 @@ class HarmonicFunction(SemiSupervised):
     >>> path = torch.arange(5.0)[:, None]
     >>> labels = torch.tensor([0, -1, -1, -1, 1])
     >>> from torch_lapeig import Radius, SimpleWeights
-    >>> HarmonicFunction(Radius(1.5), SimpleWeights())(path, labels)[:, 1]
+    >>> HarmonicFunction(Radius(1.5), SimpleWeights(), class_prior=None)(path, labels)[:, 1]
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
@@ -171,7 +173,7 @@ class HarmonicFunction(SemiSupervised):
         neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
-        class_prior: ClassPrior = None,
+        class_prior: ClassPrior = "labels",
         n_classes: int | None = None,
     ) -> None:
         super().__init__(neighbors, weights, n_classes)

