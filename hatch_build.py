@@ -28,7 +28,8 @@ except ImportError:  # as a program it needs no package
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
 FOLDER, LIBRARY = "torch_lapeig/native", "torch_lapeig/native/kernels.so"
-SOURCE, SECONDS = "kernels.c", 15  # which includes the others; of one core
+SOURCE = "kernels.c"  # which includes the others
+COMPILING = "Compiling the loops, some 20 seconds"
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
 REORDERED = ("-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno", "-freciprocal-math")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", *REORDERED)
@@ -52,6 +53,14 @@ class IndexPage(MetadataHookInterface):
 
 
 def compiled(root: Path) -> str | None:
+    """Compile the loops into the package. Return None on success, else the reason and what to do."""
+    if (failure := _failure(root)) is None:
+        return None
+    advice = "install a C compiler, as by `apt install gcc libc6-dev` or `xcode-select --install`, and again"
+    return f"torch_lapeig has no compiled loops, and is slower without: {failure}; {advice}"
+
+
+def _failure(root: Path) -> str | None:
     """Compile the loops into the package. Return None on success, else the reason."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if sys.platform == "win32" or not shutil.which(compiler[0]):
@@ -69,7 +78,8 @@ def compiled(root: Path) -> str | None:
             made.replace(library)
             return None
     library.unlink(missing_ok=True)
-    return done.stderr.strip() or f"{compiler[0]} failed"
+    first = (line for line in done.stderr.splitlines() if "error" in line)  # the others say where it stands
+    return next(first, done.stderr.strip() or f"{compiler[0]} failed")
 
 
 class Loops(BuildHookInterface):
@@ -79,12 +89,9 @@ class Loops(BuildHookInterface):
         """Compile, for a wheel and for an editable installation."""
         if self.target_name != "wheel":
             return
-        self.app.display_info(f"Compiling the loops, some {SECONDS} seconds")
+        self.app.display_info(COMPILING)
         if (failure := compiled(Path(self.root))) is not None:
-            self.app.display_warning(f"torch_lapeig without compiled loops, which are slower: {failure}")
-            self.app.display_warning(
-                "Install a C compiler, as by `apt install gcc` or `xcode-select --install`, and again"
-            )
+            self.app.display_warning(failure)
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")
@@ -92,4 +99,5 @@ class Loops(BuildHookInterface):
 
 
 if __name__ == "__main__":
+    print(COMPILING, flush=True)
     sys.exit(compiled(Path(__file__).parent))

@@ -39,6 +39,7 @@ BENCHMARKS = {
     "positional_encoding": "benchmarks.positional_encoding",
     "loss": "benchmarks.loss",
     "transform": "benchmarks.transform",
+    "landmarks": "benchmarks.landmarks",
     "import_time": "benchmarks.import_time",
     "launches": "benchmarks.launches",
     "distributed": "benchmarks.distributed",

@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def image_of_cube(n: int, d: int) -> Tensor:
 
 
 def environment(place: Place) -> None:
-    """Record versions, the device, its arithmetic and its memory; compile the loops where they are missing."""
+    """Record versions, the device, its arithmetic and its memory."""
     found = {"python": sys.version.split()[0], **{m.__name__: m.__version__ for m in (torch, numpy, scipy)}}
     place.record("versions", " ".join(f"{name} {version}" for name, version in found.items()))
     place.record("compilers", f"cc {shutil.which('cc')}, nvcc {shutil.which('nvcc')}")
@@ -148,12 +149,12 @@ def environment(place: Place) -> None:
 
 
 def operations(place: Place) -> None:
-    """Compare torch's operations that the library uses with dense float64 on the processor."""
+    """Compare torch's operations that the library uses, or may use, with dense float64 on the processor."""
     generator = torch.Generator().manual_seed(0)
     random = partial(torch.randn, generator=generator, dtype=torch.float64)
     n, device = 2000, place.device
     dense = random(n, n) * (torch.rand(n, n, generator=generator) < 0.01)
-    csr = dense.to_sparse_csr()
+    csr, squared = dense.to_sparse_csr(), dense @ dense
     left, right = random(n, 8), random(8, n)
     for index in (torch.int32, torch.int64):
         for dtype in (torch.float32, torch.float64):
@@ -162,8 +163,14 @@ def operations(place: Place) -> None:
             kind = f"{index}, {dtype}".replace("torch.", "")
             for columns in (1, 8, 16):
                 y = random(n, columns)
-                product = partial(torch.mm, matrix, y.to(device, dtype))
+                there = y.to(device, dtype)
+                product = partial(torch.mm, matrix, there)
                 place.attempt(f"csr @ {columns} columns, {kind}", partial(error_of, product, dense @ y))
+                into = partial(_in_place, there, matrix)
+                place.attempt(f"y += csr @ y, {columns} columns, {kind}", partial(error_of, into, y + dense @ y))
+            whole, square = partial(_transposed, matrix), partial(_square, matrix)
+            place.attempt(f"csr transposed, {kind}", partial(error_of, whole, dense.mT))
+            place.attempt(f"csr @ csr, {kind}", partial(error_of, square, squared))
             factors = left.to(device, dtype), right.to(device, dtype)
             sampled = partial(torch.sparse.sampled_addmm, matrix, *factors, beta=0.0)
             wanted = (left @ right)[dense != 0]
@@ -172,8 +179,27 @@ def operations(place: Place) -> None:
     for size in (16, 32, 33, 64, 107):
         a = random(64, size, size)
         symmetric = a + a.mT
-        there, values = symmetric.to(device), torch.linalg.eigvalsh(symmetric)
-        place.attempt(f"eigh of 64 × {size}²", partial(error_of, partial(torch.linalg.eigvalsh, there), values))
+        place.attempt(f"eigh of 64 × {size}²", partial(error_of, partial(_rebuilt, symmetric.to(device)), symmetric))
+
+
+def _in_place(y: Tensor, matrix: Tensor) -> Tensor:
+    into = y.clone()
+    return torch.addmm(into, matrix, y, out=into)
+
+
+def _transposed(matrix: Tensor) -> Tensor:
+    return matrix.t().to_sparse_csr().to_dense()
+
+
+def _square(matrix: Tensor) -> Tensor:
+    return (matrix @ matrix).to_dense()
+
+
+def _rebuilt(a: Tensor) -> Tensor:
+    """Return V Λ Vᵀ."""
+    values, vectors = torch.linalg.eigh(a)
+    rebuilt: Tensor = vectors * values[..., None, :] @ vectors.mT
+    return rebuilt
 
 
 def eigh(place: Place) -> None:
@@ -204,13 +230,17 @@ def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generato
     weight = torch.rand(total, generator=generator, dtype=torch.float64)
     terms = x[index] * weight[:, None]
     wanted = torch.zeros(900, 16, dtype=torch.float64).index_add(0, torch.repeat_interleave(sizes), terms)
-    begin = offsets.to(device)
-    given: dict[str, Any] = {"mode": "sum", "per_sample_weights": weight.to(device), "include_last_offset": True}
-    bags = partial(torch.nn.functional.embedding_bag, index.to(device), x.to(device), begin, **given)
-    segments = partial(torch.segment_reduce, terms.to(device), "sum", offsets=begin, initial=0, unsafe=True)
-
-    place.attempt("embedding_bag", partial(error_of, bags, wanted))
-    place.attempt("segment_reduce", partial(error_of, segments, wanted))
+    for kind in (torch.int32, torch.int64):
+        for dtype in (torch.float32, torch.float64):
+            begin, rows, factors = offsets.to(device, kind), index.to(device, kind), weight.to(device, dtype)
+            given: dict[str, Any] = {"mode": "sum", "per_sample_weights": factors, "include_last_offset": True}
+            bags = partial(torch.nn.functional.embedding_bag, rows, x.to(device, dtype), begin, **given)
+            segments = partial(
+                torch.segment_reduce, terms.to(device, dtype), "sum", offsets=begin, initial=0, unsafe=True
+            )
+            name = f"{kind}, {dtype}".replace("torch.", "")
+            place.attempt(f"embedding_bag, {name}", partial(error_of, bags, wanted))
+            place.attempt(f"segment_reduce, {name}", partial(error_of, segments, wanted))
 
 
 Answers = Callable[[str], Sequence[Tensor]]
@@ -408,29 +438,25 @@ def tests(place: Place) -> None:
     """Run the tests that are given the device, of rooms that need no other package."""
     files = [str(ROOT / name) for name in TESTED if (ROOT / name).exists()]
     name = place.device if place.device != "cpu" else "test_units"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rfE",
-        "-W",
-        "default",
-        "--tb=line",
-        "--continue-on-collection-errors",
-    ]
+    pytest = [sys.executable, "-m", "pytest", "-v", "-rfE", "-W", "default"]
+    command = [*pytest, "--tb=line", "--continue-on-collection-errors"]
     limits = ["-x"] if place.quick else ["--maxfail=60", *(["-n", "8"] if find_spec("xdist") else [])]
     deterministic = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # what torch asks for under deterministic algorithms
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, *limits, "-k", name, *files[: 1 if place.quick else None]],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
         env={**os.environ, **deterministic},
-    )
-    lines = done.stdout.splitlines()
-    for line in [*[line for line in lines if line.startswith(("FAILED", "ERROR"))][:60], *lines[-1:]]:
-        place.record("", line[:240])
+    ) as running:
+        assert running.stdout
+        line, failed = "", 0
+        for line in running.stdout:
+            # First as it fails, since the part may end at its limit, then with its reason, at the end.
+            if ".py" in line and ("FAILED" in line or "ERROR" in line) and failed < 120:
+                failed += 1
+                place.record("", line.strip()[:240])
+        place.record("", line.strip()[:240])
 
 
 PARTS: dict[Callable[[Place], None], int] = {  # with the seconds that each may take
@@ -445,6 +471,7 @@ PARTS: dict[Callable[[Place], None], int] = {  # with the seconds that each may 
     steps: 45,
     tests: 120,
 }
+WHOLE = 470  # seconds, for all of them
 
 # --- Running them -----------------------------------------------------------------------------------------------------
 
@@ -455,28 +482,24 @@ def compile_loops() -> str:
         return "there already"
     begin = time.perf_counter()
     done = subprocess.run([sys.executable, str(ROOT / "hatch_build.py")], capture_output=True, text=True, check=False)
-    outcome = "compiled" if done.returncode == 0 else f"not compiled ({done.stderr.strip()[-200:]})"
+    outcome = "compiled" if done.returncode == 0 else f"not compiled ({done.stderr.strip()[:300]})"
     return f"{outcome} in {time.perf_counter() - begin:.0f} s"
 
 
-def run_apart(name: str, limit: int, options: argparse.Namespace) -> None:
+def run_apart(name: str, limit: float, options: argparse.Namespace) -> None:
     """Run one part in a process of its own, and record how it ended."""
     place = Place(options.device, options.quick, options.out, name)
     command = [sys.executable, "-m", "benchmarks.gpu", "--run", name, "--device", place.device, "--out", str(place.out)]
     begin = time.perf_counter()
-    try:
-        done = subprocess.run(
-            [*command, *["--quick"] * place.quick],
-            timeout=limit,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-        )
-        if done.returncode:
-            place.record("ended with", f"{done.returncode}: {' | '.join(done.stderr.strip().splitlines()[-2:])[:300]}")
-    except subprocess.TimeoutExpired:
-        place.record("ended with", f"time-out after {limit} s")
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, *["--quick"] * place.quick], cwd=ROOT, start_new_session=True, **pipes) as running:
+        try:
+            said = running.communicate(timeout=limit)[1]
+            if running.returncode:
+                place.record("ended with", f"{running.returncode}: {' | '.join(said.strip().splitlines()[-2:])[:300]}")
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)  # with the processes that it has started
+            place.record("ended with", f"time-out after {limit:.0f} s")
     place.record("seconds", round(time.perf_counter() - begin, 1))
 
 
@@ -519,10 +542,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("There is no GPU; rehearse with --device cpu --quick.", file=sys.stderr)
         return 1
+    end = time.perf_counter() + WHOLE
     Place(options.device, options.quick, options.out, "environment").record("compiled loops", compile_loops())
     for part, limit in PARTS.items():
         if part.__name__ in options.parts:
-            run_apart(part.__name__, limit, options)
+            run_apart(part.__name__, max(0.0, min(limit, end - time.perf_counter())), options)
     print(*summary(options.out.read_text().splitlines()), sep="\n")
     return 0
 

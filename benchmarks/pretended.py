@@ -42,7 +42,7 @@ ROUND_TRIPS = {
     "direct.to_scipy": "SuperLU's factors, where the user asks for them; `Auto` takes none off the CPU",
     "direct.__call__": "a solve with them",
     "ann._given": "faiss searches on the CPU",
-    "clustering.fit_with": "k-means by scikit-learn, of N × k numbers",
+    "clustering._partition": "k-means by scikit-learn, of N × k numbers",
     "base.as_numpy": "the estimators for scikit-learn give NumPy's arrays",
 }
 

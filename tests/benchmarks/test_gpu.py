@@ -1,6 +1,8 @@
 """A rehearsal of the command for a GPU, on the processor and on the pretended device."""
 
 import json
+import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from benchmarks import gpu, pretended
 
 HERE = [part.__name__ for part in gpu.PARTS if part.__name__ != "tests"]
-THERE = ["layer", "encodings", "backward"]  # the others take minutes on the pretended device
+THERE = [name for name in HERE if name != "library"]  # which takes minutes on the pretended device
 
 
 def results(file):
@@ -39,6 +41,18 @@ def test_a_part_that_ends_badly_loses_nothing_of_the_others(tmp_path, monkeypatc
     assert values["steps", "ended with"].startswith("time-out")
     assert torch.__version__ in values["environment", "versions"]
     assert torch.__version__ in capsys.readouterr().out
+
+
+def test_what_a_part_has_started_ends_with_it(tmp_path, monkeypatch):
+    """Its process would hold the pipe of the part, and the device."""
+    program, file = tmp_path / "python", tmp_path / "gpu.jsonl"
+    program.write_text("#!/bin/sh\nsleep 600 &\nwait\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    gpu.run_apart("steps", 2, Namespace(device="cpu", quick=True, out=file))
+    ended, seconds = (entry["value"] for entry in results(file))
+    assert ended.startswith("time-out")
+    assert seconds < 300
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -470,7 +470,7 @@ def test_autocast_does_not_lower_the_precision(dtype):
 def test_repr_reads_like_the_constructor():
     text = repr(SpectralClustering(3, Radius(0.5), HeatKernel(2.0), variant="shi_malik", seed=4))
     assert "3, Radius(radius=0.5, metric='euclidean'), variant='shi_malik', assign_labels='kmeans', " in text
-    assert "n_components=3, n_init=10, solve=None, seed=4" in text
+    assert "n_components=3, n_init=10, max_clusters=10, solve=None, seed=4" in text
     assert "HeatKernel(t=2.0, learnable=False)" in text
 
 

@@ -16,6 +16,7 @@ from torch_lapeig import (
     HeatKernel,
     Isomap,
     KernelPCA,
+    Landmarks,
     LaplacianEigenmaps,
     Radius,
     Solve,
@@ -32,6 +33,7 @@ METHODS = {
         o.pop("k", 2), KNN(6), HeatKernel(2.0), scale="orthonormal", **o
     ),
     "LaplacianEigenmaps, separate": lambda **o: LaplacianEigenmaps(o.pop("k", 2), KNN(6), components="separate", **o),
+    "LaplacianEigenmaps, landmarks": lambda **o: LaplacianEigenmaps(o.pop("k", 2), Landmarks(9, 4), **o),
     "SpectralClustering": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), **o),
     "SpectralClustering, Shi–Malik": lambda **o: SpectralClustering(o.pop("k", 2), KNN(6), variant="shi_malik", **o),
     "MDS": lambda **o: MDS(o.pop("k", 2), **o),

@@ -1,6 +1,7 @@
 """Points to weighted graphs: neighbour search, rules, weightings, storage of edges."""
 
 from torch_lapeig.graph.graph import Graph, pad_batch
+from torch_lapeig.graph.landmarks import Landmarks
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import (
     KNN,
@@ -34,6 +35,7 @@ __all__ = [
     "HeatKernel",
     "ImprovedWeights",
     "KernelWeights",
+    "Landmarks",
     "NeighborPairs",
     "NeighborRule",
     "Neighbors",

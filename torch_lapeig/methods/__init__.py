@@ -1,6 +1,7 @@
 """Embeddings: graphs or kernels of points to coordinates, and new points."""
 
-from torch_lapeig.methods.clustering import SpectralClustering, normalized_cut
+from torch_lapeig.methods.clustering import SpectralClustering
+from torch_lapeig.methods.cuts import normalized_cut, refine_cut
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
 from torch_lapeig.methods.isomap import Isomap
 from torch_lapeig.methods.kernel_pca import KernelPCA
@@ -27,4 +28,5 @@ __all__ = [
     "SpectralClustering",
     "laplacian_positional_encoding",
     "normalized_cut",
+    "refine_cut",
 ]

@@ -1,19 +1,20 @@
-"""Spectral clustering, its differentiable embedding, and the normalised cut that it relaxes."""
+"""Spectral clustering and its differentiable embedding."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
-from torch_lapeig.graph.graph import check_graph, check_whole
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.labels import (
     ASSIGNMENTS,
     Assignment,
@@ -30,79 +31,6 @@ from torch_lapeig.support.fitted import State
 
 Variant = Literal["njw", "shi_malik"]
 
-SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
-
-
-@checks.full_precision
-def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
-    """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
-
-    cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
-    λ_1 + … + λ_K of L y = λ D y. A cluster without volume (empty, or isolated nodes only) contributes 0.
-
-    Args:
-        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
-            count as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
-            to 1 (within 1e-3, in half precision within twice its eps; rows of padding are not checked). Their value is
-            expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
-        graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
-
-    Returns:
-        ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
-
-    Raises:
-        TypeError: labels neither integers nor floating. ValueError: labels of another shape than the graph's or below
-            −1, assignments that are negative, not finite or do not sum to 1, a graph that is not symmetric.
-
-    >>> path = Graph.from_dense(
-    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    ... )
-    >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
-    tensor(1.3333)
-    """
-    check_graph(graph)
-    if graph.similarity is not None:
-        raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
-    check_whole(graph)
-    assignment = _assignment(labels, graph)
-    pattern = graph.pattern
-    volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
-    # Sum the cut itself: the difference of volume and inner weight cancels for small cuts. A self loop is never cut.
-    between = pattern.without_loops(graph.weight)
-    cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
-    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
-
-
-def _assignment(labels: Tensor, graph: Graph) -> Tensor:
-    """Return soft assignments ``(..., N, K)`` unchanged, and labels as indicators of the clusters."""
-    checks.check_tensor(labels, "labels")
-    if labels.dtype in (torch.int32, torch.int64):
-        if tuple(labels.shape) != tuple(graph.shape):
-            raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
-        if (labels < -1).any():
-            raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
-        clusters = torch.arange(checks.check_classes(labels), device=labels.device)
-        return (labels[..., None] == clusters).to(graph.weight.dtype)
-    half = labels.dtype in checks.HALVES
-    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
-    labels = checks.single(labels)
-    checks.check_floating(labels, "labels")
-    if tuple(labels.shape[:-1]) != tuple(graph.shape):
-        raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
-    checks.check_finite(labels, "labels")
-    if (labels < 0).any():
-        raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
-    sums = labels.detach().sum(-1)
-    wrong = (sums - 1).abs() > tolerance
-    wrong = wrong if graph.mask is None else wrong & graph.mask
-    if wrong.any():
-        first = tuple(wrong.nonzero()[0].tolist())
-        raise ValueError(
-            f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
-            "use labels.softmax(-1), or labels.argmax(-1) for one cluster each"
-        )
-    return labels.to(graph.weight.dtype)
-
 
 class SpectralClustering(GraphEmbedding):
     """Normalised spectral clustering: labels from the rows of k eigenvectors of a neighbourhood graph.
@@ -112,7 +40,9 @@ class SpectralClustering(GraphEmbedding):
     component, which is the wanted clustering, so there is no warning.
 
     Args:
-        n_clusters: k, at most the number of nodes of positive degree.
+        n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: from 2 to ``max_clusters``, so
+            that the gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a batch; all from
+            one solve. `path` shows the evidence for each number.
         neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
@@ -124,6 +54,8 @@ class SpectralClustering(GraphEmbedding):
             ``methods.labels``.
         n_components: number of eigenvectors; default: ``n_clusters``, which ways other than k-means require.
         n_init: number of starts of k-means, of which the best is kept.
+        max_clusters: maximum number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, those
+            after k zero.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: of k-means and ``"discretize"``.
 
@@ -137,7 +69,8 @@ class SpectralClustering(GraphEmbedding):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
         labels. cluster_centers_: ``(k, k)``, the means of k-means, else None. cluster_axes_: ``(k, k)``, one column for
         each cluster of the other ways, else None. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k,
-        large if k suits the graph. (With ``n_components`` rows have as many columns.)
+        large if k suits the graph. n_clusters_: int, the clusters of nodes that have edges. (With ``n_components`` rows
+        have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have ``max_clusters``.)
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
@@ -153,11 +86,13 @@ class SpectralClustering(GraphEmbedding):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_", "cluster_axes_")
+    cluster_centers_: Any
+    cluster_axes_: Any
     _isolated_get_labels = False  # as in scikit-learn; set by the estimator
 
     def __init__(
         self,
-        n_clusters: int,
+        n_clusters: int | Literal["eigengap"],
         neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
@@ -165,19 +100,29 @@ class SpectralClustering(GraphEmbedding):
         assign_labels: Assignment = "kmeans",
         n_components: int | None = None,
         n_init: int = 10,
+        max_clusters: int = 10,
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
-        n_clusters = checks.check_width(n_clusters, "n_clusters")
-        super().__init__(n_clusters if n_components is None else n_components, neighbors, weights, solve)
+        max_clusters = checks.check_count(max_clusters, "max_clusters", 2)
+        if isinstance(n_clusters, str):
+            checks.check_choice(n_clusters, "n_clusters", ("eigengap",))
+            if n_components is not None:
+                raise ValueError(f'n_components must be None with n_clusters="eigengap", got {n_components}')
+            width = max_clusters
+        else:
+            n_clusters = checks.check_width(n_clusters, "n_clusters")
+            width = n_clusters if n_components is None else n_components
+        super().__init__(width, neighbors, weights, solve)
         checks.check_choice(variant, "variant", ("njw", "shi_malik"))
         checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)
-        if assign_labels != "kmeans" and self.n_components != n_clusters:
+        if assign_labels != "kmeans" and not isinstance(n_clusters, str) and self.n_components != n_clusters:
             raise ValueError(
                 f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
                 f"needs one column for each cluster, got {n_components}"
             )
-        self.n_clusters = n_clusters
+        self.n_clusters: int | Literal["eigengap"] = n_clusters
+        self.max_clusters = max_clusters
         self.variant: Variant = variant
         self.assign_labels: Assignment = assign_labels
         self.n_init = checks.check_count(n_init, "n_init")
@@ -188,13 +133,22 @@ class SpectralClustering(GraphEmbedding):
         return "random_walk"
 
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
+        is_fixed = self.n_clusters != "eigengap"
         if not fill:
-            for name in ("n_clusters", "n_components"):
+            for name in ("n_clusters", "n_components") if is_fixed else ("max_clusters",):
                 check_size(laplacian, getattr(self, name), name)
         warn_of_isolated(laplacian, "" if self._isolated_get_labels else " and their label is −1")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
+        if is_fixed:
+            solved.append(pairs)
+            return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
+        gaps = gaps_of(pairs)
+        count = _largest_gap(gaps)[..., None]
+        there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
+        pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
         solved.append(pairs)
-        return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
+        gap = gaps.gather(-1, count - 1)[..., 0]
+        return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
         """Return the rows that get labels, given generalised eigenvectors."""
@@ -214,6 +168,10 @@ class SpectralClustering(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(super()._extend(x, state))
 
+    def _frozen(self, state: State) -> nn.Module:
+        rows = super()._frozen(state)
+        return rows if self.variant == "shi_malik" else nn.Sequential(rows, _UnitRows())
+
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, and return the module.
 
@@ -228,27 +186,81 @@ class SpectralClustering(GraphEmbedding):
     @checks.full_precision
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
-        # Made first, so that a missing scikit-learn is reported before the solve.
-        by_means = k_means(self.n_clusters, self.n_init, random, verbose) if self.assign_labels == "kmeans" else None
+        if self.assign_labels == "kmeans":
+            k_means(1, 1, random)  # raises without scikit-learn, before the solve
         super().fit(x)
-        active = self.embedding_[:, 0] != 0
-        fewer = self._taken_by_isolated(int((~active).sum()))
-        rows = self.embedding_[active]
+        active, k = self.embedding_[:, 0] != 0, self._chosen_count()
+        fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
         if self._isolated_get_labels:
             self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
-            rows = self.embedding_
-        elif fewer > 0:
-            rows = rows[:, : self.n_clusters - fewer]
-        if by_means is not None:
-            unit = checks.power_of_two(rows, (0, 1))  # so that no square overflows
-            by_means.set_params(n_clusters=self.n_clusters - fewer).fit((rows / unit).cpu().numpy())
-            self.cluster_centers_ = torch.as_tensor(by_means.cluster_centers_).to(rows) * unit
-        elif self.assign_labels == "cluster_qr":
-            self.cluster_axes_ = cluster_qr(rows)[1]
-        else:
-            self.cluster_axes_ = discretize(rows[rows.any(1)], random)[1]
+        rows = self.embedding_ if self._isolated_get_labels else self.embedding_[active]
+        if fewer > 0 or self.n_clusters == "eigengap":
+            rows = rows[:, : k - fewer]
+        found = self._partition(rows, k - fewer, random, verbose)
+        is_of_means = self.assign_labels == "kmeans"
+        self.cluster_centers_ = found if is_of_means else None
+        self.cluster_axes_ = None if is_of_means else found
         self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
         return self
+
+    def _chosen_count(self) -> int:
+        """Return k: as given, or the number of columns of a fit that are not zero."""
+        return self.n_clusters if isinstance(self.n_clusters, int) else int(self.embedding_.any(0).sum())
+
+    @property
+    def n_clusters_(self) -> int:
+        """Return the number of clusters of the fitted nodes that have edges."""
+        self.check_fitted()
+        return len(self.cluster_centers_) if self.assign_labels == "kmeans" else self.cluster_axes_.shape[1]
+
+    def _partition(self, rows: Tensor, k: int, random: np.random.RandomState, verbose: int = 0) -> Tensor:
+        """Return the centres ``(k, width)`` or axes ``(width, k)`` that part rows into k clusters."""
+        if self.assign_labels == "cluster_qr":
+            return cluster_qr(rows)[1]
+        if self.assign_labels == "discretize":
+            return discretize(rows[rows.any(1)], random)[1]
+        unit = checks.power_of_two(rows, (0, 1))  # so that no square overflows
+        means = k_means(k, self.n_init, random, verbose).fit((rows / unit).cpu().numpy())
+        return torch.as_tensor(means.cluster_centers_).to(rows) * unit
+
+    @torch.no_grad()
+    @checks.full_precision
+    def path(self, x: Tensor | Graph) -> ClusterPath:
+        """Return what speaks for each number of clusters from 2 to ``max_clusters``, from one solve; keeps nothing.
+
+        Args:
+            x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
+
+        Raises:
+            TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
+
+        >>> x = torch.cat(
+        ...     [
+        ...         torch.rand(30, 2, generator=torch.Generator().manual_seed(i)) + 2 * i
+        ...         for i in range(3)
+        ...     ]
+        ... )
+        >>> path = SpectralClustering("eigengap", KNN(8), max_clusters=5).path(x)
+        >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
+        ([2, 3, 4, 5], 3)
+        """
+        x = self._checked_one(checks.single(x))
+        graph = self._graph(x, None)
+        laplacian = Laplacian(graph, self._normalization)
+        check_size(laplacian, self.max_clusters, "max_clusters")
+        warn_of_isolated(laplacian)
+        pairs = eigenpairs(laplacian, self.max_clusters, self.solve)
+        random = np.random.RandomState(self.seed)
+        labels, cuts, widths = [], [], []
+        for k in range(2, self.max_clusters + 1):
+            rows = self._rows(pairs.vectors[:, :k])
+            active = rows[:, 0] != 0
+            found = self._partition(rows[active], k, random)
+            labels.append(self._nearest(rows, found).masked_fill(~active, -1))
+            cuts.append(normalized_cut(labels[-1], graph))
+            widths.append(_silhouette(rows[active], labels[-1][active], self.seed))
+        count = torch.arange(2, self.max_clusters + 1)
+        return ClusterPath(count, gaps_of(pairs)[1:], torch.stack(cuts), torch.tensor(widths), torch.stack(labels))
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
         """Return ``labels_`` of ``fit(x)``, int64 ``(N,)``."""
@@ -264,22 +276,58 @@ class SpectralClustering(GraphEmbedding):
         """
         return self._labels_of(self.transform(x_new))
 
-    def _taken_by_isolated(self, isolated: int) -> int:
-        """Return the number of clusters that isolated nodes take from the other nodes.
-
-        Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
-        eigenvalues.
-        """
-        return min(isolated, int((self.eigenvalues_[: self.n_clusters] > 1).sum()))
-
     def _labels_of(self, rows: Tensor) -> Tensor:
         """Return the nearest centre or axis of each row, −1 for zeros."""
-        if self.assign_labels == "kmeans":
-            labels = nearest_centre(rows[:, : self.cluster_centers_.shape[1]], self.cluster_centers_)
-        else:
-            axes = self.cluster_axes_.to(rows.dtype)
-            labels = nearest_axis(rows[:, : len(axes)], axes, signed=self.assign_labels == "discretize")
+        labels = self._nearest(rows, self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_)
         return labels if self._isolated_get_labels else labels.masked_fill(rows[:, 0] == 0, -1)
+
+    def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
+        """Return the nearest of centres or axes of each row."""
+        if self.assign_labels == "kmeans":
+            return nearest_centre(rows[:, : found.shape[1]], found)
+        return nearest_axis(rows[:, : len(found)], found.to(rows.dtype), signed=self.assign_labels == "discretize")
+
+
+class ClusterPath(NamedTuple):
+    """Evidence for each number of clusters, from 2 on: see `SpectralClustering.path`.
+
+    Attributes:
+        n_clusters: int64 ``(K,)``, 2, 3, …
+        gaps: λ_{k+1} − λ_k ``(K,)``: large where k suits the graph.
+        cuts: `normalized_cut` of the labels, ``(K,)``: it grows with k, and slowly up to a k that suits the graph.
+        silhouettes: mean silhouette width of the rows, ``(K,)``, in [−1, 1] (Rousseeuw 1987), of at most 2000 rows at
+            random; large where k suits the graph; NaN where all rows have one label.
+        labels: int64 ``(K, N)``, −1 for isolated nodes.
+    """
+
+    n_clusters: Tensor
+    gaps: Tensor
+    cuts: Tensor
+    silhouettes: Tensor
+    labels: Tensor
+
+
+def gaps_of(pairs: Eigenpairs) -> Tensor:
+    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ where there is no λ_{k+1}."""
+    values = pairs.values.detach()
+    between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
+    return torch.cat([between, pairs.gap.detach()[..., None]], -1)
+
+
+def _largest_gap(gaps: Tensor) -> Tensor:
+    """Return the k ≥ 2 of the largest gap that is finite, int64 ``(...)``; 2 where none is."""
+    known = torch.where(gaps.isinf(), -1, gaps)[..., 1:]
+    return known.argmax(-1) + 2
+
+
+def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
+    """Return the mean silhouette width; NaN for one cluster, or as many clusters as rows."""
+    from sklearn.metrics import silhouette_score
+
+    if not 1 < len(labels.unique()) < len(labels):
+        return float("nan")
+    size = 2000 if len(rows) > 2000 else None
+    return float(silhouette_score(rows.cpu().numpy(), labels.cpu().numpy(), sample_size=size, random_state=seed))
 
 
 def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
@@ -288,3 +336,12 @@ def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
     rows[:, rows.shape[1] - count :] = 0
     rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
     return rows
+
+
+class _UnitRows(nn.Module):
+    """Rows scaled to length 1; zero rows as they are."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Return the rows."""
+        length = y.square().sum(1, keepdim=True).sqrt()
+        return y / torch.where(length > 0, length, 1)

@@ -12,13 +12,14 @@ from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigen
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
-from torch_lapeig.graph import KNN, Graph, ImprovedWeights
+from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
+from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, as_returned, with_random_signs
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import is_small
@@ -26,7 +27,7 @@ from torch_lapeig.support.tuning import is_small
 Scale = Literal["degree", "unit", "orthonormal"]
 
 
-class LaplacianEigenmaps(GraphEmbedding):
+class LaplacianEigenmaps(OnLandmarks):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
     The module builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of
@@ -37,7 +38,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         n_components: dimension of the embedding.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
-            place of points.
+            place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
         weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
         normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. Improved Laplacian eigenmaps
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
@@ -88,7 +89,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule | Landmarks = KNN(10),  # noqa: B008 (frozen)
         weights: Weighting | None = None,
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
@@ -109,6 +110,10 @@ class LaplacianEigenmaps(GraphEmbedding):
         self.diffusion = _checked_diffusion(diffusion, normalization, scale)
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
+        if isinstance(neighbors, Landmarks) and components == "separate":
+            raise ValueError(
+                'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
+            )
 
     @classmethod
     def improved(
@@ -169,6 +174,8 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     @property
     def _normalization(self) -> Normalization:
+        if isinstance(self.neighbors, Landmarks):  # the degrees of points are 1, so that all problems are one
+            return "random_walk"
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
 
@@ -261,7 +268,11 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
-        if self.scale == "unit":
+        if isinstance(self.neighbors, Landmarks):
+            y = self._grown(y, pairs, first)
+            if self.scale == "unit":  # the constant column of N points is N^-½
+                y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
+        elif self.scale == "unit":
             y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
             count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
             # A column that a small graph lacks is zero and stays zero.

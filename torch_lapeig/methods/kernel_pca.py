@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.methods.frozen import DenseKernel, FixedPoints
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.support import checks
 
@@ -89,4 +90,26 @@ class KernelPCA(KernelEmbedding):
         if kernel.shape != (len(x), len(points)):
             raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
         checks.check_finite(kernel, "kernel")
+        return kernel
+
+    def _dense_kernel(self) -> DenseKernel:
+        name, given, degree, coef0 = self.kernel, self.gamma, self.degree, self.coef0
+
+        def kernel(x: Tensor, points: FixedPoints | None) -> Tensor:
+            gamma = 1 / x.shape[1] if given is None else given
+            if points is None:
+                return x
+            if name == "rbf":
+                squared: Tensor = points(x)
+                return (-gamma * squared).exp()
+            if name == "linear":
+                return points.products(x)
+            fixed = points.points + points.centre
+            if name == "poly":
+                power: Tensor = (gamma * (x @ fixed.mT) + coef0) ** degree
+                return power
+            assert callable(name)
+            of_user: Tensor = name(x, fixed)
+            return of_user
+
         return kernel

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
+from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMap
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -125,6 +126,14 @@ class KernelEmbedding(CentredKernelEmbedding):
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
+
+    @abstractmethod
+    def _dense_kernel(self) -> DenseKernel:
+        """Return the kernel, as ``_kernel`` is but without checks, and in float64."""
+
+    def _frozen(self, state: State) -> nn.Module:
+        points = FixedPoints(state["train_points"]) if "train_points" in state else None
+        return FrozenKernelMap(self._dense_kernel(), points, state)
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x

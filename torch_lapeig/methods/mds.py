@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
+from torch_lapeig.methods.frozen import DenseKernel
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.support import checks
 
@@ -78,3 +79,6 @@ class MDS(KernelEmbedding):
             return inner_products(x, points)
         checks.check_non_negative(x, "distances")
         return x.square() / -2
+
+    def _dense_kernel(self) -> DenseKernel:
+        return lambda x, points: x.square() / -2 if points is None else points.products(x)

@@ -293,6 +293,41 @@ class EmbeddingModule(PointsModule):
         points, mask = self._checked(checks.single(x), mask)
         return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
+    @torch.no_grad()
+    def frozen(self) -> nn.Module:
+        """Return ``transform`` of this fit as a plain module of dense operations, for `torch.export` and ONNX.
+
+        Each new point is compared to all training points, in O(Q·N) memory, without checks and warnings: points that
+        are not finite give rows that mean nothing. Rows equal those of ``transform`` to 1e-5 of the largest, but for
+        ties between equally far neighbours, which may go to another one. The module is a copy: later fits do not
+        change it.
+
+        Raises:
+            RuntimeError: not fitted. TypeError: a method, rule or weighting that has no such form: `Isomap`, whose
+                rows need shortest paths, `LLE`, whose rows need a linear solve each, and rules and weightings of the
+                user's own.
+
+        >>> import torch
+        >>> from torch_lapeig import KNN, LaplacianEigenmaps
+        >>> x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
+        >>> model = LaplacianEigenmaps(2, KNN(6)).fit(x)
+        >>> program = torch.export.export(model.frozen(), (x[:5],))
+        >>> torch.allclose(
+        ...     program.module()(x[:5] + 0.01), model.transform(x[:5] + 0.01), atol=1e-5
+        ... )
+        True
+        """
+        self.check_fitted()
+        state = {name: checks.single(value).detach().clone() for name, value in self._fitted().items()}
+        return self._frozen(state).eval()
+
+    def _frozen(self, state: State) -> nn.Module:
+        """Return the module of ``frozen``."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be frozen: its rows of new points are no fixed number of dense operations; "
+            "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
+        )
+
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""
         *batch, n = shape_of(x)

@@ -6,14 +6,15 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks, Precomputed, Radius
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state, weighted_graph
-from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Checked, Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
@@ -67,13 +68,17 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         "train_degrees",
         "train_vectors",
     )
+    takes_landmarks: ClassVar[bool] = False
 
     def __init__(
-        self, n_components: int, neighbors: GraphRule, weights: Weighting | None, solve: Solve | Solver | None
+        self, n_components: int, neighbors: Any, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors
-        self.weights = check_rule_and_weights(neighbors, weights)
+        if isinstance(neighbors, Landmarks) and self.takes_landmarks:
+            self.weights = _check_weights_of_landmarks(weights)
+        else:
+            self.weights = check_rule_and_weights(neighbors, weights)
 
     @property
     @abstractmethod
@@ -91,6 +96,8 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solved)) is not None:
             return found
+        if isinstance(self.neighbors, Landmarks):
+            return super()._embed(x, mask, solved)
         graph = self._graph(x, mask)
         return self._solve_graph(Laplacian(graph, self._normalization), solved, fill=len(graph.shape) > 1)
 
@@ -122,6 +129,11 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         """Return eigenvalues, residuals and gap in the form that a fit keeps."""
         return {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
 
+    def _frozen(self, state: State) -> nn.Module:
+        if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
+            raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
+        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=self._normalization != "unnormalized")
+
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
         """Return a saved fit with its edges, which are searched again if a `Sharded` of this method has saved it."""
@@ -144,6 +156,14 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             degrees=state.get("train_degrees"),
             off=state.get("off"),
         )
+
+
+def _check_weights_of_landmarks(weights: Any) -> Weighting:
+    """Return the weighting of edges between points and landmarks, `HeatKernel` where it is None."""
+    check_weighting(weights)
+    if isinstance(weights, ImprovedWeights):
+        raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
+    return HeatKernel() if weights is None else weights
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:

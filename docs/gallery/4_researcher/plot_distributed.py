@@ -47,7 +47,7 @@ destroy_process_group()
 # Two processes against one
 # -------------------------
 # The rows are dealt out unevenly: any split is allowed. The processes stop by
-# themselves, or are ended after four minutes.
+# themselves, or are ended after five minutes.
 
 torch.manual_seed(0)
 angle = 3 * torch.pi * torch.rand(600, dtype=torch.float64)
@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as folder:
         for rank in (0, 1)
     ]
     try:
-        codes = [process.wait(timeout=240) for process in processes]
+        codes = [process.wait(timeout=300) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -16,15 +16,8 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.metrics import adjusted_rand_score
 
-from torch_lapeig import (
-    KNN,
-    HeatKernel,
-    Laplacian,
-    SpectralClustering,
-    eigenpairs,
-    knn_graph,
-)
-from torch_lapeig.plots import plot_graph, plot_spectrum
+from torch_lapeig import KNN, SpectralClustering, knn_graph
+from torch_lapeig.plots import plot_graph
 
 torch.manual_seed(0)
 angle = 2 * torch.pi * torch.arange(5) / 5
@@ -36,28 +29,28 @@ widths = (0.6, 1.1, 2.0)
 figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
 for width, (above, below) in zip(widths, axes.T, strict=True):
     x = centres[truth] + width * noise
-    graph = HeatKernel("median")(x, knn_graph(x, 20))
-    pairs = eigenpairs(Laplacian(graph), 10)
-    gaps = pairs.values.diff()
-    # one cluster is always an answer: look from two on
-    best = int(gaps[1:].argmax()) + 2
-    labels = SpectralClustering(best, KNN(20)).fit_predict(x)
-    score = adjusted_rand_score(truth, labels)
+    model = SpectralClustering("eigengap", KNN(20), max_clusters=9).fit(x)
+    path = model.path(x)  # what speaks for each number
+    score = adjusted_rand_score(truth, model.labels_)
     print(
-        f"width {width}: largest gap {gaps[best - 1]:.3f} behind eigenvalue {best}, "
+        f"width {width}: {model.n_clusters_} clusters, gap {model.gap_:.3f}, "
         f"adjusted Rand index {score:.3f}"
     )
-    plot_graph(graph, x, labels, axes=above, legend=False)
-    above.set(title=f"width {width}: {best} clusters", aspect="equal")
+    plot_graph(knn_graph(x, 20), x, model.labels_, axes=above, legend=False)
+    above.set(title=f"width {width}: {model.n_clusters_} clusters", aspect="equal")
     above.set(xlabel="", ylabel="")
-    plot_spectrum(pairs, after=best, axes=below)
+    below.plot(path.n_clusters, path.gaps / path.gaps.max(), "o-", label="eigengap")
+    below.plot(path.n_clusters, path.silhouettes, "s--", label="silhouette")
+    below.plot(path.n_clusters, path.cuts / path.n_clusters, "^:", label="cut / number")
+    below.set(xlabel="number of clusters", ylim=(0, 1.05))
+axes[1, 0].legend(loc="center right")
 plt.show()
 
 # %%
-# The spectrum
-# ------------
-# The narrower the groups, the smaller the first five eigenvalues and the wider the jump
-# after them. As the groups overlap, the jump becomes small: then the spectrum suggests
-# no number of clusters.
+# What speaks for a number
+# ------------------------
+# One solve serves all numbers. The narrower the groups, the wider the gap after five
+# eigenvalues (shown over the widest of each panel) and the larger the silhouette. As
+# the groups overlap, both fade: then nothing suggests a number of clusters.
 
 # sphinx_gallery_thumbnail_panel = 3

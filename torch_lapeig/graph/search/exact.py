@@ -365,7 +365,7 @@ def principal_directions(sample: Tensor, p: int) -> Tensor:
     Two steps of subspace iteration from random directions.
     """
     start = torch.randn(len(sample), p, dtype=sample.dtype, generator=torch.Generator().manual_seed(0))
-    directions = torch.linalg.qr(sample.mT @ start)[0]
+    directions = torch.linalg.qr(sample.mT @ start.to(sample.device))[0]
     for _ in range(2):
         directions = torch.linalg.qr(sample.mT @ (sample @ directions))[0]
     images = sample @ directions

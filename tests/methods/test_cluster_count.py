@@ -1,0 +1,162 @@
+"""The number of clusters by the eigengap, what speaks for each number, and cuts refined by single moves."""
+
+import io
+
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+from problems import DEVICES, points, random_affinity
+from torch_lapeig import KNN, Graph, GraphWarning, Precomputed, SpectralClustering, knn_graph, normalized_cut
+from torch_lapeig.methods import refine_cut
+
+
+def blobs(count, size=40, seed=0, spread=0.5):
+    """Return normal groups around points of a circle, and their numbers."""
+    angle = torch.arange(count, dtype=torch.float64) * (2 * torch.pi / count)
+    centres = 2 * count / 3 * torch.stack([angle.cos(), angle.sin()], 1)
+    truth = torch.arange(count).repeat_interleave(size)
+    noise = torch.randn(len(truth), 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return centres[truth] + spread * noise, truth
+
+
+@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+def test_the_eigengap_finds_the_groups(assign_labels):
+    for count in (2, 3, 5, 7):
+        x, truth = blobs(count)
+        model = SpectralClustering("eigengap", KNN(20), assign_labels=assign_labels, max_clusters=9).fit(x)
+        assert model.n_clusters_ == count
+        assert adjusted_rand_score(truth, model.labels_) > 0.9
+        fixed = SpectralClustering(count, KNN(20), assign_labels=assign_labels).fit(x)
+        assert adjusted_rand_score(fixed.labels_, model.labels_) == 1
+        torch.testing.assert_close(model.embedding_[:, :count], fixed.embedding_)
+        assert not model.embedding_[:, count:].any()
+        torch.testing.assert_close(model.gap_, fixed.gap_, rtol=1e-2, atol=0)  # of a value beyond the last pair
+        assert torch.equal(model.predict(x), model.labels_)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_each_item_of_a_batch_has_its_own_number(device):
+    parts = [blobs(count)[0] for count in (2, 3, 5)]
+    length = max(map(len, parts))
+    x = torch.stack([torch.nn.functional.pad(part, (0, 0, 0, length - len(part))) for part in parts]).to(device)
+    mask = torch.arange(length, device=device) < torch.tensor([[len(part)] for part in parts], device=device)
+    rows = SpectralClustering("eigengap", KNN(20), max_clusters=6)(x, mask=mask)
+    assert [int(item.any(0).sum()) for item in rows] == [2, 3, 5]
+    for item, part in zip(rows.cpu(), parts, strict=True):
+        torch.testing.assert_close(item[: len(part)], SpectralClustering("eigengap", KNN(20), max_clusters=6)(part))
+
+
+def test_components_are_counted():
+    """Four separate cliques have four eigenvalues of zero; isolated nodes are not counted."""
+    affinity = torch.block_diag(*[1 - torch.eye(5, dtype=torch.float64)] * 4, torch.zeros(1, 1, dtype=torch.float64))
+    model = SpectralClustering("eigengap", Precomputed("affinity"), max_clusters=6)
+    with pytest.warns(GraphWarning, match="isolated"):
+        model.fit(affinity)
+    assert model.n_clusters_ == 4
+    assert adjusted_rand_score(torch.arange(4).repeat_interleave(5), model.labels_[:20]) == 1
+    assert model.labels_[20] == -1
+
+
+def test_state_and_gradients():
+    x, _ = blobs(3)
+    model = SpectralClustering("eigengap", KNN(20), max_clusters=5).fit(x)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    fresh = SpectralClustering("eigengap", KNN(20), max_clusters=5)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert fresh.n_clusters_ == 3
+    assert torch.equal(fresh.predict(x + 0.01), model.predict(x + 0.01))
+    assert torch.equal(model.frozen()(x + 0.01)[:, 3:], torch.zeros(len(x), 2, dtype=x.dtype))
+    few = blobs(2, 8)[0].requires_grad_()
+    rows = SpectralClustering("eigengap", KNN(5), max_clusters=4)
+    assert torch.autograd.gradcheck(lambda x: rows(x) @ rows(x).mT, few, fast_mode=True)
+
+
+def test_the_path_is_that_of_single_fits():
+    x, truth = blobs(4)
+    model = SpectralClustering("eigengap", KNN(20), max_clusters=7, assign_labels="cluster_qr")
+    path, graph = model.path(x), None
+    assert path.n_clusters.tolist() == [2, 3, 4, 5, 6, 7]
+    for number, k in enumerate(path.n_clusters.tolist()):
+        single = SpectralClustering(k, KNN(20), assign_labels="cluster_qr").fit(x)
+        torch.testing.assert_close(path.gaps[number], single.gap_, rtol=1e-2, atol=0)
+        assert torch.equal(path.labels[number], single.labels_)
+        graph = model.weights(x, knn_graph(x, 20)) if graph is None else graph
+        torch.testing.assert_close(path.cuts[number], normalized_cut(single.labels_, graph))
+        width = silhouette_score(single.embedding_, single.labels_)
+        torch.testing.assert_close(float(path.silhouettes[number]), float(width))
+    best = path.n_clusters[path.gaps.argmax()]
+    assert best == path.n_clusters[path.silhouettes.argmax()] == 4
+    assert adjusted_rand_score(truth, path.labels[2]) > 0.97
+
+
+def test_what_the_number_of_clusters_refuses():
+    with pytest.raises(ValueError, match=r"n_clusters must be .*eigengap.* got 'best'"):
+        SpectralClustering("best")
+    with pytest.raises(ValueError, match="max_clusters must be at least 2, got 1"):
+        SpectralClustering("eigengap", max_clusters=1)
+    with pytest.raises(ValueError, match='n_components must be None with n_clusters="eigengap", got 3'):
+        SpectralClustering("eigengap", n_components=3)
+    with pytest.raises(ValueError, match=r"max_clusters must be at most .* got max_clusters=10 with 6"):
+        SpectralClustering("eigengap", KNN(3)).fit(points(6, 2))
+    with pytest.raises(ValueError, match="one set of points"):
+        SpectralClustering("eigengap", KNN(3)).path(points(20, 2).expand(2, -1, -1))
+
+
+# --- Refined cuts -----------------------------------------------------------------------------------------------------
+
+
+def single_moves(labels, k):
+    """Return all labels that differ in one node."""
+    moves = labels.repeat(len(labels) * k, 1)
+    moves[torch.arange(len(moves)), torch.arange(len(labels)).repeat_interleave(k)] = torch.arange(k).repeat(
+        len(labels)
+    )
+    return moves[[len(move.unique()) == len(labels.unique()) for move in moves]]
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_no_single_move_makes_a_refined_cut_smaller(k):
+    for seed in range(5):
+        graph = Graph.from_dense(random_affinity(14, seed=seed))
+        labels = torch.randint(0, k, (14,), generator=torch.Generator().manual_seed(seed))
+        refined = refine_cut(labels, graph, rounds=1000)
+        cut = normalized_cut(refined, graph)
+        assert cut <= normalized_cut(labels, graph)
+        assert len(refined.unique()) == len(labels.unique())
+        others = torch.stack([normalized_cut(move, graph) for move in single_moves(refined, k)])
+        assert cut <= others.min() + 1e-9
+
+
+def test_refined_spectral_labels_are_no_worse_and_mostly_better():
+    better = 0
+    for seed in range(4):
+        x = points(200, 2, seed=seed)
+        graph, labels = knn_graph(x, 8), SpectralClustering(4, KNN(8)).fit(x).labels_
+        before, after = normalized_cut(labels, graph), normalized_cut(refine_cut(labels, graph), graph)
+        assert after <= before
+        better += int(after < 0.99 * before)
+    assert better >= 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_refined_batch_equals_its_items(device):
+    x = points(2 * 40, 3).reshape(2, 40, 3).to(device)
+    graph = knn_graph(x, 5)
+    labels = torch.randint(-1, 3, (2, 40), generator=torch.Generator().manual_seed(0)).to(device)
+    refined = refine_cut(labels, graph)
+    assert torch.equal(refined < 0, labels < 0)
+    for b in range(2):
+        torch.testing.assert_close(refined[b], refine_cut(labels[b], knn_graph(x[b], 5)))
+
+
+def test_what_a_refinement_refuses_and_leaves():
+    path = Graph.from_dense(torch.diag(torch.ones(3), 1) + torch.diag(torch.ones(3), -1))
+    with pytest.raises(TypeError, match="labels"):
+        refine_cut(torch.rand(4, 2), path)
+    with pytest.raises(ValueError, match=r"shape \(4,\)"):
+        refine_cut(torch.zeros(3, dtype=torch.int64), path)
+    for kept in ([0, 0, 0, 0], [-1, -1, -1, -1], [0, 0, 1, 1]):
+        assert refine_cut(torch.tensor(kept), path).tolist() == kept

@@ -1,0 +1,156 @@
+"""Frozen maps: equal to ``transform``, as dense modules that `torch.export` and ONNX take."""
+
+import pytest
+import torch
+
+from problems import covering
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DensityCorrected,
+    GraphWarning,
+    HeatKernel,
+    Isomap,
+    KernelPCA,
+    KernelWeights,
+    Landmarks,
+    LaplacianEigenmaps,
+    Precomputed,
+    Radius,
+    SelfTuning,
+    SimpleWeights,
+    SpectralClustering,
+)
+from torch_lapeig.graph import Weighting
+
+MAPS = {
+    "heat kernel": lambda: LaplacianEigenmaps(3, KNN(6)),
+    "union": lambda: LaplacianEigenmaps(3, KNN(6, "union"), HeatKernel(0.05, learnable=True).double()),
+    "mutual, self-tuning": lambda: LaplacianEigenmaps(3, KNN(9, "mutual"), SelfTuning(4)),
+    "self-tuning of few edges": lambda: LaplacianEigenmaps(2, KNN(6), SelfTuning(12)),
+    "radius, simple": lambda: LaplacianEigenmaps(3, Radius(0.4), SimpleWeights(), scale="unit"),
+    "density": lambda: LaplacianEigenmaps(3, KNN(6), DensityCorrected(0.5), diffusion=2.5),
+    "density of self-tuning": lambda: LaplacianEigenmaps(3, KNN(6), DensityCorrected(1.0, SelfTuning(4))),
+    "improved": lambda: LaplacianEigenmaps.improved(3, Radius(0.4)),
+    "unnormalized": lambda: LaplacianEigenmaps(3, KNN(6), normalization="unnormalized"),
+    "orthonormal": lambda: LaplacianEigenmaps(3, KNN(6), scale="orthonormal", drop_trivial=False),
+    "kernel": lambda: LaplacianEigenmaps(3, KNN(6), KernelWeights(lambda d2: 1 / (1 + d2))),
+    "cosine": lambda: LaplacianEigenmaps(3, KNN(6, metric="cosine")),
+    "landmarks": lambda: LaplacianEigenmaps(3, Landmarks(30, 4)),
+    "clusters": lambda: SpectralClustering(3, KNN(6)),
+    "clusters, Shi–Malik": lambda: SpectralClustering(3, KNN(6), variant="shi_malik"),
+    "MDS": lambda: MDS(2),
+    "rbf": lambda: KernelPCA(3),
+    "linear": lambda: KernelPCA(3, "linear"),
+    "poly": lambda: KernelPCA(3, "poly", degree=2),
+    "kernel PCA, function": lambda: KernelPCA(3, lambda x, y: (x @ y.mT).exp()),
+}
+
+
+def points(n, seed=0, dtype=torch.float64):
+    return torch.rand(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def assert_same(found, expected):
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
+
+
+@covering(1, make=MAPS, dtype=[torch.float64, torch.float32])
+def test_equal_to_transform_on_new_and_known_points(make, dtype):
+    x = torch.cat([points(120), points(3)]).to(dtype)  # the last three are copies
+    model = make().to(dtype).fit(x)
+    new = points(40, seed=1, dtype=dtype)
+    frozen = model.frozen()
+    assert_same(frozen(new), model.transform(new))
+    assert_same(frozen(x), model.transform(x))
+    assert_same(frozen(new[:1]), model.transform(new[:1]))
+
+
+@pytest.mark.parametrize("make", MAPS.values(), ids=MAPS.keys())
+def test_torch_export_with_any_number_of_new_points(make):
+    model = make().fit(points(60))
+    new = points(9, seed=1)
+    rows = {0: torch.export.Dim("rows", min=2)}
+    program = torch.export.export(model.frozen(), (new[:4],), dynamic_shapes=(rows,))
+    assert_same(program.module()(new), model.transform(new))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("name", ["heat kernel", "mutual, self-tuning", "landmarks", "clusters", "rbf"])
+def test_onnx(name, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = MAPS[name]().fit(points(60))
+    new = points(9, seed=1)
+    file = tmp_path / "map.onnx"
+    rows = {0: torch.export.Dim("rows", min=2)}
+    torch.onnx.export(model.frozen(), (new[:4],), file, dynamo=True, dynamic_shapes=(rows,), input_names=["x"])
+    (found,) = runtime.InferenceSession(file).run(None, {"x": new.numpy()})
+    assert_same(torch.from_numpy(found), model.transform(new))
+
+
+def test_given_affinities_distances_and_kernels():
+    x, new = points(50), points(7, seed=1)
+    between, within = torch.cdist(new, x), torch.cdist(x, x)
+    given = {
+        LaplacianEigenmaps(2, Precomputed("affinity")): ((-within * 9).exp(), (-between * 9).exp()),
+        MDS(2, metric=Precomputed("distance")): (within, between),
+        KernelPCA(2, Precomputed("kernel")): ((-within).exp(), (-between).exp()),
+    }
+    for model, (pairs, pairs_new) in given.items():
+        model.fit(pairs)
+        assert_same(model.frozen()(pairs_new), model.transform(pairs_new))
+
+
+def test_separate_components_and_points_that_no_edge_reaches():
+    x = torch.cat([points(40), points(40, seed=2) + 10])
+    model = LaplacianEigenmaps(2, Radius(0.6), components="separate").fit(x)
+    new = torch.cat([points(5, seed=1), points(5, seed=3) + 10, points(2) + 100])
+    with pytest.warns(GraphWarning, match="2 of 12 new points have no neighbour"):
+        expected = model.transform(new)
+    assert_same(model.frozen()(new), expected)
+    assert not model.frozen()(new)[-2:].any()
+
+
+def test_a_copy_that_later_fits_do_not_change():
+    model = LaplacianEigenmaps(2, KNN(6)).fit(points(60))
+    frozen, new = model.frozen(), points(5, seed=1)
+    before = frozen(new)
+    model.fit(points(60, seed=4))
+    assert torch.equal(frozen(new), before)
+    other = LaplacianEigenmaps(2, KNN(6)).fit(points(60, seed=4)).frozen()
+    other.load_state_dict(frozen.state_dict())
+    assert torch.equal(other(new), before)
+
+
+def test_gradients_of_frozen_maps_are_those_of_transform():
+    model = LaplacianEigenmaps(2, KNN(6)).fit(points(60))
+    new = points(5, seed=1).requires_grad_()
+    gradients = [torch.autograd.grad(call(new).square().sum(), new)[0] for call in (model.frozen(), model.transform)]
+    torch.testing.assert_close(*gradients)
+
+
+class Own(Weighting):
+    def forward(self, x, graph):
+        return graph
+
+    def state(self, x, graph):
+        return x.new_zeros(len(x), 1)
+
+    def extend(self, edges, state):
+        return edges.connectivity.log()
+
+
+def test_what_cannot_be_frozen():
+    x = points(60)
+    with pytest.raises(RuntimeError, match="must be fitted"):
+        MDS(2).frozen()
+    for model in (Isomap(2, KNN(8)), LLE(2, KNN(8))):
+        with pytest.raises(TypeError, match=f"{type(model).__name__} cannot be frozen"):
+            model.fit(x).frozen()
+    with pytest.raises(TypeError, match="one of this library's weightings, got Own"):
+        LaplacianEigenmaps(2, KNN(6), Own()).fit(x).frozen()
+    with pytest.raises(TypeError, match='frozen needs components="joint"'):
+        LaplacianEigenmaps(2, KNN(6), normalization="unnormalized", components="separate").fit(x).frozen()

@@ -1,0 +1,248 @@
+"""Eigenmaps by landmarks: equal to the eigenvectors of Z Λ⁻¹ Zᵀ, in memory and from a stream."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from problems import DEVICES, covering
+from torch_lapeig import (
+    KNN,
+    GraphWarning,
+    HarmonicFunction,
+    HeatKernel,
+    ImprovedWeights,
+    Landmarks,
+    LaplacianEigenmaps,
+    SelfTuning,
+    SpectralClustering,
+)
+
+T = 0.3
+
+
+def points(n, d=3, seed=0):
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def dense_affinities(x, landmarks, r, t=T):
+    """Return Z Λ⁻¹ Zᵀ ``(N, N)`` of the heat kernel with all landmarks at hand."""
+    squared, nearest = torch.cdist(x, landmarks).square().topk(r, largest=False)
+    shares = torch.zeros(len(x), len(landmarks), dtype=x.dtype).scatter(1, nearest, (-squared / t).softmax(1))
+    volume = shares.sum(0)
+    return shares @ torch.diag(torch.where(volume > 0, 1 / volume, 0)) @ shares.mT
+
+
+def check_against_dense(model, x):
+    """Check values, orthonormal columns and their eigenspace against `eigh` of the affinities of all points."""
+    y, k = model.transform(x), model.n_components
+    values, vectors = torch.linalg.eigh(torch.eye(len(x)) - dense_affinities(x, model.train_points, model.neighbors.r))
+    torch.testing.assert_close(model.eigenvalues_, values[1 : k + 1], atol=1e-12, rtol=0)
+    torch.testing.assert_close(y.mT @ y, torch.eye(k, dtype=y.dtype), atol=1e-10, rtol=0)
+    basis = vectors[:, 1 : k + 1]
+    torch.testing.assert_close(basis @ (basis.mT @ y), y, atol=1e-8, rtol=0)
+
+
+@covering(1, choose=["kmeans", "farthest", "random"], device=DEVICES)
+def test_equal_to_eigenvectors_of_all_affinities(choose, device):
+    x = points(300)
+    model = LaplacianEigenmaps(3, Landmarks(40, 4, choose), HeatKernel(T)).fit(x.to(device)).cpu()
+    assert 30 < len(model.train_points) <= 40
+    check_against_dense(model, x)
+    torch.testing.assert_close(model.transform(x), model.embedding_)
+
+
+def test_the_circle_is_found_by_few_landmarks():
+    """The columns of a circle are cosine and sine of the angle, whatever the way to them."""
+    angle = torch.arange(2000, dtype=torch.float64) * (2 * torch.pi / 2000)
+    circle = torch.stack([angle.cos(), angle.sin()], 1)
+    y = LaplacianEigenmaps(2, Landmarks(60), scale="orthonormal")(circle)
+    inside = circle @ (circle.mT @ y) / 1000
+    assert torch.linalg.norm(inside - y) < 0.1
+
+
+def test_all_points_are_landmarks_where_there_are_no_more():
+    x = points(30)
+    rule = Landmarks(100, 4)
+    assert torch.equal(rule.of_points(x).sort(0).values, x.sort(0).values)
+    copies = torch.cat([x, x, x])
+    for choose in ("kmeans", "farthest", "random"):
+        found = Landmarks(60, 4, choose).of_points(copies)
+        assert len(found.unique(dim=0)) == len(found)
+
+
+def test_farthest_points_cover_the_set():
+    """They leave no point farther away than twice the smallest radius that so many balls need (Gonzalez 1985)."""
+    grid = torch.cartesian_prod(*[torch.arange(20.0, dtype=torch.float64)] * 2)
+    found = Landmarks(100, 4, "farthest").of_points(grid)
+    assert torch.cdist(grid, found).amin(1).max() <= 2 * 2**0.5
+
+
+def test_means_pass_gradients_to_their_points():
+    x = points(50).requires_grad_()
+    found = Landmarks(10, 3).of_points(x)
+    (gradient,) = torch.autograd.grad(found[0, 0], x)
+    members = gradient[:, 0] != 0
+    torch.testing.assert_close(x[members].mean(0), found[0])
+    torch.testing.assert_close(gradient[members, 0], torch.full((int(members.sum()),), 1 / int(members.sum())).double())
+
+
+@pytest.mark.parametrize("scale", ["degree", "unit"])
+def test_gradients_at_equal_eigenvalues(scale):
+    """Regular polygons have pairs of equal eigenvalues; the Gram matrix of a pair is smooth."""
+    angle = torch.arange(12, dtype=torch.float64) * torch.pi / 6
+    x = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
+    bandwidth = HeatKernel(1.0, learnable=True).double()
+    model = LaplacianEigenmaps(2, Landmarks(12, 3, "random"), bandwidth, scale=scale)
+
+    def gram(x, log_factor):
+        y = torch.func.functional_call(model, {"weights.log_factor": log_factor}, (x,))
+        return y @ y.mT
+
+    if scale == "unit":
+        x = (x.detach() * torch.tensor([1.0, 0.8])).requires_grad_()
+    factor = bandwidth.log_factor.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(gram, (x, factor), fast_mode=True)
+
+
+def test_self_tuning_and_the_cosine_metric():
+    x = points(200) - 0.5
+    model = LaplacianEigenmaps(2, Landmarks(30, metric="cosine"), SelfTuning()).fit(x)
+    torch.testing.assert_close(model.transform(x * points(200, 1, seed=1)), model.embedding_, atol=1e-7, rtol=0)
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+def streams(x, folder):
+    """Return one set of points as the kinds of source that people have."""
+    table = np.memmap(folder / "points.bin", np.float64, "w+", shape=tuple(x.shape))
+    table[:] = x.numpy()
+    return {
+        "tensor": x,
+        "array": x.numpy(),
+        "memory map": table,
+        "list": list(x.split(70)),
+        "arrays": [part.numpy() for part in x.split(70)],
+        "loader": DataLoader(TensorDataset(x, torch.arange(len(x))), batch_size=64),
+    }
+
+
+def test_every_kind_of_stream(tmp_path):
+    x = points(300)
+    for source in streams(x, tmp_path).values():
+        model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T)).fit_stream(source)
+        assert model.train_count == 300
+        check_against_dense(model, x)
+        torch.testing.assert_close(model.transform(model.train_points), model.embedding_)
+
+
+def test_a_stream_of_the_array_is_the_fit():
+    """Up to the sample's size both choose from all points; beyond it the sample is a part."""
+    x = points(300)
+    model = LaplacianEigenmaps(2, Landmarks(40))
+    torch.testing.assert_close(model.fit_stream(x).transform(x), LaplacianEigenmaps(2, Landmarks(40))(x))
+    large = points(1000)
+    model = LaplacianEigenmaps(3, Landmarks(12, 4), HeatKernel(T)).fit_stream(large.split(90))
+    check_against_dense(model, large)
+
+
+class Broken:
+    """Blocks of points that can be read once, and fail after ``most`` blocks the second time."""
+
+    def __init__(self, blocks, most):
+        self.blocks, self.most, self.readings = blocks, most, 0
+
+    def __iter__(self):
+        self.readings += 1
+        for number, block in enumerate(self.blocks):
+            if self.readings > 1 and number == self.most:
+                raise KeyboardInterrupt
+            yield block
+
+
+def test_an_interrupted_stream_loses_no_block(tmp_path):
+    x = points(300)
+    model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_stream(Broken(x.split(60), 3))
+    assert model.train_count == 180
+    check_against_dense(model, x[:180])
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    other = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T))
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    other.fit_stream(iter(x[180:].split(50)), resume=True)
+    assert other.train_count == 300
+    check_against_dense(other, x)
+
+
+def test_an_error_before_the_first_block_keeps_the_fit_at_hand():
+    x = points(300)
+    model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T)).fit(x)
+    before = model.embedding_
+    with pytest.raises(KeyboardInterrupt):
+        model.fit_stream(Broken(x.split(60), 0))
+    assert model.embedding_ is before
+
+
+def test_a_bar_for_each_reading(capsys):
+    pytest.importorskip("tqdm")
+    LaplacianEigenmaps(2, Landmarks(20)).fit_stream(points(200).split(50), progress=True)
+    shown = capsys.readouterr().err
+    assert "sample" in shown
+    assert "landmark graph" in shown
+
+
+# --- Bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_what_landmarks_refuse():
+    with pytest.raises(ValueError, match="r must be at most m, got r=5 with m=3"):
+        Landmarks(3)
+    with pytest.raises(ValueError, match="r must be at least 2, got 1"):
+        Landmarks(10, 1)
+    with pytest.raises(ValueError, match=r"choose must be .*got 'best'"):
+        Landmarks(10, choose="best")
+    with pytest.raises(ValueError, match="got ImprovedWeights"):
+        LaplacianEigenmaps(2, Landmarks(10), ImprovedWeights())
+    with pytest.raises(ValueError, match='got "separate"'):
+        LaplacianEigenmaps(2, Landmarks(10), components="separate")
+    for method in (SpectralClustering, HarmonicFunction):
+        with pytest.raises(TypeError, match="neighbors must be KNN"):
+            method(*([2] if method is SpectralClustering else []), neighbors=Landmarks(10))
+    with pytest.raises(ValueError, match="n_components must be smaller than the number of nodes of positive degree"):
+        LaplacianEigenmaps(5, Landmarks(5))(points(100))
+
+
+def test_what_a_stream_refuses():
+    model = LaplacianEigenmaps(2, Landmarks(20))
+    x = points(100)
+    with pytest.raises(TypeError, match=r"fit_stream needs neighbors=Landmarks\(m\), got KNN"):
+        LaplacianEigenmaps(2, KNN(5)).fit_stream(x)
+    with pytest.raises(TypeError, match="must start anew"):
+        model.fit_stream(iter(x.split(10)))
+    with pytest.raises(RuntimeError, match="fitted"):
+        model.fit_stream(x, resume=True)
+    for nothing in ([], x[:0], x[:1], x[0]):
+        with pytest.raises(ValueError, match=r"at least|shape"):
+            model.fit_stream(nothing)
+    with pytest.raises(ValueError, match=r"dimension 3, got .* of dimension 2"):
+        model.fit(x).fit_stream([x[:, :2]], resume=True)
+    with pytest.raises(ValueError, match="finite"):
+        model.fit_stream([x, torch.full_like(x, torch.nan)])
+    assert model.train_count == 100
+
+
+def test_far_points_and_parts():
+    """Points beyond every landmark's reach keep their nearest landmarks; separate parts are warned of."""
+    x = torch.cat([points(100), points(100) + 50])
+    with pytest.warns(GraphWarning, match="2 connected components"):
+        y = LaplacianEigenmaps(1, Landmarks(40, 3), HeatKernel(0.05))(x)[:, 0]
+    torch.testing.assert_close(y[:100], y[0].expand(100))
+    torch.testing.assert_close(y[100:], y[100].expand(100))
+    model = LaplacianEigenmaps(2, Landmarks(20, 3), HeatKernel(0.05)).fit(x[:100])
+    assert model.transform(x[100:]).isfinite().all()

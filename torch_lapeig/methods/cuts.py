@@ -1,0 +1,208 @@
+"""The normalised cut of a graph: its value, with gradients, and a local search for a smaller one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.graph import Graph
+from torch_lapeig.graph.graph import check_graph, check_whole
+from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.support import checks
+
+SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
+
+
+@checks.full_precision
+def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
+    """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
+
+    cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
+    λ_1 + … + λ_K of L y = λ D y. A cluster without volume (empty, or isolated nodes only) contributes 0.
+
+    Args:
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
+            count as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
+            to 1 (within 1e-3, in half precision within twice its eps; rows of padding are not checked). Their value is
+            expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+        graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
+
+    Returns:
+        ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
+
+    Raises:
+        TypeError: labels neither integers nor floating. ValueError: labels of another shape than the graph's or below
+            −1, assignments that are negative, not finite or do not sum to 1, a graph that is not symmetric.
+
+    >>> path = Graph.from_dense(
+    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    ... )
+    >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
+    tensor(1.3333)
+    """
+    _check_cuttable(graph)
+    assignment = _assignment(labels, graph)
+    pattern = graph.pattern
+    volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
+    # Sum the cut itself: the difference of volume and inner weight cancels for small cuts. A self loop is never cut.
+    between = pattern.without_loops(graph.weight)
+    cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
+    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
+
+
+def _check_cuttable(graph: Graph) -> None:
+    """Raise unless a graph is symmetric and in one place."""
+    check_graph(graph)
+    if graph.similarity is not None:
+        raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
+    check_whole(graph)
+
+
+def _assignment(labels: Tensor, graph: Graph) -> Tensor:
+    """Return soft assignments ``(..., N, K)`` unchanged, and labels as indicators of the clusters."""
+    checks.check_tensor(labels, "labels")
+    if labels.dtype in (torch.int32, torch.int64):
+        if tuple(labels.shape) != tuple(graph.shape):
+            raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
+        if (labels < -1).any():
+            raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
+        clusters = torch.arange(checks.check_classes(labels), device=labels.device)
+        return (labels[..., None] == clusters).to(graph.weight.dtype)
+    half = labels.dtype in checks.HALVES
+    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
+    labels = checks.single(labels)
+    checks.check_floating(labels, "labels")
+    if tuple(labels.shape[:-1]) != tuple(graph.shape):
+        raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
+    checks.check_finite(labels, "labels")
+    if (labels < 0).any():
+        raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
+    sums = labels.detach().sum(-1)
+    wrong = (sums - 1).abs() > tolerance
+    wrong = wrong if graph.mask is None else wrong & graph.mask
+    if wrong.any():
+        first = tuple(wrong.nonzero()[0].tolist())
+        raise ValueError(
+            f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
+            "use labels.softmax(-1), or labels.argmax(-1) for one cluster each"
+        )
+    return labels.to(graph.weight.dtype)
+
+
+@torch.no_grad()
+@checks.full_precision
+def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
+    """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
+
+    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; where that does not
+    make the cut smaller, the next round makes the better half of them, and so on. It ends where no move of one node
+    gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
+
+    Args:
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so.
+        graph: of the same nodes.
+        rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
+
+    Returns:
+        int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
+
+    Raises:
+        TypeError: labels that are not integers. ValueError: as `normalized_cut`.
+
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
+    >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)
+    tensor([0, 0, 1, 1])
+    """
+    checks.check_indices(labels, "labels", least=-1)
+    _check_cuttable(graph)
+    if not (labels >= 0).any():
+        return labels.clone()
+    _assignment(labels, graph)  # checks the shape
+    weight = graph.weight.double()
+    between = graph.pattern.without_loops(weight)
+    lines = (graph.batch_size, graph.num_nodes)
+    links_of, degrees = graph.pattern.sum_rows(between).reshape(lines), graph.pattern.sum_rows(weight).reshape(lines)
+    k = checks.check_classes(labels)
+
+    def moves_of(labels: Tensor) -> Moves:
+        clusters = torch.nn.functional.one_hot(labels.clamp_min(0), k) * (labels >= 0)[..., None]
+        links = graph.pattern.matmul(between, clusters.double().reshape(*graph.shape, k), is_symmetric=True)
+        return Moves.of(labels, links.reshape(*lines, k), links_of, degrees)
+
+    now = moves_of(labels.reshape(lines))
+    allowed = now.movers.sum(1)
+    for _ in range(checks.check_count(rounds, "rounds")):
+        if not allowed.any():
+            break
+        tried = moves_of(now.after(allowed))
+        better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
+        now = Moves(*(torch.where(_like(better, new), new, old) for new, old in zip(tried, now, strict=True)))
+        allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
+    return now.labels.reshape(labels.shape)
+
+
+def _like(chosen: Tensor, value: Tensor) -> Tensor:
+    """Return one truth value for each graph, to broadcast with a tensor of the batch."""
+    return chosen.reshape(-1, *[1] * (value.ndim - 1))
+
+
+class Moves(NamedTuple):
+    """Partitions of B graphs into K clusters, and the gain of the best move of each node.
+
+    ``labels`` int64 ``(B, N)``; ``cut`` ``(B,)``, the normalised cut; ``volume`` ``(B, K)``, the degrees of each
+    cluster; ``gain`` ``(B, N)``, by which the cut gets smaller if the node moves to the cluster ``target`` int64
+    ``(B, N)``.
+    """
+
+    labels: Tensor
+    cut: Tensor
+    volume: Tensor
+    gain: Tensor
+    target: Tensor
+
+    @classmethod
+    def of(cls, labels: Tensor, links: Tensor, links_of: Tensor, degrees: Tensor) -> Moves:
+        """Return the moves, given the weights ``links`` ``(B, N, K)`` between each node and each cluster.
+
+        Args:
+            links_of: weights ``(B, N)`` between each node and all others. degrees: the same with self loops.
+        """
+        k, own = links.shape[2], labels.clamp_min(0)
+        outside = (links_of - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
+        graphs = len(labels)
+        cluster = (own + k * torch.arange(graphs, device=own.device)[:, None]).flatten()
+        volume, cut = (
+            sum_of_groups((part * (labels >= 0)).flatten(), cluster, graphs * k).reshape(graphs, k)
+            for part in (degrees, outside)
+        )
+        share = _over(cut, volume)
+        # No other node gains anything by a move: all its links are in its cluster.
+        item, node = (outside > 0).nonzero(as_tuple=True)
+        link, degree, start = links[item, node], degrees[item, node][:, None], own[item, node][:, None]
+        # A node that leaves its cluster cuts its links there, and no longer its links to others; one that joins does
+        # the opposite.
+        change = links_of[item, node][:, None] - 2 * link
+        left = (share[item] - _over(cut[item] - change, volume[item] - degree)).gather(1, start)[:, 0]
+        joined = share[item] - _over(cut[item] + change, volume[item] + degree)
+        best, place = joined.masked_fill(volume[item] == 0, -torch.inf).scatter(1, start, -torch.inf).max(1)
+        is_last = (volume[item].gather(1, start) - degree)[:, 0] <= 1e-12 * degree[:, 0]
+        gain, target = torch.full_like(degrees, -torch.inf), own.clone()
+        gain[item, node], target[item, node] = (left + best).masked_fill(is_last, -torch.inf), place
+        return cls(labels, share.sum(1), volume, gain, target)
+
+    @property
+    def movers(self) -> Tensor:
+        """Return the nodes, bool ``(B, N)``, whose move gains more than round-off."""
+        return self.gain > 1e-12 * self.cut[:, None].clamp_min(1e-300)
+
+    def after(self, allowed: Tensor) -> Tensor:
+        """Return the labels after the best moves, ``allowed`` ``(B,)`` of each graph."""
+        rank = self.gain.argsort(1, descending=True).argsort(1)
+        return torch.where(self.movers & (rank < allowed[:, None]), self.target, self.labels)
+
+
+def _over(cut: Tensor, volume: Tensor) -> Tensor:
+    """Return cut / volume, 0 without volume."""
+    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0)

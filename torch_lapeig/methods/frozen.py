@@ -1,0 +1,210 @@
+"""Out-of-sample maps of fits as plain modules of dense operations, for `torch.export` and ONNX.
+
+`transform` searches for neighbours, checks its input and warns: a program, not an expression. Here the training points
+are fixed, and each new point is compared to all of them by one product, so that nothing depends on values but by
+`torch.where`. Numbers are float64 inside, so that a product gives squared distances with the digits of direct ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig.graph import Landmarks, Precomputed, Radius
+from torch_lapeig.graph.distances import Metric, least_reach
+from torch_lapeig.graph.weights import (
+    DensityCorrected,
+    HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
+    SelfTuning,
+    SimpleWeights,
+    Weighting,
+)
+from torch_lapeig.support.fitted import State
+
+LogAffinity = Callable[[Tensor, Tensor, Tensor], Tensor]
+DenseKernel = Callable[[Tensor, "FixedPoints | None"], Tensor]
+
+
+class FixedPoints(nn.Module):
+    """Squared distances of new points to points that do not change, ``(Q, D)`` to ``(Q, N)``, float64."""
+
+    centre: Tensor
+    points: Tensor
+    squares: Tensor
+
+    def __init__(self, points: Tensor, metric: Metric = "euclidean") -> None:
+        super().__init__()
+        self.metric = metric
+        self.least = least_reach(metric, points.dtype) ** 2
+        points = self.measured(points.double())
+        self.register_buffer("centre", points.mean(0))
+        self.register_buffer("points", points - self.centre)
+        self.register_buffer("squares", self.points.square().sum(1))
+
+    def measured(self, x: Tensor) -> Tensor:
+        """Return the points between which the metric measures lengths."""
+        if self.metric == "euclidean":
+            return x
+        x = x / x.abs().amax(1, keepdim=True)
+        return x / x.square().sum(1, keepdim=True).sqrt()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the squared distances."""
+        x = self.measured(x) - self.centre
+        return (x.square().sum(1, keepdim=True) + self.squares - 2 * (x @ self.points.mT)).clamp_min(0)
+
+    def products(self, x: Tensor) -> Tensor:
+        """Return inner products about the mean of the fixed points, ``(Q, N)``."""
+        return (self.measured(x) - self.centre) @ self.points.mT
+
+    def equal(self, x: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which new points are fixed points, bool ``(Q,)``, and the nearest fixed point of each."""
+        nearest = squared.argmin(1)
+        difference = self.measured(x) - self.centre - self.points[nearest]
+        return difference.square().sum(1) <= self.least, nearest
+
+
+class FrozenGraphMap(nn.Module):
+    """Rows of new points by the weights of their edges to fixed points, as `torch_lapeig.methods.nystrom` has them."""
+
+    state: Tensor
+    values: Tensor
+    vectors: Tensor
+    reach: Tensor
+    rows: Tensor | None
+
+    def __init__(self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool) -> None:
+        super().__init__()
+        vectors = state.get("train_vectors", state["embedding_"]).double()
+        self.rule, self.normalized, self.dtype = rule, normalized, state["embedding_"].dtype
+        self.points: FixedPoints | None = None
+        self.log_affinity: LogAffinity = _given
+        if not isinstance(rule, Precomputed):
+            self.points = FixedPoints(state["train_points"], rule.metric)
+            self.log_affinity = _log_affinity(weights)
+        self.register_buffer("state", state.get("train_weighting", vectors[:0]).double())
+        values = state["train_eigenvalues"].double() if "train_eigenvalues" in state else vectors.new_zeros(1)
+        if not normalized and values.ndim == 2:
+            raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
+        degrees = state.get("train_degrees")
+        if degrees is not None:
+            vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).double().sqrt()[:, None]
+        self.takes_degrees = degrees is not None
+        self.register_buffer("values", values)
+        self.register_buffer("vectors", vectors * _growth(values, values.new_ones(())) if normalized else vectors)
+        self.register_buffer("reach", state["train_rule"].double().square() if "train_rule" in state else None)
+        self.register_buffer("rows", self._own_rows(state))
+
+    def _own_rows(self, state: State) -> Tensor | None:
+        """Return the rows of new points that are fixed points: the rows of these, of the first of equal ones."""
+        if isinstance(self.rule, (Landmarks, Precomputed)):
+            return None
+        first = state["train_points"].unique(dim=0, return_inverse=True)[1]
+        number = torch.arange(len(first), device=first.device)
+        first = first.new_full((len(first),), len(first)).scatter_reduce(0, first, number, "amin")[first]
+        return state.get("train_vectors", state["embedding_"]).double()[first]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of their affinities ``(Q, N)`` where these are given."""
+        x = x.double()
+        squared = x if self.points is None else self.points(x)
+        there = squared if self.points is None else self._connectivity(squared)
+        log_affinity = self.log_affinity(squared, there, self.state)
+        total = log_affinity.logsumexp(1, keepdim=True)
+        share = (log_affinity - torch.where(total.isinf(), 0, total)).exp()
+        if self.takes_degrees:
+            share = share * torch.where(total.isinf(), 0, total / 2).exp()
+        y = share @ self.vectors
+        y = y if self.normalized else y * _growth(self.values, total.exp())
+        if self.points is not None and self.rows is not None:
+            is_equal, nearest = self.points.equal(x, squared)
+            y = torch.where(is_equal[:, None], self.rows[nearest], y)
+        return y.to(self.dtype)
+
+    def _connectivity(self, squared: Tensor) -> Tensor:
+        """Return the weights ``(Q, N)`` that the rule gives edges: 1, ½ or 0."""
+        if isinstance(self.rule, Radius):
+            return (squared <= self.reach).to(squared)
+        k = self.rule.r if isinstance(self.rule, Landmarks) else self.rule.k
+        nearest = squared.topk(min(k, squared.shape[1]), largest=False).indices
+        chosen = torch.zeros_like(squared).scatter(1, nearest, 1.0)
+        if isinstance(self.rule, Landmarks):
+            return chosen
+        reached = (squared <= self.reach).to(squared)
+        if self.rule.symmetrize == "mean":
+            return (chosen + reached) / 2
+        return chosen.maximum(reached) if self.rule.symmetrize == "union" else chosen * reached
+
+
+def _growth(values: Tensor, degree: Tensor) -> Tensor:
+    """Return D / (D − λ), zero where it divides by almost nothing, as in `torch_lapeig.methods.nystrom`."""
+    rest = degree - values
+    small = rest.abs() < 1e-3 * degree
+    return torch.where(values == 0, 1, torch.where(small, 0, degree / torch.where(small, 1, rest)))
+
+
+def _given(affinity: Tensor, _: Tensor, __: Tensor) -> Tensor:
+    return affinity.log()
+
+
+def _log_affinity(weights: Weighting | None) -> LogAffinity:
+    """Return the weighting as a function of squared lengths, connectivity ``(Q, N)`` and state to log W, −∞ for none.
+
+    The functions are those of `Weighting.extend`, of all pairs instead of edges.
+    """
+    if isinstance(weights, SimpleWeights):
+        return lambda squared, there, state: there.log()
+    if isinstance(weights, KernelWeights):
+        return lambda squared, there, state: (there * weights.kernel(squared)).log()
+    if isinstance(weights, HeatKernel):
+        return lambda squared, there, state: there.log() - squared / state[:, 0]
+    if isinstance(weights, ImprovedWeights):
+        return lambda squared, there, state: there.log() - squared / state[:, 0] - state[:, 1]
+    if isinstance(weights, DensityCorrected):
+        return _corrected(_log_affinity(weights.weights), weights.alpha)
+    if isinstance(weights, SelfTuning):
+        return _self_tuning(weights.m)
+    raise TypeError(f"frozen needs one of this library's weightings, got {type(weights).__name__}")
+
+
+def _corrected(kernel: LogAffinity, alpha: float) -> LogAffinity:
+    def log_affinity(squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+        found = kernel(squared, there, state[:, 1:])
+        mass = found.logsumexp(1, keepdim=True)
+        return found - alpha * torch.where(mass.isinf(), 0, mass) + state[:, 0]
+
+    return log_affinity
+
+
+def _self_tuning(m: int) -> LogAffinity:
+    def log_affinity(squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+        lengths = torch.where(there > 0, squared, torch.inf)
+        nearest = lengths.topk(min(m, lengths.shape[1]), largest=False).values
+        own = torch.where(nearest.isinf(), 0, nearest).amax(1, keepdim=True).sqrt()
+        return there.log() - squared / (own * state[:, 0])
+
+    return log_affinity
+
+
+class FrozenKernelMap(nn.Module):
+    """Rows of new points by a centred kernel with fixed points: √λ_k y_k(x) of Bengio et al. 2003."""
+
+    means: Tensor
+    vectors: Tensor
+
+    def __init__(self, kernel: DenseKernel, points: FixedPoints | None, state: State) -> None:
+        super().__init__()
+        values, means = state["eigenvalues_"].double(), state["train_means"].double()
+        self.kernel, self.points, self.dtype = kernel, points, state["embedding_"].dtype
+        self.register_buffer("means", means - means.mean())
+        self.register_buffer("vectors", state["embedding_"].double() / torch.where(values > 0, values, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of given pairs ``(Q, N)``."""
+        kernel = self.kernel(x.double(), self.points)
+        return ((kernel - kernel.mean(1, keepdim=True) - self.means) @ self.vectors).to(self.dtype)
