@@ -195,14 +195,14 @@ def invariants(pairs, loss):
 
 
 def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
-    """Points of a curved sheet, no two eigenvalues of which are equal."""
+    """Return points of a curved sheet, whose eigenvalues are distinct."""
     u = torch.rand(*(() if batch is None else (batch,)), n, 2, generator=torch.Generator().manual_seed(seed)).double()
     u = u * torch.tensor([3.0, 1.5])
     return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
 
 
 def grams(y):
-    """Invariant to signs and rotations within eigenspaces."""
+    """Return Y Yᵀ, which signs and rotations within eigenspaces do not change."""
     return y @ y.mT
 
 
@@ -214,7 +214,7 @@ def quiet(function, *args, **options):
 
 
 class Gaussian(nn.Module):
-    """A kernel of the user's, with a parameter."""
+    """Gaussian kernel with a parameter, as a user may define one."""
 
     def __init__(self):
         super().__init__()

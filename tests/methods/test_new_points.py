@@ -138,7 +138,7 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
 
 
 def of_centred(kernel, rows):
-    """K̃ between new points and training points."""
+    """Return K̃ between new points and training points."""
     return rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
 
 
