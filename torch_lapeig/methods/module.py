@@ -213,14 +213,39 @@ class EmbeddingModule(PointsModule):
         n_components: number of columns of the embedding, ≥ 1.
         solve: options of the eigensolve, a `Solve`, a solver, or None for the default.
 
-    >>> from torch_lapeig import MDS
-    >>> # two sets
-    >>> x = torch.rand(
-    ...     2, 30, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second set has 20 points
-    >>> isinstance(model := MDS(3), EmbeddingModule), model(x, mask=mask).shape
-    (True, torch.Size([2, 30, 3]))
+    Principal components, as a method with the whole contract:
+
+    >>> class Components(EmbeddingModule):
+    ...     FITTED = (*EmbeddingModule.FITTED, "middle", "directions")
+    ...
+    ...     def __init__(self, n_components=2):
+    ...         super().__init__(n_components, None)
+    ...
+    ...     def _fit_points(self, x, solved, *, fill):
+    ...         rest, k = x - x.mean(0), self.n_components
+    ...         lengths, directions = torch.linalg.svd(rest)[1:]
+    ...         values = lengths[:k].square()
+    ...         return {
+    ...             "embedding_": rest @ directions[:k].mT,
+    ...             "eigenvalues_": values,
+    ...             "residuals_": torch.zeros_like(values),
+    ...             "gap_": values.new_tensor(torch.inf),
+    ...             "train_points": x,
+    ...             "middle": x.mean(0),
+    ...             "directions": directions[:k].mT,
+    ...         }
+    ...
+    ...     def _extend(self, x, state):
+    ...         return (x - state["middle"]) @ state["directions"]
+    ...
+    ...     def _width(self, state):  # numbers of memory for a new point
+    ...         return len(state["middle"])
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=generator)  # two sets
+    >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second of 20 points
+    >>> model = Components(3)
+    >>> model(x, mask=mask).shape
+    torch.Size([2, 30, 3])
     >>> torch.allclose(model.fit(x[0]).transform(x[0, :5]), model.embedding_[:5])
     True
     """
