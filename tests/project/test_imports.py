@@ -34,6 +34,7 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 OPTIONAL = {
     "graph.search.approximate": {"faiss"},
     "eigen.solve": {"tqdm"},
+    "methods.clustering": {"sklearn"},
     "methods.labels": {"sklearn"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
