@@ -36,6 +36,7 @@ OPTIONAL = {
     "eigen.solve": {"tqdm"},
     "methods.clustering": {"sklearn"},
     "methods.labels": {"sklearn"},
+    "methods.landmarks": {"tqdm"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
     "sklearn.labels": {"sklearn"},
