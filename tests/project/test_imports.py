@@ -34,7 +34,9 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 OPTIONAL = {
     "graph.search.approximate": {"faiss"},
     "eigen.solve": {"tqdm"},
+    "methods.clustering": {"sklearn"},
     "methods.labels": {"sklearn"},
+    "methods.landmarks": {"tqdm"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
     "sklearn.labels": {"sklearn"},
