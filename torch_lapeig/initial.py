@@ -16,8 +16,6 @@ from torch_lapeig.support import checks
 
 __all__ = ["InitialLayout", "spectral_init"]
 
-CENTROID_NEIGHBORS = 100  # of the graph of centroids, so that thousands of components do not make it dense
-
 
 class InitialLayout(NamedTuple):
     """Coordinates to start UMAP or t-SNE from, with the quality of the eigenpairs behind them.
@@ -187,7 +185,8 @@ def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
         return torch.arange(count, device=component.device)[:, None] // powers % side
     x = points.to(component.device, torch.float64)
     centroids = x.new_zeros(count, x.shape[1]).index_add_(0, component, x) / sizes[:, None]
-    found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, CENTROID_NEIGHBORS)))(centroids)
+    # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
+    found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, 100)))(centroids)
     return found
 
 

@@ -30,8 +30,6 @@ Array = NDArray[Any]
 
 CLASSES = 20  # most that have a colour each
 BLUE, GREY, PALE = "#1f6fb4", "#777777", "#c8c8c8"
-NAME_LENGTH = 30  # most letters of a class in a legend
-SPACING = 0.09  # between thumbnails, as a share of the picture's side
 
 
 def plot_embedding(
@@ -270,7 +268,7 @@ def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
     if colours.scale is not None:
         axes.figure.colorbar(colours.scale, ax=axes, label=name, shrink=0.8)
     for text, colour in colours.classes.items():
-        shown = text if len(text) <= NAME_LENGTH else f"{text[: NAME_LENGTH - 1]}…"
+        shown = text if len(text) <= 30 else f"{text[:29]}…"
         axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
     handles, texts = axes.get_legend_handles_labels()
     if handles:
@@ -338,7 +336,7 @@ def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
     is_ink = np.median(images) < images.min() + np.ptp(images) / 4  # on an empty ground, which stays white
     while is_free.any():
         i = int(is_free.argmax())
-        is_free &= np.linalg.norm(place - place[i], axis=1) > SPACING
+        is_free &= np.linalg.norm(place - place[i], axis=1) > 0.09  # of the picture's side
         image = OffsetImage(images[i], cmap="gray_r" if is_ink else "gray", zoom=zoom)
         box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 1, "ec": colours[i]})
         axes.add_artist(box)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from torch_lapeig.command.reading import Found, known
 from torch_lapeig.command.tables import InputError
+from torch_lapeig.plots import CLASSES
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -23,16 +24,11 @@ Array = NDArray[Any]
 
 LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
 SHOWN = 5  # numbers of rows in a sentence
-CLASSES = 20  # maximum different labels with a colour each
 ASYMMETRY = 1e-5  # relative difference of two directions that is round-off
 UNNAMED = re.compile(r"Unnamed: ?\d+(\.\d+)?|__index_level_\d+__|")
 COUNTER = re.compile(r"#|id|idx|index|row([ ._-]?(id|names?|no|number|index))?", re.IGNORECASE)
 KEY = re.compile(r"(?i:.*[ ._-]id)|.*[a-z]I[dD]")
 LABEL = re.compile(r"label|labels|class|target|category|species|y", re.IGNORECASE)
-EXACT = 2**53  # greatest whole number to which float64 holds all
-SMALLEST_IMAGE = 8  # pixels of a side
-COLOURS = (1, 3, 4)  # channels of an image
-ALIKE = 0.8  # most that neighbouring pixels differ, in units of distant ones
 
 
 class Points(NamedTuple):
@@ -49,13 +45,14 @@ class Points(NamedTuple):
     def images(self) -> Array | None:
         """Return the points as images ``(N, height, width)``, or with colours last; None where they are none."""
         x, shape, side = self.x, self.shape, math.isqrt(self.x.shape[1])
-        if not shape and side >= SMALLEST_IMAGE and side**2 == x.shape[1] and _are_pixels(x, side):
+        smallest, channels = 8, (1, 3, 4)  # pixels of a side; grey, colours, colours with transparency
+        if not shape and side >= smallest and side**2 == x.shape[1] and _are_pixels(x, side):
             shape = (side, side)
-        if len(shape) == 3 and shape[0] in COLOURS and shape[2] not in COLOURS:
+        if len(shape) == 3 and shape[0] in channels and shape[2] not in channels:
             x = np.moveaxis(x.reshape(len(x), *shape), 1, -1)
             shape = x.shape[1:]
-        is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in COLOURS)
-        return x.reshape(len(x), *shape) if is_image and min(shape[:2]) >= SMALLEST_IMAGE else None
+        is_image = len(shape) == 2 or (len(shape) == 3 and shape[2] in channels)
+        return x.reshape(len(x), *shape) if is_image and min(shape[:2]) >= smallest else None
 
 
 def _are_pixels(x: Array, side: int) -> bool:
@@ -65,7 +62,8 @@ def _are_pixels(x: Array, side: int) -> bool:
         return False
     images = sample.reshape(-1, side, side)
     far = np.abs(images - np.roll(images, (side // 2, side // 2), (1, 2))).mean()
-    return all(np.abs(np.diff(images, axis=axis)).mean() < ALIKE * far for axis in (1, 2))
+    # Of photographs neighbours differ by half as much as distant pixels, of noise by as much.
+    return all(np.abs(np.diff(images, axis=axis)).mean() < 0.8 * far for axis in (1, 2))
 
 
 def points_of(
@@ -140,7 +138,8 @@ def _index_of(table: DataFrame) -> list[str]:
     columns = list(table.columns)
     found = set(takewhile(UNNAMED.fullmatch, columns)) | set(filter(COUNTER.fullmatch, columns))
     whole = table.select_dtypes("integer")
-    found |= set(whole.columns[(whole.max() > EXACT) | (whole.min() < -EXACT)])  # no float holds these
+    exact = 2**53  # float64 holds no whole numbers beyond
+    found |= set(whole.columns[(whole.max() > exact) | (whole.min() < -exact)])
     found |= {name for name in filter(KEY.fullmatch, columns) if table[name].is_unique}
     if len(columns) > 1 and _are_names(table[columns[0]]):
         found.add(columns[0])

@@ -22,8 +22,6 @@ from torch_lapeig.support.tuning import rows_of_block
 
 Own = TypeVar("Own", bound="OnLandmarks")
 
-LEAST_GROWTH = 1e-3  # 1 − λ below which a column is zero, as with Nyström's formula
-
 
 class OnLandmarks(GraphEmbedding):
     """Embedding of points by their shares in landmarks where the rule is `Landmarks`; other rules as before.
@@ -91,17 +89,18 @@ class OnLandmarks(GraphEmbedding):
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
         projected = pairs.projected[..., first:, first:]
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
-        if (small := rest < LEAST_GROWTH).any():
+        least = 1e-3  # as with Nyström's formula
+        if (small := rest < least).any():
             checks.warn(
-                f"{int(small.sum())} eigenvalues are within {LEAST_GROWTH} of 1, so that points do not determine their "
+                f"{int(small.sum())} eigenvalues are within {least} of 1, so that points do not determine their "
                 "columns: these are zero; use fewer components or more landmarks",
                 checks.GraphWarning,
             )
         growth = function_of_matrix(
             projected,
-            lambda value: (1 - value).clamp_min(LEAST_GROWTH) ** -0.5,
-            lambda value: 0.5 * (1 - value).clamp_min(LEAST_GROWTH) ** -1.5,
-            lambda value: 0.75 * (1 - value).clamp_min(LEAST_GROWTH) ** -2.5,
+            lambda value: (1 - value).clamp_min(least) ** -0.5,
+            lambda value: 0.5 * (1 - value).clamp_min(least) ** -1.5,
+            lambda value: 0.75 * (1 - value).clamp_min(least) ** -2.5,
         )
         return checks.matmul(y, growth).masked_fill(small[..., None, :], 0)
 
