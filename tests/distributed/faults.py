@@ -264,7 +264,7 @@ def check_an_error_in_the_middle_of_one_rank(ranks):
     points = ShardedPoints.spread(part(x, ranks), ranks)
     graph = sharded_graph(points, KNN(5))
     ranks._depth = 0  # the check itself is run within a guard
-    with pytest.raises((ValueError, DistributedError), match="kernel must give"), ranks.guard():
+    with pytest.raises((ValueError, DistributedError), match="kernel must return"), ranks.guard():
         eigenpairs(Laplacian(KernelWeights(lambda d2: d2.sign() - 0.5)(points.x, graph)), 3)
     assert time.monotonic() - begin < 10
     with pytest.raises(DistributedError, match="has failed before"), ranks.guard():
