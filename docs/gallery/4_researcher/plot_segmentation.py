@@ -74,4 +74,4 @@ for panel, title in zip(axes, titles, strict=True):
     panel.axis("off")
 plt.show()
 
-# sphinx_gallery_thumbnail_panel = 3
+# sphinx_gallery_thumbnail_panel = 2
