@@ -252,7 +252,7 @@ class SpectralClustering(GraphEmbedding):
         graph = self._graph(x, None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, self.max_clusters, "max_clusters")
-        warn_of_isolated(laplacian)
+        warn_of_isolated(laplacian, " and their label is −1")
         pairs = eigenpairs(laplacian, self.max_clusters, self.solve)
         random = np.random.RandomState(self.seed)
         labels, cuts, widths = [], [], []
