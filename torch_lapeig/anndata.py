@@ -28,18 +28,18 @@ def diffmap(
     alpha: float = 1.0,
     solve: Solve | Solver | None = None,
 ) -> None:
-    """Write the diffusion map of the neighbour graph to the keys of `scanpy.tl.diffmap`, which it replaces.
+    """Write the diffusion map of the neighbour graph to the keys of ``scanpy.tl.diffmap``, which it replaces.
 
     ``obsm["X_diffmap"]``: eigenvectors of the symmetric transition matrix ``(N, n_comps)``, float32, the stationary one
     first. ``uns["diffmap_evals"]``: eigenvalues of the walk, descending. ``uns["diffmap_residuals"]``: the residual of
-    each pair. `scanpy.tl.dpt` reads the first two.
+    each pair. ``scanpy.tl.dpt`` reads the first two.
 
     Columns equal scanpy's up to their signs, and up to the basis of an eigenspace of equal eigenvalues; of a
     disconnected graph all copies of 1 are found. scanpy takes the eigenvalues largest in size, these are the largest:
     a difference where some are near −1. The sign of a column does not depend on chance.
 
     Args:
-        adata: an AnnData whose neighbours are computed (`scanpy.pp.neighbors`).
+        adata: an AnnData whose neighbours are computed (``scanpy.pp.neighbors``).
         n_comps: number of columns, the stationary one included.
         neighbors_key: of ``uns``, where the neighbours are; default ``"neighbors"``.
         alpha: correction for the density of cells, see `DiffusionMap`; scanpy's is 1.
@@ -78,7 +78,7 @@ def diffmap(
 
 
 def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, seed: int | None = 0) -> None:
-    """Write spectral coordinates of the neighbour graph to ``obsm["X_spectral"]``, to start `scanpy.tl.umap` from.
+    """Write spectral coordinates of the neighbour graph to ``obsm["X_spectral"]``, to start ``scanpy.tl.umap`` from.
 
     ``scanpy.tl.umap(adata, init_pos="X_spectral")`` begins there, as with its own ``"spectral"``, whose solver can take
     hours on nearly disconnected graphs. ``uns["spectral_residuals"]`` has the residuals ``(components, n_comps)``. More

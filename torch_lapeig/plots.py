@@ -172,7 +172,8 @@ def plot_graph(
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
     Raises:
-        As `plot_embedding`. TypeError: ``graph`` is none. ValueError: it is a batch, or of another number of nodes.
+        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is no graph, a batch, or of another number
+            of nodes.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph

@@ -91,7 +91,7 @@ class Eigenpairs:
 
 @dataclass(frozen=True)
 class Auto:
-    """Solver that `torch_lapeig.eigen.choose` chooses for a problem, with others if it does not converge.
+    """Solver that ``torch_lapeig.eigen.choose`` chooses for a problem, with others if it does not converge.
 
     >>> import torch
     >>> from torch_lapeig import KNN, Laplacian

@@ -50,7 +50,8 @@ graph = Graph.from_edge_index(
 begin = time.perf_counter()
 found = eigenpairs(Laplacian(graph), 12)
 seconds = time.perf_counter() - begin
-print(f"{number.numel():,} pixels: eigenvectors in {seconds:.1f} s by {found.solver}")
+solver = type(found.solver).__name__
+print(f"{number.numel():,} pixels: eigenvectors in {seconds:.1f} s by {solver}")
 print(f"largest residual {found.residuals.max():.1e}")
 rows = torch.nn.functional.normalize(found.vectors)
 labels, _ = cluster_qr(rows)
