@@ -40,7 +40,8 @@ COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
 FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
 
-# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer, s a string.
+# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer,
+# s a string.
 FUNCTIONS = {
     "count_edges": "n:p",
     "fill_edges": ":p",
