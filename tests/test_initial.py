@@ -35,7 +35,7 @@ def blobs(*sizes, seed=0):
     """Complete graphs of random weights side by side, and points of them."""
     parts = [random_affinity(n, seed=seed + n, keep=1.0).numpy() for n in sizes]
     x = np.concatenate([np.full((n, 2), 3.0 * i) + 0.1 * np.eye(2)[i % 2] for i, n in enumerate(sizes)])
-    return csr_array(block_diag(parts)), x
+    return csr_array(block_diag([coo_array(part) for part in parts])), x
 
 
 @pytest.mark.parametrize(("scale", "normalization"), [("umap", "symmetric"), ("tsne", "random_walk")])

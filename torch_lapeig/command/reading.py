@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gzip
 import pickle
+import warnings
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
@@ -194,7 +195,9 @@ def _torch(request: Request) -> Found:
 
 
 def _matrix_market(request: Request) -> Found:
-    with _opened(request.path) as file:
+    with _opened(request.path) as file, warnings.catch_warnings():
+        # SciPy 1.18 announces that it will give arrays, which older versions cannot be asked for.
+        warnings.simplefilter("ignore", DeprecationWarning)
         found = mmread(file)
     return found.tocsr() if sparse.issparse(found) else found
 
