@@ -1,5 +1,7 @@
 """Frozen maps: equal to ``transform``, as dense modules that `torch.export` and ONNX take."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -112,6 +114,15 @@ def test_separate_components_and_points_that_no_edge_reaches():
         expected = model.transform(new)
     assert_same(model.frozen()(new), expected)
     assert not model.frozen()(new)[-2:].any()
+
+
+def test_near_points_keep_their_distances_beside_a_far_one():
+    x = torch.cat([points(60), torch.full((1, 3), 1e9, dtype=torch.float64)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)  # the far point is isolated
+        model = LaplacianEigenmaps(2, KNN(6)).fit(x)
+        for new in (points(9, seed=1), x):
+            assert_same(model.frozen()(new), model.transform(new))
 
 
 def test_a_copy_that_later_fits_do_not_change():

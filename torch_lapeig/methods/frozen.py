@@ -1,8 +1,8 @@
 """Out-of-sample maps of fits as plain modules of dense operations, for `torch.export` and ONNX.
 
 `transform` searches for neighbours, checks its input and warns: a program, not an expression. Here the training points
-are fixed, and each new point is compared to all of them by one product, so that nothing depends on values but by
-`torch.where`. Numbers are float64 inside, so that a product gives squared distances with the digits of direct ones.
+are fixed, and each new point is compared to all of them, so that nothing depends on values but by `torch.where`.
+Numbers are float64 inside. Distances are direct differences: a product would lose the near ones beside a far point.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class FixedPoints(nn.Module):
 
     centre: Tensor
     points: Tensor
-    squares: Tensor
 
     def __init__(self, points: Tensor, metric: Metric = "euclidean") -> None:
         super().__init__()
@@ -44,7 +43,6 @@ class FixedPoints(nn.Module):
         points = self.measured(points.double())
         self.register_buffer("centre", points.mean(0))
         self.register_buffer("points", points - self.centre)
-        self.register_buffer("squares", self.points.square().sum(1))
 
     def measured(self, x: Tensor) -> Tensor:
         """Return the points between which the metric measures lengths."""
@@ -55,8 +53,10 @@ class FixedPoints(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the squared distances."""
-        x = self.measured(x) - self.centre
-        return (x.square().sum(1, keepdim=True) + self.squares - 2 * (x @ self.points.mT)).clamp_min(0)
+        # Some coordinates at a time: ONNX has no `torch.cdist`, and all together take D times the memory of the result.
+        parts = zip((self.measured(x) - self.centre).split(16, 1), self.points.split(16, 1), strict=True)
+        squares: Tensor = sum((some[:, None] - fixed).square().sum(2) for some, fixed in parts)
+        return squares
 
     def products(self, x: Tensor) -> Tensor:
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""
