@@ -47,12 +47,14 @@ class NewAffinities(NamedTuple):
 def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
     """Return the weighted graph of points ``(N, D)``, and the state that new points need of it."""
     graph, train_rule = graph_with_state(neighbors, x.detach())
-    return weights(x, graph), {
+    weighted = weights(x, graph)
+    counts = weighted.weight.detach() > 0  # a fitted point as a new one has no edge that underflows here
+    return weighted, {
         "train_points": x,
         "train_rule": train_rule,
         "train_weighting": weights.state(x, graph),
         "train_edges": graph.edge_index,
-        "train_connectivity": graph.weight,
+        "train_connectivity": torch.where(counts, graph.weight, 0),
     }
 
 
