@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import KNN, Graph, nearest_neighbors
 from torch_lapeig.graph.graph import check_whole
+from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.methods import LaplacianEigenmaps
 from torch_lapeig.support import checks
 
@@ -184,7 +185,7 @@ def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
         powers = side ** torch.arange(k, device=component.device)
         return torch.arange(count, device=component.device)[:, None] // powers % side
     x = points.to(component.device, torch.float64)
-    centroids = x.new_zeros(count, x.shape[1]).index_add_(0, component, x) / sizes[:, None]
+    centroids = sum_of_groups(x, component, count) / sizes[:, None]
     # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
     found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, 100)))(centroids)
     return found

@@ -180,6 +180,17 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
     check_against_dense(other, x)
 
 
+def test_an_interrupt_after_too_few_points_for_the_columns():
+    """The sums are kept, although they have no third column yet."""
+    x = points(300)
+    model = LaplacianEigenmaps(3, Landmarks(40, 2), HeatKernel(T))
+    with pytest.warns(GraphWarning, match="38 of 40 nodes are isolated"), pytest.raises(KeyboardInterrupt):
+        model.fit_stream(Broken([x[:1], x[1:]], 1))
+    assert model.train_count == 1
+    model.fit_stream(x[1:], resume=True)
+    check_against_dense(model, x)
+
+
 def test_an_error_before_the_first_block_keeps_the_fit_at_hand():
     x = points(300)
     model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T)).fit(x)

@@ -259,15 +259,15 @@ class HeatKernel(Weighting):
             ``"median"``: the median of the squared edge lengths of each graph (the lower of the two middle ones);
             ``"component-median"``: the median of each connected component. Gradients flow through medians, to equal
             lengths in equal parts. Where copies of points make a median 0, the median of the positive lengths takes its
-            place (1 without any), with a `GraphWarning`. ``"steepest"``: the bandwidth at which the
-            sum of the kernel over edges and diagonal grows fastest with t on logarithmic axes (Coifman et al. 2008,
-            section IV), within 2^±16 of the median; there the slope is half the dimension of the points, less the part
-            of the missing edges.
+            place (1 without any), with a `GraphWarning`.
+            ``"steepest"``: the bandwidth at which the sum of the kernel over edges and diagonal grows fastest with t on
+            logarithmic axes (Coifman et al. 2008, section IV), within 2^±16 of the median. The slope there is half the
+            dimension of the points, less the part of the missing edges.
         learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
 
     Raises:
-        TypeError, ValueError: ``t`` is neither a positive number nor one of the two strings; ``t`` is infinite and
+        TypeError, ValueError: ``t`` is neither a positive number nor one of the three strings; ``t`` is infinite and
             ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))

@@ -49,7 +49,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     # Sum the cut itself: the difference of volume and inner weight cancels for small cuts. A self loop is never cut.
     between = pattern.without_loops(graph.weight)
     cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
-    return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0).sum(-1)
+    return _over(cut, volume).sum(-1)
 
 
 def _check_cuttable(graph: Graph) -> None:
@@ -123,13 +123,13 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     weight = graph.weight.double()
     between = graph.pattern.without_loops(weight)
     lines = (graph.batch_size, graph.num_nodes)
-    links_of, degrees = graph.pattern.sum_rows(between).reshape(lines), graph.pattern.sum_rows(weight).reshape(lines)
+    link_sums, degrees = graph.pattern.sum_rows(between).reshape(lines), graph.pattern.sum_rows(weight).reshape(lines)
     k = checks.check_classes(labels)
 
     def moves_of(labels: Tensor) -> Moves:
         clusters = torch.nn.functional.one_hot(labels.clamp_min(0), k) * (labels >= 0)[..., None]
         links = graph.pattern.matmul(between, clusters.double().reshape(*graph.shape, k), is_symmetric=True)
-        return Moves.of(labels, links.reshape(*lines, k), links_of, degrees)
+        return Moves.of(labels, links.reshape(*lines, k), link_sums, degrees)
 
     now = moves_of(labels.reshape(lines))
     allowed = now.movers.sum(1)
@@ -138,12 +138,12 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
             break
         tried = moves_of(now.after(allowed))
         better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
-        now = Moves(*(torch.where(_like(better, new), new, old) for new, old in zip(tried, now, strict=True)))
+        now = Moves(*(torch.where(_of_graph(better, new), new, old) for new, old in zip(tried, now, strict=True)))
         allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
     return now.labels.reshape(labels.shape)
 
 
-def _like(chosen: Tensor, value: Tensor) -> Tensor:
+def _of_graph(chosen: Tensor, value: Tensor) -> Tensor:
     """Return one truth value for each graph, to broadcast with a tensor of the batch."""
     return chosen.reshape(-1, *[1] * (value.ndim - 1))
 
@@ -163,14 +163,14 @@ class Moves(NamedTuple):
     target: Tensor
 
     @classmethod
-    def of(cls, labels: Tensor, links: Tensor, links_of: Tensor, degrees: Tensor) -> Moves:
+    def of(cls, labels: Tensor, links: Tensor, link_sums: Tensor, degrees: Tensor) -> Moves:
         """Return the moves, given the weights ``links`` ``(B, N, K)`` between each node and each cluster.
 
         Args:
-            links_of: weights ``(B, N)`` between each node and all others. degrees: the same with self loops.
+            link_sums: weights ``(B, N)`` between each node and all others. degrees: the same with self loops.
         """
         k, own = links.shape[2], labels.clamp_min(0)
-        outside = (links_of - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
+        outside = (link_sums - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
         graphs = len(labels)
         cluster = (own + k * torch.arange(graphs, device=own.device)[:, None]).flatten()
         volume, cut = (
@@ -183,7 +183,7 @@ class Moves(NamedTuple):
         link, degree, start = links[item, node], degrees[item, node][:, None], own[item, node][:, None]
         # A node that leaves its cluster cuts its links there, and no longer its links to others; one that joins does
         # the opposite.
-        change = links_of[item, node][:, None] - 2 * link
+        change = link_sums[item, node][:, None] - 2 * link
         left = (share[item] - _over(cut[item] - change, volume[item] - degree)).gather(1, start)[:, 0]
         joined = share[item] - _over(cut[item] + change, volume[item] + degree)
         best, place = joined.masked_fill(volume[item] == 0, -torch.inf).scatter(1, start, -torch.inf).max(1)

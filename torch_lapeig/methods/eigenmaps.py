@@ -269,7 +269,7 @@ class LaplacianEigenmaps(OnLandmarks):
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
         if isinstance(self.neighbors, Landmarks):
-            y = self._grown(y, pairs, first)
+            y = self._of_points(y, pairs, first)
             if self.scale == "unit":  # the constant column of N points is N^-½
                 y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
         elif self.scale == "unit":

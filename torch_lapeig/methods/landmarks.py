@@ -64,16 +64,16 @@ class OnLandmarks(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         if not isinstance(self.neighbors, Landmarks):
             return super()._extend(x, state)
-        shares = self._shares(x, state)
-        warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
-        return shares.rows(state["train_vectors"])
+        return self._shares(x, state).rows(state["train_vectors"])
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
         assert isinstance(self.neighbors, Landmarks)
         assert self.weights is not None
         edges = self.neighbors.edges(x, state["train_points"])
-        return shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
+        shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
+        warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
+        return shares
 
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, Landmarks):
@@ -85,7 +85,7 @@ class OnLandmarks(GraphEmbedding):
             return super()._width(state)
         return self.neighbors.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.n_components
 
-    def _grown(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
+    def _of_points(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
         projected = pairs.projected[..., first:, first:]
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
@@ -151,14 +151,21 @@ class OnLandmarks(GraphEmbedding):
             for block in _blocks_of(blocks, progress, "landmark graph"):
                 check_like(block, landmarks)
                 sums, count = sums.add(self._shares(block.to(landmarks.device), state)), count + len(block)
-        finally:
-            if count > before:
-                state |= self._fit_sums(sums, landmarks.dtype, [], fill=False)
-                state["embedding_"] = self._extend(landmarks, state)
-                self._keep(state | {"train_count": torch.tensor(count, device=landmarks.device)}, None)
+        except BaseException:
+            if count > before:  # few points may not have as many columns
+                self._keep_stream(state, sums, count, fill=True)
+            raise
         if count == before:
             raise ValueError("blocks must hold at least one block of points, got none")
+        self._keep_stream(state, sums, count, fill=False)
         return self
+
+    def _keep_stream(self, state: State, sums: LandmarkSums, count: int, *, fill: bool) -> None:
+        """Keep the fit of the points so far."""
+        landmarks = state["train_points"]
+        state = state | self._fit_sums(sums, landmarks.dtype, [], fill=fill)
+        state["embedding_"] = self._extend(landmarks, state)
+        self._keep(state | {"train_count": torch.tensor(count, device=landmarks.device)}, None)
 
     def _stream_state(self, blocks: Any, rule: Landmarks, resume: bool, progress: bool) -> tuple[State, int]:
         """Return landmarks and the state of the weighting, and the points that are known already."""
