@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from torch_lapeig.eigen.choose import Choice
+from torch_lapeig.eigen.factored import FactoredCosine
+from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.operator import Operator
@@ -26,6 +28,8 @@ __all__ = [
     "ComponentEigenpairs",
     "Eigenpairs",
     "Eigh",
+    "FactoredCosine",
+    "FunctionOperator",
     "Laplacian",
     "Lobpcg",
     "NullSpace",

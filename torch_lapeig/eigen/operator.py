@@ -7,7 +7,7 @@ several ranks. Solvers and preconditioners that need single entries get them by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
 import torch
@@ -15,22 +15,24 @@ from torch import Tensor
 
 from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native import Rows
+from torch_lapeig.support import checks
 from torch_lapeig.support.checks import matmul
 from torch_lapeig.support.threads import by_rows
 from torch_lapeig.support.tuning import TALL
 
 
 class Operator(Protocol):
-    """Symmetric positive semidefinite matrix A for each of B graphs of N nodes, without gradients.
+    """Symmetric positive semidefinite matrix A(θ) for each of B graphs of N nodes.
 
     A class of your own inherits from it, defines ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
-    override other methods. `eigenpairs` solves it by the solvers that need only products. The answer has no gradients;
-    these flow only through a `Laplacian` or a `SymmetricOperator`.
+    override other methods. `eigenpairs` solves it by the solvers that need only products. For gradients it defines
+    ``parameters`` and ``matmul_at`` in place of ``matmul``; `FunctionOperator` makes an operator of a function.
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
         dtype, device: of its entries.
-        bound: upper bound of the spectrum of each graph, ``(B,)``.
+        bound: upper bound of the spectrum of each graph, ``(B,)``; without gradients.
+        parameters: the tensors θ to which gradients flow, as a tuple; default: none. A(θ) is symmetric for any θ.
 
     >>> class Diagonal(Operator):
     ...     shape, dtype, device = (50,), torch.float64, torch.device("cpu")
@@ -50,7 +52,71 @@ class Operator(Protocol):
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``."""
-        ...
+        return self.matmul_at(tuple(map(checks.primal, self.parameters)), y)
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the tensors θ to which gradients flow."""
+        return ()
+
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return A(θ) Y at ``parameters`` in place of this operator's θ, differentiable in θ and Y; see ``matmul``."""
+        raise NotImplementedError(f"{type(self).__name__} has parameters: define matmul_at(parameters, y)")
+
+    def pullback(self, parameters: Sequence[Tensor], y: Tensor, v: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients in θ of <Y, A(θ) V> for blocks ``(B, N, k)``; None for a tensor that needs none.
+
+        Where gradients are recorded they are differentiable in Y, V and θ.
+        """
+        is_recorded, needed = torch.is_grad_enabled(), [x.requires_grad for x in parameters]
+        if not any(needed):
+            return (None,) * len(needed)
+        with torch.enable_grad():
+            # V is a function of θ, too. Views of θ, on which it does not depend, hold it fixed.
+            own = [x.view_as(x) if is_recorded else x.detach().requires_grad_(x.requires_grad) for x in parameters]
+            product = self.matmul_at(own, v if is_recorded else v.detach())
+            asked = [x for x in own if x.requires_grad]
+            found = iter(torch.autograd.grad(product, asked, y, create_graph=is_recorded, allow_unused=True))
+        return tuple(next(found) if is_needed else None for is_needed in needed)
+
+    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
+        """Return dA X for tangents dθ of forward mode and a block ``(B, N, k)``.
+
+        The gradient of <Y, A(θ) X> in θ is linear in Y: its inner product with dθ is <Y, dA X>.
+        """
+        is_recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (*parameters, x))
+        moving = [tangent is not None for tangent in tangents]
+        with torch.enable_grad():
+            own = [
+                p.view_as(p) if p.requires_grad else p.detach().requires_grad_(m) for p, m in zip(parameters, moving)
+            ]
+            y = torch.zeros_like(x, requires_grad=True)
+            asked = [p for p, moves in zip(own, moving, strict=True) if moves]
+            options: Any = {"allow_unused": True, "materialize_grads": True}
+            pulled = torch.autograd.grad(self.matmul_at(own, x), asked, y, create_graph=True, **options)
+            change = [tangent for tangent in tangents if tangent is not None]
+            (found,) = torch.autograd.grad(pulled, y, change, create_graph=is_recorded, **options)
+        return found
+
+    def sensitivity(self, values: Tensor) -> Tensor:
+        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, when entries change by eps."""
+        return self.bound.to(values)
+
+    def check(self) -> None:
+        """Raise an error where the matrix cannot be solved, such as one with NaN; `eigenpairs` calls it."""
+
+    def double(self) -> Operator:
+        """Return the operator in which a problem is solved and differentiated: in float64 where there is one."""
+        return self
+
+    def in_unit(self) -> tuple[Operator, Tensor | None]:
+        """Return this operator over a power of two near its bound, and the powers ``(B,)``; itself and None for 1."""
+        return self, None
+
+    @property
+    def spectral_shift(self) -> Tensor | None:
+        """Return numbers ``(B,)`` that `eigenpairs` subtracts from the eigenvalues of this operator; None for 0."""
+        return None
 
     @property
     def is_sharded(self) -> bool:

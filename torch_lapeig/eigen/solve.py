@@ -203,7 +203,8 @@ def eigenpairs(
     of degree zero take no part.
 
     Args:
-        laplacian: of one graph or a batch; a `SymmetricOperator`; or an `Operator` of yours, without gradients.
+        laplacian: of one graph or a batch; a `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with
+            gradients to its ``parameters``.
         k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
             see ``fill``.
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
@@ -229,7 +230,7 @@ def eigenpairs(
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
-    is_lifted = isinstance(given, (Laplacian, SymmetricOperator)) and not on_ranks
+    is_lifted = (isinstance(given, Laplacian) or is_operator(given)) and not on_ranks
     exact = given.double() if is_lifted else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
@@ -332,10 +333,10 @@ class Arranged(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Arranged:
-        """Return an operator in a suitable unit and order; an operator of the user's own is left unchanged."""
-        if not isinstance(operator, SymmetricOperator):
-            return cls(operator)
+        """Return an operator in a suitable unit and order; an operator of the user's own has neither."""
         operator, unit = operator.in_unit()
+        if not isinstance(operator, SymmetricOperator):
+            return cls(operator, unit)
         is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
         if is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
             operator, order = operator.reordered()
@@ -356,19 +357,21 @@ class Arranged(NamedTuple):
             vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
         if self.unit is not None:
             projected, solution = projected * self.unit[:, None, None], solution.times(self.unit)
+        if (shift := self.operator.spectral_shift) is not None:
+            projected = projected - shift[:, None, None] * torch.eye(projected.shape[-1]).to(projected)
         return solution, Differentiated(projected, vectors)
 
 
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
-    """Return the pairs of a solution, with gradients to the entries of the operator."""
-    if isinstance(operator, SymmetricOperator) and _is_differentiated(operator):
-        return Differentiated(*ImplicitEigenpairs.apply(operator.values, operator.diagonal, solution, gradient))
+    """Return the pairs of a solution, with gradients to the parameters of the operator."""
+    if _is_differentiated(operator):
+        return Differentiated(*ImplicitEigenpairs.apply(solution, gradient, *operator.parameters))
     return Differentiated(torch.diag_embed(solution.values), solution.vectors)
 
 
 def _is_differentiated(operator: Operator) -> bool:
-    """Return whether derivatives in the entries of an operator are asked for."""
-    return isinstance(operator, SymmetricOperator) and needs_derivatives(operator.values, operator.diagonal)
+    """Return whether derivatives in the parameters of an operator are asked for."""
+    return needs_derivatives(*operator.parameters)
 
 
 def _is_of_ranks(laplacian: Any) -> bool:
@@ -380,10 +383,8 @@ def _operator_of(laplacian: Any) -> Operator:
     """Return the operator that is solved: the symmetric operator of a Laplacian, or an operator itself."""
     if isinstance(laplacian, Laplacian):
         return laplacian.symmetric
-    if isinstance(laplacian, SymmetricOperator):
-        laplacian.check()
-        return laplacian
     if is_operator(laplacian):
+        laplacian.check()
         return laplacian
     raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use Laplacian(graph)")
 

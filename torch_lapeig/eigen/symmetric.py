@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -352,6 +352,32 @@ class SymmetricOperator(WithEntries):
         bound = self.bound.to(values)
         return values[:, -1].minimum(bound) if self.of_affinities else bound
 
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return M on the edges and c."""
+        return self.values, self.diagonal
+
+    def pullback(self, parameters: Sequence[Tensor], y: Tensor, v: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradient in M on the edges and in c of <Y, (diag(c) − (M + Mᵀ)/2) V>."""
+        # Two sampled products are cheaper than finding the reversed edges.
+        both = self.pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))
+        return both / -2, (y * v).sum(-1).reshape(self.shape)
+
+    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
+        """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
+        edges, diagonal = tangents
+        product = torch.zeros_like(x)
+        if diagonal is not None:
+            product = product + diagonal.reshape(x.shape[:2])[..., None] * x
+        if edges is not None:
+            product = product - self.pattern.matmul((edges + self.pattern.transpose(edges)) / 2, x, is_symmetric=True)
+        return product
+
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return A Y for M on the edges and c; see `Operator.matmul_at`."""
+        edges, diagonal = parameters
+        return diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(edges, y, is_symmetric=True)
+
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
         if not (checks.is_dual(self.values) or checks.is_dual(self.diagonal)):
@@ -439,7 +465,7 @@ class SymmetricOperator(WithEntries):
         if y.dtype in checks.HALVES:
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
-            return self.diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(self.values, y, is_symmetric=True)
+            return self.matmul_at(self.parameters, y)
         plus = y if self._has_unit_diagonal else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
 

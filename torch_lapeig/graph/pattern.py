@@ -61,6 +61,11 @@ class Nodes:
     is_sharded = False
     places = 1  # number of ranks that hold nodes; a loss divides shared terms by it
 
+    @property
+    def flipped(self) -> Any:
+        """Return the positions of the transpose: their own, because each edge has its reverse."""
+        return self
+
     def sum(self, x: Tensor) -> Tensor:
         """Return Σ over the places where nodes lie; differentiable."""
         return x

@@ -79,19 +79,16 @@ class _Product(_OfTwo):
         to_y = None
         if ctx.needs_input_grad[1]:
             is_own = ctx.options[0] and not torch.is_grad_enabled()
-            to_y = product(values if is_own else pattern.transpose(values), g, pattern)
+            to_y = product(values if is_own else pattern.transpose(values), g, pattern.flipped)
         return to_values, to_y, None, None
 
     @staticmethod
     @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        result: Tensor = torch.zeros_like(y)
-        if tangents[0] is not None:
-            result = result + product(tangents[0], y, pattern)
-        if tangents[1] is not None:
-            result = result + product(values, tangents[1], pattern)
-        return result
+        pairs = zip((tangents[0], values), (y, tangents[1]), strict=True)
+        terms = [product(of, to, pattern) for of, to in pairs if of is not None and to is not None]
+        return sum(terms[1:], terms[0])
 
 
 class _SampledProduct(_OfTwo):
@@ -105,7 +102,7 @@ class _SampledProduct(_OfTwo):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = product(p, y, pattern) if ctx.needs_input_grad[0] else None
-        to_y = product(pattern.transpose(p), x, pattern) if ctx.needs_input_grad[1] else None
+        to_y = product(pattern.transpose(p), x, pattern.flipped) if ctx.needs_input_grad[1] else None
         return to_x, to_y, None
 
     @staticmethod

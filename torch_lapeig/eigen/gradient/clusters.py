@@ -76,7 +76,7 @@ def noise_width(s: Solution, options: GradientOptions) -> Tensor:
     At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
     """
     solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
-    known = torch.add(solve, s.symmetric.sensitivity(s.values), alpha=50 * options.eps)
+    known = torch.add(solve, s.operator.sensitivity(s.values), alpha=50 * options.eps)
     return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
 

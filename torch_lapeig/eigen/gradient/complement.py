@@ -5,6 +5,7 @@ See `torch_lapeig.eigen.gradient.rule` for the derivation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +16,8 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, BestIterate, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse
-from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.pattern import Pattern
 from torch_lapeig.native import System
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -29,14 +29,14 @@ ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right
 
 
 class ImplicitSolve(torch.autograd.Function):
-    """Function (M on the edges, c, Λ, V, G) -> Z of A Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
+    """Function (Λ, V, G, θ) -> Z of A(θ) Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
 
-    ``system`` has an ``operator`` and a method ``solve(g)``, which returns Z.
+    ``system`` has an ``operator``, A(θ), and a method ``solve(g)``, which returns Z.
     """
 
     @staticmethod
     @checks.without_autocast
-    def forward(edges: Tensor, diagonal: Tensor, projected: Tensor, vectors: Tensor, g: Tensor, system: Any) -> Tensor:
+    def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
         """Return Z ``(B, N, m)``."""
         z: Tensor = system.solve(checks.primal(g))
         return z
@@ -44,75 +44,58 @@ class ImplicitSolve(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Save the tensors that either mode needs."""
-        *tensors, ctx.system = inputs
+        ctx.system, *tensors = inputs
         ctx.save_for_backward(*tensors, output)
         ctx.save_for_forward(*tensors, output)
 
     @staticmethod
     @checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of M, c, Λ, V and G for a cotangent of Z."""
-        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        """Return the cotangents of Λ, V, G and θ for a cotangent of Z."""
+        projected, vectors, g, *parameters, z = ctx.saved_tensors
         operator = ctx.system.operator
         (to_z,) = cotangents
-        y = implicit_solve(edges, diagonal, projected, vectors, to_z, ctx.system)
-        to_edges = to_diagonal = to_projected = to_vectors = None
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            to_edges, to_diagonal = edge_gradient(operator.pattern, y, z)
+        y = implicit_solve(ctx.system, projected, vectors, to_z, *parameters)
+        to_projected = to_vectors = None
+        to_parameters = (
+            operator.pullback(parameters, y, z) if any(ctx.needs_input_grad[4:]) else [None] * len(parameters)
+        )
         if vectors.shape[2]:
-            mu, nu = (_multiplier(operator, edges, diagonal, vectors, *both) for both in ((g, z), (to_z, y)))
+            mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
             to_vectors = checks.matmul(y, mu.mT) + checks.matmul(z, nu.mT)
             # This rank's part of the cotangent of Λ: `ImplicitEigenpairs.backward` sums the parts.
             to_projected = -checks.matmul(z.mT, y)
-        return to_edges, to_diagonal, to_projected, to_vectors, y, None
+        return None, to_projected, to_vectors, y, *to_parameters
 
     @staticmethod
     @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the tangent of Z for tangents of M, c, Λ, V and G."""
-        edges, diagonal, projected, vectors, g, z = ctx.saved_tensors
+        """Return the tangent of Z for tangents of Λ, V, G and θ."""
+        projected, vectors, g, *parameters, z = ctx.saved_tensors
         operator = ctx.system.operator
-        d_edges, d_diagonal, d_projected, d_vectors, d_g, _ = tangents
-        rhs = change_of(operator.pattern, d_edges, d_diagonal, z)
+        _, d_projected, d_vectors, d_g, *d_parameters = tangents
+        rhs = operator.pushforward(parameters, d_parameters, z)
         rhs = rhs if d_g is None else rhs + d_g
         d_vectors = None if vectors.shape[2] == 0 else d_vectors
         if d_projected is not None and vectors.shape[2]:
             rhs = rhs - checks.matmul(z, d_projected)
         if d_vectors is not None:
-            rhs = rhs + checks.matmul(d_vectors, _multiplier(operator, edges, diagonal, vectors, g, z))
-        change = implicit_solve(edges, diagonal, projected, vectors, rhs, ctx.system)
+            rhs = rhs + checks.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
+        change = implicit_solve(ctx.system, projected, vectors, rhs, *parameters)
         return change if d_vectors is None else change - checks.matmul(vectors, operator.inner(d_vectors, z))
 
 
-def implicit_solve(*inputs: Any) -> Tensor:
+def implicit_solve(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
     """Apply `ImplicitSolve`; where no derivatives can be asked for, only its solve."""
-    *tensors, system = inputs
+    tensors = projected, vectors, g, *parameters
     is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
-    z: Tensor = ImplicitSolve.apply(*inputs) if is_recorded else system.solve(tensors[-1])
+    z: Tensor = ImplicitSolve.apply(system, *tensors) if is_recorded else system.solve(g)
     return z
 
 
-def _multiplier(operator: Any, edges: Tensor, diagonal: Tensor, vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
+def _multiplier(operator: Operator, parameters: Sequence[Tensor], vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
     """Return μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
-    product = operator.pattern.matmul(edges, x, is_symmetric=True)
-    multiplier: Tensor = -operator.inner(vectors, rhs + diagonal.reshape(x.shape[:2])[..., None] * x - product)
-    return multiplier
-
-
-def change_of(pattern: Pattern, edges: Tensor | None, diagonal: Tensor | None, x: Tensor) -> Tensor:
-    """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
-    product = torch.zeros_like(x)
-    if diagonal is not None:
-        product = product + diagonal.reshape(x.shape[:2])[..., None] * x
-    if edges is not None:
-        product = product - pattern.matmul((edges + pattern.transpose(edges)) / 2, x, is_symmetric=True)
-    return product
-
-
-def edge_gradient(pattern: Pattern, y: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient in M on the edges and in c of <A, Σ_i y_i v_iᵀ> for A = diag(c) − (M + Mᵀ)/2."""
-    both = pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))  # cheaper than finding the reversed edges
-    return both / -2, (y * v).sum(-1).reshape(pattern.shape)
+    return -operator.inner(vectors, rhs + operator.matmul_at(parameters, x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +107,9 @@ class Complement:
     noise: Tensor  # the width of noise, (B, 1, 1)
 
     @property
-    def operator(self) -> SymmetricOperator:
+    def operator(self) -> Operator:
         """Return the operator that is differentiated."""
-        return self.s.symmetric
+        return self.s.operator
 
     @cached_property
     def _differences(self) -> InverseDifferences:

@@ -60,7 +60,7 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     system = _System(*operator.frozen().in_unit())
     b, n, m = operator.batch_size, operator.num_nodes, rhs.shape[-1]
     nothing = rhs.new_zeros(b, 0, 0), rhs.new_zeros(b, n, 0)  # Λ and V
-    z: Tensor = ImplicitSolve.apply(operator.values, operator.diagonal, *nothing, -rhs.reshape(b, n, m), system)
+    z: Tensor = ImplicitSolve.apply(system, *nothing, -rhs.reshape(b, n, m), *operator.parameters)
     return z.reshape(rhs.shape)
 
 

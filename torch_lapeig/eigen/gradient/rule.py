@@ -9,8 +9,9 @@ With cotangents λ̄ and V̄ and C = Vᵀ V̄ the gradient is the symmetric part
 
     Y = V (diag λ̄ + F ∘ ½(C − Cᵀ)) + Z,   F_ji = 1/(λ_i − λ_j), F_ii = 0,   z_i = −[P (A − λ_i) P]⁺ P v̄_i,
 
-of which only the entries on the edges and on the diagonal are ever formed. Of C only the skew part enters, because F
-is skew: the two terms of a pair (i, j) combine.
+which is never formed. For A = A(θ) the gradient in θ is that of <Y, A(θ) V> with Y and V held fixed
+(`Operator.pullback`); for a matrix on edges it has its entries on the edges and on the diagonal. Of C only the skew
+part enters, because F is skew: the two terms of a pair (i, j) combine.
 
 Equal eigenvalues. Where |λ_i − λ_j| is round-off, F_ji is set to 0. If the loss does not change when the basis of the
 eigenspace is turned, the skew part of C vanishes there. Then nothing is lost and the gradient is exact, where
@@ -50,32 +51,32 @@ from torch_lapeig.eigen.gradient.clusters import (
     inverse_differences,
     noise_width,
 )
-from torch_lapeig.eigen.gradient.complement import Complement, change_of, edge_gradient, implicit_solve
+from torch_lapeig.eigen.gradient.complement import Complement, implicit_solve
 from torch_lapeig.support import checks
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
-    """Function (M on the edges, c) -> (Λ, V) of a solution found beforehand."""
+    """Function θ -> (Λ, V) of a solution found beforehand, for the parameters θ of its operator."""
 
     @staticmethod
     @checks.without_autocast
-    def forward(edges: Tensor, diagonal: Tensor, solution: Solution, options: GradientOptions) -> tuple[Tensor, Tensor]:
+    def forward(solution: Solution, options: GradientOptions, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Save the tensors that either mode needs."""
-        edges, diagonal, ctx.solution, ctx.options = inputs
+        ctx.solution, ctx.options, *parameters = inputs
         ctx.is_differentiated = False
-        ctx.save_for_backward(edges, diagonal, *output)
-        ctx.save_for_forward(edges, diagonal, *output)
+        ctx.save_for_backward(*parameters, *output)
+        ctx.save_for_forward(*parameters, *output)
 
     @staticmethod
     @checks.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of M on the edges and of c for cotangents of Λ and V."""
-        edges, diagonal, projected, vectors = ctx.saved_tensors
+        """Return the cotangents of the parameters for cotangents of Λ and V."""
+        *parameters, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         to_projected, to_vectors = cotangents
         options = ctx.options if s.operator.is_sharded else ctx.options.for_cotangents(to_vectors.detach())
@@ -104,21 +105,21 @@ class ImplicitEigenpairs(torch.autograd.Function):
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (checks.matmul(rotation, off) - checks.matmul(off, rotation))
         y = checks.matmul(vectors, cluster * whole + rotation)
-        y = y + implicit_solve(edges, diagonal, projected, vectors, to_vectors, Complement(s, options, noise))
-        return *edge_gradient(s.symmetric.pattern, y, vectors), None, None
+        y = y + implicit_solve(Complement(s, options, noise), projected, vectors, to_vectors, *parameters)
+        return None, None, *s.operator.pullback(parameters, y, vectors)
 
     @staticmethod
     @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the tangents of Λ and V for tangents of M on the edges and of c."""
-        edges, diagonal, projected, vectors = ctx.saved_tensors
+        """Return the tangents of Λ and V for tangents of the parameters."""
+        *parameters, projected, vectors = ctx.saved_tensors
         s: Solution = ctx.solution
         values = projected.diagonal(dim1=-2, dim2=-1)
         noise = noise_width(s, ctx.options)
         inverse, cluster = inverse_differences(differences(values, values, noise, ctx.options), s, ctx.options)
-        change = change_of(s.symmetric.pattern, tangents[0], tangents[1], vectors)  # dA V
+        change = s.operator.pushforward(parameters, tangents[2:], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
-        z = implicit_solve(edges, diagonal, projected, vectors, change, Complement(s, ctx.options, noise))
+        z = implicit_solve(Complement(s, ctx.options, noise), projected, vectors, change, *parameters)
         return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned) + z
 
 

@@ -1,0 +1,206 @@
+"""Matrices that are known by a function only: Hessians, kernels by products, lazy tensors, with gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.graph.pattern import checked_shape
+from torch_lapeig.support import checks
+
+UNSET: Any = None  # marks a field to compute from the others
+LANCZOS_STEPS = 20  # products by which the ends of a spectrum are estimated
+PROBES = 4  # random columns by which symmetry is tested
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionOperator(Operator):
+    """Operator of a function that multiplies blocks by a symmetric matrix A(θ), with gradients to tensors θ.
+
+    The matrix may be indefinite: without a ``bound``, 20 steps of Lanczos bound both ends of the spectrum (Zhou & Li,
+    *Bounding the spectrum of large Hermitian matrices*, Linear Algebra and its Applications 2011), the solvers see
+    A + c I, and `eigenpairs` returns eigenvalues of A. Gradients come from torch's derivatives of the function; second
+    derivatives and forward mode need its second derivatives.
+
+    Args:
+        function: called with a block Y ``(N, m)``, ``(B, N, m)`` for a batch, and the parameters; returns A(θ) Y of the
+            shape and dtype of Y. It must be linear in Y and symmetric, whatever θ is.
+        shape: ``N``, ``(N,)`` or ``(B, N)``.
+        parameters: the tensors θ to which gradients flow.
+        bound: upper bound of the spectrum of each graph, a number or ``(B,)``, if A is positive semidefinite; default:
+            both ends are estimated.
+        dtype, device: of the matrix; default: those of the first parameter, else float64 on the processor.
+        seed: of the random columns of tests and estimate.
+
+    Raises:
+        TypeError: no function, parameters that are no tensors, a result of another dtype, complex numbers. ValueError: a
+            result of another shape or with NaN; a function that is not symmetric; one that depends on a tensor that
+            requires gradients but is not its argument; with ``bound``, a negative eigenvalue or one above it; in
+            `eigenpairs`, parameters that have changed in place.
+
+    >>> from torch_lapeig import eigenpairs
+    >>> stiffness = torch.arange(1.0, 51.0, dtype=torch.float64, requires_grad=True)
+    >>> operator = FunctionOperator(lambda y, s: s[:, None] * y, 50, [stiffness])
+    >>> pairs = eigenpairs(operator, 2)
+    >>> pairs.values.detach().round(decimals=6)
+    tensor([1., 2.], dtype=torch.float64)
+    >>> pairs.values.sum().backward()
+    >>> stiffness.grad[:4].round(decimals=6).abs()
+    tensor([1., 1., 0., 0.], dtype=torch.float64)
+    """
+
+    function: Callable[..., Tensor]
+    shape: tuple[int, ...]
+    parameters: tuple[Tensor, ...] = ()
+    bound: Tensor = UNSET
+    dtype: torch.dtype = UNSET
+    device: torch.device = UNSET
+    seed: InitVar[int] = 0
+    spectral_shift: Tensor | None = field(init=False, repr=False, default=None)
+    _unit: Tensor | None = field(init=False, repr=False, default=None)
+    _versions: tuple[int, ...] = field(init=False, repr=False, default=())
+
+    def __post_init__(self, seed: int) -> None:
+        checks.check_function(self.function, "function", "a function that multiplies a block of columns")
+        sizes = (self.shape,) if isinstance(self.shape, int) else self.shape
+        checks.keep(self, shape=checked_shape(sizes), parameters=_checked_parameters(self.parameters))
+        if math.prod(self.shape) == 0:
+            raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
+        first = self.parameters[0] if self.parameters else None
+        dtype = self.dtype or (torch.float64 if first is None else first.dtype)
+        device = torch.device(self.device or ("cpu" if first is None else first.device))
+        checks.keep(self, dtype=dtype, device=device, _versions=tuple(x._version for x in self.parameters))
+        if dtype not in checks.FLOATS:
+            raise TypeError(f"dtype must be float32 or float64, got {dtype}; a Hermitian matrix has a real form")
+        self._probe(checks.check_seed(seed))
+        with torch.no_grad():
+            self._set_bound(seed)
+
+    def _probe(self, seed: int) -> None:
+        """Check the function's result on random columns: shape, dtype, NaN, symmetry, what it depends on."""
+        x, y = self.random(2 * PROBES, seed).split(PROBES, 2)
+        given = x if len(self.shape) > 1 else x[0]
+        with torch.enable_grad():
+            found = self.function(given, *map(checks.primal, self.parameters))
+        if not isinstance(found, Tensor) or found.dtype != self.dtype:
+            arrived = found.dtype if isinstance(found, Tensor) else type(found).__name__
+            raise TypeError(f"function must return real numbers of {self.dtype} for a block of them, got {arrived}")
+        if found.shape != given.shape:
+            raise ValueError(
+                f"function must return the shape {tuple(given.shape)} of its block, got {tuple(found.shape)}"
+            )
+        if found.requires_grad or checks.is_dual(found):
+            raise ValueError(
+                "function must get all tensors that require gradients as its arguments, from parameters, got a result that "
+                "depends on others; add them, or use their .detach()"
+            )
+        with torch.no_grad():
+            image, other = found.detach().reshape(x.shape), self.matmul(y)
+            for part in (image, other):
+                checks.check_finite(part, "the result of function", "check the function and its parameters")
+            size = torch.maximum(self.dots(image, image), self.dots(other, other)).sqrt()
+            skew = (self.dots(x, other) - self.dots(image, y)).abs()
+            if (skew > 10 * torch.finfo(self.dtype).eps ** 0.5 * size).any():
+                share = float((skew / size).nan_to_num().max())
+                raise ValueError(
+                    f"function must be a symmetric linear map, got <x, A y> and <A x, y> that differ by {share:.1e} of "
+                    "‖A y‖; check it, or use the mean of it and its transpose"
+                )
+
+    def _set_bound(self, seed: int) -> None:
+        """Set the bound, checked against Ritz values or estimated, and the shift."""
+        ends = _ends_of_spectrum(self, seed)
+        if self.bound is UNSET:
+            shift = (-ends.lower).clamp_min(0)
+            checks.keep(self, bound=ends.upper + shift, spectral_shift=shift if (shift > 0).any() else None)
+            return
+        bound = torch.as_tensor(self.bound, dtype=self.dtype, device=self.device).detach()
+        if bound.shape not in ((), ends.largest.shape) or not (bound.isfinite() & (bound >= 0)).all():
+            raise ValueError(
+                f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)} of them, got {self.bound}"
+            )
+        checks.keep(self, bound=bound.expand(ends.largest.shape).clone())
+        slack = self.bound * torch.finfo(self.dtype).eps ** 0.5
+        if (ends.least < -slack).any() or (ends.largest > self.bound + slack).any():
+            raise ValueError(
+                f"function must have its eigenvalues in [0, bound], got values of {float(ends.least.min()):.3g} to "
+                f"{float(ends.largest.max()):.3g} with a bound of {float(self.bound.max()):.3g}; leave bound out to have "
+                "both ends estimated"
+            )
+
+    def check(self) -> None:
+        """Raise ValueError if parameters have changed in place since bound and shift were estimated."""
+        if self._versions != tuple(x._version for x in self.parameters):
+            raise ValueError(
+                "parameters have changed in place since the operator was made; make a new FunctionOperator"
+            )
+
+    def in_unit(self) -> tuple[Operator, Tensor | None]:
+        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
+        unit = checks.next_power(self.bound)
+        if ((unit >= 2.0**-20) & (unit <= 2.0**20)).all():
+            return self, None
+        scaled = object.__new__(type(self))
+        vars(scaled).update(vars(self), bound=self.bound / unit, _unit=unit)
+        return scaled, unit
+
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return (A(θ) + c I) Y with the shift c; see `Operator.matmul_at`."""
+        batched = y.reshape(self.batch_size, self.num_nodes, -1)
+        found = self.function(batched if len(self.shape) > 1 else batched[0], *parameters).reshape(batched.shape)
+        if self.spectral_shift is not None:
+            found = found + self.spectral_shift[:, None, None] * batched
+        return (found if self._unit is None else found / self._unit[:, None, None]).reshape(y.shape)
+
+
+def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
+    """Return parameters as a tuple; raise TypeError unless they are floating-point tensors."""
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        raise TypeError(f"parameters must be several tensors, got {checks.arrived(parameters)}; use (tensor,)")
+    found = tuple(parameters)
+    for i, tensor in enumerate(found):
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {checks.arrived(tensor)}")
+    return found
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Ends of spectra, ``(B,)``: safe bounds, and the Ritz values between which lies a part of each spectrum."""
+
+    lower: Tensor
+    least: Tensor
+    largest: Tensor
+    upper: Tensor
+
+
+def _ends_of_spectrum(operator: Operator, seed: int) -> Ends:
+    """Return the ends by Lanczos steps with whole orthogonalisation: Ritz values and the norm of the last residual."""
+    q = operator.random(1, seed)
+    tiny, steps = torch.finfo(operator.dtype).tiny, min(LANCZOS_STEPS, operator.num_nodes)
+    q = q / operator.dots(q, q).sqrt()[:, None]
+    basis = q
+    small = q.new_zeros(operator.batch_size, steps, steps)
+    for j in range(steps):
+        image = operator.matmul(q)
+        for _ in range(2):
+            overlap = operator.inner(basis, image)
+            small[:, : j + 1, j] += overlap[..., 0]
+            image = image - basis @ overlap
+        beta = operator.dots(image, image).sqrt()[:, 0]
+        # A residual of round-off ends the space: its further vectors are zero, which add Ritz values of 0.
+        ended = beta <= torch.finfo(operator.dtype).eps * operator.num_nodes * small.abs().amax((1, 2)) + tiny
+        q = torch.where(ended[:, None, None], 0, image / beta.clamp_min(tiny)[:, None, None])
+        if j + 1 < steps:
+            basis, small[:, j + 1, j] = torch.cat([basis, q], 2), torch.where(ended, 0, beta)
+    # Only the lower triangle is read, which holds α and β.
+    values = torch.linalg.eigvalsh(small)
+    largest = values.abs().amax(1)
+    rest = torch.where(ended, 0, beta) + 8 * torch.finfo(operator.dtype).eps * largest
+    return Ends(values[:, 0] - rest, values[:, 0], values[:, -1], values[:, -1] + rest)
