@@ -7,6 +7,7 @@ from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.meshes import MeshLaplacian, mesh_laplacian
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -28,6 +29,7 @@ __all__ = [
     "Eigh",
     "Laplacian",
     "Lobpcg",
+    "MeshLaplacian",
     "NullSpace",
     "Operator",
     "Preconditioner",
@@ -41,6 +43,7 @@ __all__ = [
     "TorchLobpcg",
     "component_eigenpairs",
     "eigenpairs",
+    "mesh_laplacian",
     "solve_linear",
 ]
 
