@@ -6,8 +6,8 @@ from typing import NoReturn
 from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.meshes import MeshLaplacian, mesh_laplacian
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh

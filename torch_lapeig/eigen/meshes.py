@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
-from torch_lapeig.graph.groups import gather, offsets_of_groups, sum_of_groups
+from torch_lapeig.graph.groups import gather, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 
@@ -58,11 +58,11 @@ def mesh_laplacian(
             padding. One ``(F, 3)`` serves all meshes of a batch.
         mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there; None for all. Vertices without a face take no
             part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
-        intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. Faces of no
-            area are allowed then: all lengths of their mesh grow by a tiny amount. The surface and its total area stay;
-            weights are continuous functions of the vertices, with kinks where an edge flips. By default the given
-            triangulation is kept, whose stiffness is a smooth function, and the finite-element matrix of the
-            literature.
+        intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
+            and its area stay; weights are continuous functions of the vertices, with kinks where an edge flips. With a
+            boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"). Faces of no area
+            are allowed: all lengths of their mesh grow by a tiny amount. By default the given triangulation is kept,
+            whose stiffness is a smooth function, and the finite-element matrix of the literature.
 
     Returns:
         The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
@@ -70,8 +70,8 @@ def mesh_laplacian(
 
     Raises:
         TypeError, ValueError: other types, shapes or numbers; no face; a face twice, or with one vertex twice, or with
-            a vertex outside the mask; an edge of no length; a face of no area, or with ``intrinsic`` an edge of more
-            than two faces. ConvergenceError: flips that do not end.
+            a vertex outside the mask; an edge of no length; a face of no area, unless ``intrinsic``.
+            ConvergenceError: flips that do not end.
 
     >>> from torch_lapeig import eigenpairs
     >>> square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -84,18 +84,20 @@ def mesh_laplacian(
     corners = _checked_corners(vertices, faces, mask)
     intrinsic = checks.check_flag(intrinsic, "intrinsic")
     shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
-    points = gather(vertices.double().reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     sides = Sides.of(corners, total)
+    _refuse_copies(corners, sides, total)
+    points = gather(vertices.double().reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     eps = torch.finfo(vertices.dtype).eps
     if intrinsic:
         lengths = _thickened(_lengths(points), sides, corners[:, 0] // shape[-1], eps)
-        corners, lengths = _delaunay(corners, sides, lengths)
+        corners, lengths, copies = _delaunay(corners, sides.edge, lengths)
         triangles = Triangles.of_lengths(lengths)
         sides = Sides.of(corners, total)
     else:
-        triangles = Triangles.of_points(points)
+        triangles, copies = Triangles.of_points(points), 1
         is_flat = triangles.twice_area <= 4 * eps * _lengths(points).amax(1).square()
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
+    triangles = Triangles(triangles.cotangents / copies, triangles.twice_area / copies)
     third = sum_of_groups((triangles.twice_area / 6).repeat_interleave(3), corners.flatten(), total)
     stiffness = _stiffness(triangles.cotangents.flatten(), sides, shape, vertices.dtype)
     isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
@@ -127,9 +129,8 @@ def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
     if (is_padding.any(-1) != is_padding.all(-1)).any():
         raise ValueError("faces must be rows of vertices, or of -1 as padding, got a row with some -1")
     first = n * torch.arange(batch, device=faces.device)[:, None, None]
-    corners = (faces + first)[~is_padding.any(-1).expand(batch, -1)] if faces.ndim == 2 else None
-    if corners is None:
-        corners = (faces + first)[~is_padding.any(-1)]
+    numbers = faces + first
+    corners: Tensor = numbers[(~is_padding.any(-1)).expand(numbers.shape[:-1])]
     if len(corners) == 0:
         raise ValueError(f"faces must hold at least one triangle, got {tuple(faces.shape)}")
     if mask is not None:
@@ -142,7 +143,16 @@ def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
 def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
     if bad.any():
         first = int(bad.nonzero()[0])
-        raise ValueError(f"faces {what}, got {int(bad.sum())} others, first face {first}: {corners[first].tolist()}")
+        raise ValueError(f"faces {what}, got {int(bad.sum())} that do not, first {corners[first].tolist()}")
+
+
+def _refuse_copies(corners: Tensor, sides: Sides, total: int) -> None:
+    top = corners.argmax(1, keepdim=True)
+    keys = (sides.edge.reshape(corners.shape).gather(1, top) * total + corners.gather(1, top)).flatten()
+    order = keys.argsort(stable=True)
+    is_copy = torch.zeros_like(keys, dtype=torch.bool)
+    is_copy[order[1:]] = keys[order].diff() == 0
+    _refuse_faces(is_copy, corners, "must be different; drop copies of faces,")
 
 
 class Sides(NamedTuple):
@@ -197,8 +207,8 @@ def _norms(x: Tensor) -> Tensor:
     scale = checks.primal(x).abs().amax(-1, keepdim=True)
     is_zero = scale == 0
     scale = torch.where(is_zero, 1, scale)
-    found = scale[..., 0] * torch.where(is_zero, 1, x / scale).square().sum(-1).sqrt()
-    return torch.where(is_zero[..., 0], 0, found)
+    found: Tensor = scale[..., 0] * torch.where(is_zero, 1, x / scale).square().sum(-1).sqrt()
+    return found.masked_fill(is_zero[..., 0], 0)
 
 
 def _lengths(points: Tensor) -> Tensor:
@@ -238,27 +248,36 @@ def _thickened(lengths: Tensor, sides: Sides, mesh: Tensor, eps: float) -> Tenso
     return (lengths + more[mesh][:, None]).flatten()[side.new_zeros(len(sides.low)).scatter(0, sides.edge, side)]
 
 
-def _twins(sides: Sides, corners: Tensor) -> Tensor:
-    """Return the other side of each side's edge, ``(3 F,)``, −1 at the boundary; raise for three or more faces."""
-    order, count = sides.edge.argsort(stable=True), torch.bincount(sides.edge)
-    is_crowded = (count > 2)[sides.edge].reshape(corners.shape).any(1)
-    what = "must meet in pairs at edges for intrinsic=True; use intrinsic=False, or robust_laplacian (docs/meshes.md),"
-    _refuse_faces(is_crowded, corners, what)
-    first = offsets_of_groups(sides.edge[order], len(count))[:-1][count == 2]
-    one, other = order[first], order[first + 1]
-    return torch.full_like(order, -1).index_copy(0, one, other).index_copy(0, other, one)
+def _glued(edge: Tensor) -> tuple[Tensor, int]:
+    """Return the other side of each side's edge, and the number of copies of the faces that are glued.
+
+    With a boundary, or edges of more than two faces, two copies of all faces are glued to a closed surface (Sharp &
+    Crane 2020): at each edge the first copy of a face to the second copy of the next face, in a circle. The surface of
+    both copies has no boundary, and each of its edges has two faces.
+    """
+    order, count = edge.argsort(stable=True), torch.bincount(edge)
+    begin = count.cumsum(0) - count
+    turn = edge[order]
+    following = order[begin[turn] + (torch.arange(len(order), device=edge.device) - begin[turn] + 1) % count[turn]]
+    following = torch.empty_like(order).index_copy_(0, order, following)
+    if (count == 2).all():
+        return following, 1
+    before = torch.empty_like(order).index_copy_(0, following, torch.arange(len(order), device=edge.device))
+    return torch.cat([following + len(edge), before]), 2
 
 
-def _delaunay(corners: Tensor, sides: Sides, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the faces ``(F, 3)`` of the intrinsic Delaunay triangulation, and the lengths ``(F, 3)`` of their sides.
+def _delaunay(corners: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return the faces of the intrinsic Delaunay triangulation, the lengths of their sides, and the number of copies.
 
     Args:
-        corners: the given faces. lengths: of the edges, ``(E,)``, with gradients; new edges are appended.
+        corners: the given faces, ``(F, 3)``. edge: of each of their sides, ``(3 F,)``.
+        lengths: of the edges, ``(E,)``, with gradients; new edges are appended.
 
     Flips need no orientation: ``is_twisted`` says whether the two faces of an edge have opposite orientations. Then
     one of them is read backwards, which twists its other edges.
     """
-    vertex, edge, twin = corners.flatten(), sides.edge, _twins(sides, corners)
+    twin, copies = _glued(edge)
+    vertex, edge = corners.flatten().repeat(copies), edge.repeat(copies)
     side = torch.arange(len(edge), device=edge.device)
     following = side + 1 - 3 * (side % 3 == 2).long()  # the next corner of the same face
     is_twisted = vertex[following] == vertex[following[twin]]
@@ -266,30 +285,26 @@ def _delaunay(corners: Tensor, sides: Sides, lengths: Tensor) -> tuple[Tensor, T
     for _ in range(FLIP_ROUNDS):
         a = _to_flip(Triangles.of_lengths(checks.primal(lengths)[edge].reshape(-1, 3)), twin, generator)
         if len(a) == 0:
-            return vertex.reshape(-1, 3), lengths[edge].reshape(-1, 3)
+            return vertex.reshape(-1, 3), lengths[edge].reshape(-1, 3), copies
         b, twist = twin[a], is_twisted[a]
-        # The edge joins the vertices i and j; k and l lie opposite of it.
+        # The edge joins the vertices i and j; o and p lie opposite of it.
         a_i, b_j, b_i = following[a], following[b], following[following[b]]
         a_j = following[a_i]
         b_i, b_j = torch.where(twist, b_j, b_i), torch.where(twist, b_i, b_j)
-        i, j, k, l = vertex[a_i], vertex[a_j], vertex[a], vertex[b]
+        i, j, o, p = vertex[a_i], vertex[a_j], vertex[a], vertex[b]
         new = _other_diagonal(lengths[edge[torch.stack([a, a_i, a_j, b_i, b_j])]])
-        reverse = torch.zeros_like(twin)
-        for turned in (b_i, b_j):  # edges of the second face
-            reverse.index_add_(0, turned, twist.long())
-            is_inner = twin[turned] >= 0
-            reverse.index_add_(0, twin[turned][is_inner], twist[is_inner].long())
+        of_second = torch.cat([b_i, b_j])
+        reverse = torch.zeros_like(twin).index_add_(0, torch.cat([of_second, twin[of_second]]), twist.long().repeat(4))
         is_twisted = is_twisted ^ (reverse % 2 == 1)
-        # The faces become (i, l, k) and (j, k, l), and take their outer sides along.
+        # The faces become (i, p, o) and (j, o, p), and take their outer sides along.
         f, g = 3 * (a // 3), 3 * (b // 3)
-        place = side.index_copy(0, torch.cat([a, a_j, b_j, b, b_i, a_i]), torch.cat([f, f + 1, f + 2, g, g + 1, g + 2]))
+        six = torch.cat([f, f + 1, f + 2, g, g + 1, g + 2])
+        place = side.index_copy(0, torch.cat([a, a_j, b_j, b, b_i, a_i]), six)
         before = torch.empty_like(side).index_copy_(0, place, side)
-        twin, edge, is_twisted = twin[before], edge[before], is_twisted[before]
-        twin = torch.where(twin >= 0, place[twin], -1)
-        vertex = vertex.index_copy(0, torch.cat([f, f + 1, f + 2, g, g + 1, g + 2]), torch.cat([i, l, k, j, k, l]))
-        number = len(lengths) + torch.arange(len(a), device=edge.device)
-        edge = edge.index_copy(0, torch.cat([f, g]), number.repeat(2))
-        is_twisted[torch.cat([f, g])] = False
+        twin, edge, is_twisted = place[twin[before]], edge[before], is_twisted[before]
+        vertex = vertex.index_copy(0, six, torch.cat([i, p, o, j, o, p]))
+        both, number = torch.cat([f, g]), len(lengths) + torch.arange(len(a), device=edge.device)
+        edge, is_twisted = edge.index_copy(0, both, number.repeat(2)), is_twisted.index_fill(0, both, False)
         lengths = torch.cat([lengths, new])
     raise checks.ConvergenceError(f"flips of edges do not end after {FLIP_ROUNDS} rounds; use intrinsic=False")
 
@@ -315,16 +330,14 @@ def _noise(cotangents: Tensor) -> Tensor:
 
 
 def _other_diagonal(lengths: Tensor) -> Tensor:
-    """Return the distance of k and l, given the lengths of ij, jk, ki, jl and li, ``(5, m)``, in the plane."""
-    e, jk, ki, jl, li = lengths
-    heights = [_twice_areas(torch.stack([e, *pair], 1)) / e for pair in ((jk, ki), (jl, li))]
-    along = [((i - j) * (i + j)) / e for i, j in ((ki, jk), (li, jl))]
+    """Return the distance of o and p, given the lengths of ij, jo, oi, jp and pi, ``(5, m)``, in the plane."""
+    e, jo, oi, jp, pi = lengths
+    heights = [_twice_areas(torch.stack([e, *pair], 1)) / e for pair in ((jo, oi), (jp, pi))]
+    along = [((i - j) * (i + j)) / e for i, j in ((oi, jo), (pi, jp))]
     return torch.hypot((along[0] - along[1]) / 2, heights[0] + heights[1])
 
 
-def _stiffness(
-    cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype
-) -> SymmetricOperator:
+def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype) -> SymmetricOperator:
     """Return the stiffness of meshes of a shape from the cotangents of all sides, ``(3 F,)``."""
     weight = sum_of_groups(cotangents / 2, sides.edge, len(sides.low))
     bare = checks.primal(weight)

@@ -383,6 +383,10 @@ class SymmetricOperator(WithEntries):
             return self
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
+        if null is not None and self.excess is None and bool((null.ground == self.active).all()):
+            # Where A 1 = 0, rounded entries of the diagonal leave an error that the exact sums of rows do not have.
+            exact = self.pattern.sum_rows(checks.primal(values))
+            diagonal = diagonal + (exact - checks.primal(diagonal))
         excess = None if self.excess is None else self.excess.double()
         return self._with(
             values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=self.given or self.dtype
