@@ -40,6 +40,7 @@ BENCHMARKS = {
     "loss": "benchmarks.loss",
     "transform": "benchmarks.transform",
     "landmarks": "benchmarks.landmarks",
+    "meshes": "benchmarks.meshes",
     "import_time": "benchmarks.import_time",
     "launches": "benchmarks.launches",
     "distributed": "benchmarks.distributed",

@@ -5,7 +5,7 @@ The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig
 `torch_lapeig.pyg`.
 """
 
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, eigenpairs
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, eigenpairs, mesh_laplacian
 from torch_lapeig.graph import (
     KNN,
     DensityCorrected,
@@ -81,6 +81,7 @@ __all__ = [
     "knn_graph",
     "laplacian_positional_encoding",
     "laplacian_smoothness",
+    "mesh_laplacian",
     "normalized_cut",
     "pad_batch",
     "radius_graph",

@@ -8,6 +8,7 @@ from torch_lapeig.eigen.factored import FactoredCosine
 from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.meshes import MeshLaplacian, mesh_laplacian
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
@@ -32,6 +33,7 @@ __all__ = [
     "FunctionOperator",
     "Laplacian",
     "Lobpcg",
+    "MeshLaplacian",
     "NullSpace",
     "Operator",
     "Preconditioner",
@@ -45,6 +47,7 @@ __all__ = [
     "TorchLobpcg",
     "component_eigenpairs",
     "eigenpairs",
+    "mesh_laplacian",
     "solve_linear",
 ]
 

@@ -28,6 +28,7 @@ from torch_lapeig.support.tuning import (
 
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
+INVERSE = Lobpcg(preconditioner=SparseLU())
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
@@ -57,9 +58,8 @@ def choose(operator: Operator, k: int) -> Choice:
     if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
-    if batch == 1 and not getattr(operator, "of_affinities", False):
-        lobpcg = Lobpcg(preconditioner=SparseLU() if is_sparse else None)
-        return Choice((lobpcg, last_resort(n)), "a kernel: dense, or with factors that stay sparse")
+    if batch == 1 and not is_sparse and not getattr(operator, "of_affinities", False):
+        return Choice((Lobpcg(preconditioner=None), last_resort(n)), "a dense kernel")
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
@@ -82,22 +82,28 @@ def last_resort(n: int) -> Solver:
 
 
 def choose_for_graph(operator: Operator, k: int) -> Choice:
-    """Choose the solvers for the ``k`` smallest pairs of one sparse Laplacian.
+    """Choose the solvers for the ``k`` smallest pairs of one sparse matrix, mostly a Laplacian.
 
     The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
     products; the factors of such graphs stay sparse, and handle weights of all sizes. The factors of bodies and of
-    graphs without a shape fill in.
+    graphs without a shape fill in. Multigrid needs affinities; with entries of other signs inverse iteration takes its
+    place. A null vector beside such entries belongs to a stiffness or to a square, as in locally linear embedding,
+    whose eigenvalues crowd near 0 so much that filters always take longer than factors.
     """
     n, last = operator.num_nodes, last_resort(operator.num_nodes)
-    if int(operator.nullity) > k:
-        return Choice((MULTIGRID, last), "more components than pairs: null vectors, known in closed form")
-    if operator.device.type != "cpu":
-        return Choice((FILTERS, MULTIGRID, last), "a sparse graph on an accelerator: filters")
     assert isinstance(operator, SymmetricOperator)
+    iterative = MULTIGRID if operator.of_affinities else INVERSE
+    if int(operator.nullity) > k:
+        return Choice((iterative, last), "more components than pairs: null vectors, known in closed form")
+    if operator.device.type != "cpu":
+        first = (FILTERS,) if operator.of_affinities or operator.null is None else ()
+        return Choice((*first, iterative, last), "a sparse graph on an accelerator: filters")
     graph = operator.pattern
     assert isinstance(graph, SparsePattern)
+    if not operator.of_affinities and operator.null is not None:
+        return Choice((FACTORS, iterative, last), "a null vector beside entries of both signs: a square or a stiffness")
     if operator.compiled is None:
-        return _choose_without_loops(graph, last)
+        return _choose_without_loops(graph, iterative, last)
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
     is_mesh = share_of_ball(graph) >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
@@ -108,19 +114,19 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
         structure = structure_within(shifted(operator, 0.0, "Auto()"), budget_of(operator.device).factors, within)
     if structure is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
-        return Choice((FACTORS, MULTIGRID, last), reason)
+        return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
-    return Choice((FILTERS, MULTIGRID, FACTORS, last), reason)
+    return Choice((FILTERS, iterative, FACTORS, last), reason)
 
 
-def _choose_without_loops(graph: SparsePattern, last: Solver) -> Choice:
+def _choose_without_loops(graph: SparsePattern, iterative: Solver, last: Solver) -> Choice:
     """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
     if is_thin(graph):
-        return Choice((FACTORS, MULTIGRID, last), "nearly a tree: its factors do not fill in")
+        return Choice((FACTORS, iterative, last), "nearly a tree: its factors do not fill in")
     # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
     is_small_mesh = graph.total <= 20_000 and share_of_ball(graph) >= MESH_SHARE
     factors = (FACTORS,) if is_small_mesh else ()
-    return Choice((FILTERS, *factors, MULTIGRID, last), "a sparse graph, with nothing compiled: filters first")
+    return Choice((FILTERS, *factors, iterative, last), "a sparse graph, with nothing compiled: filters first")
 
 
 def is_thin(graph: SparsePattern) -> bool:

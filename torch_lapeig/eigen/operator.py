@@ -230,6 +230,10 @@ class Operator(Protocol):
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 
+    def scaled(self, factor: Tensor) -> Operator:
+        """Return S A S for S = diag(``factor``), positive, of the operator's shape: A of a problem with a mass S^-2."""
+        return ScaledProducts(self, factor)
+
     def items(self) -> Iterator[Operator]:
         """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
@@ -256,6 +260,24 @@ class Operator(Protocol):
             return torch.addcmul(image, y, -centre).mul_(scale)
 
         return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
+
+
+class ScaledProducts(Operator):
+    """S A S for S = diag(``factor``) and an operator A that gives products only, whose null space is searched for."""
+
+    def __init__(self, inside: Operator, factor: Tensor) -> None:
+        self.shape, self.dtype, self.device = inside.shape, inside.dtype, inside.device
+        self.bound = inside.bound * factor.square().reshape(inside.batch_size, -1).amax(1)
+        self._inside, self._factor = inside, factor[..., None]
+
+    @property
+    def active(self) -> Tensor:
+        """Return the nodes that take part; see `Operator.active`."""
+        return self._inside.active
+
+    def matmul(self, y: Tensor) -> Tensor:
+        """Return S A S Y; see `Operator.matmul`."""
+        return self._factor * self._inside.matmul(self._factor * y)
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:

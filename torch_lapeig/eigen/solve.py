@@ -35,8 +35,9 @@ class Eigenpairs:
     Attributes:
         values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
         vectors: ``(N, k)`` or ``(B, N, k)``, zero in the rows of nodes of degree zero; carry gradients. Orthonormal;
-            with ``normalization="random_walk"`` the generalised eigenvectors y = D^-½ v of L y = λ D y with
-            Yᵀ D Y = I. The entry of largest magnitude of each column is positive (the first within 0.1 % of it).
+            with a ``mass`` the generalised eigenvectors u = M^-½ v of L u = λ M u with Uᵀ M U = I, and with
+            ``normalization="random_walk"`` those of M = D. The entry of largest magnitude of each column is positive
+            (the first within 0.1 % of it).
         projected: Λ = Vᵀ A V of the symmetric operator, diag(``values``) as a matrix ``(k, k)`` or ``(B, k, k)``. Where
             eigenvalues may coincide, functions of values and vectors together (diffusion distances, heat kernels) have
             correct gradients only through it: ``V @ torch.matrix_exp(-projected) @ V.mT``, not ``values.neg().exp()``.
@@ -194,7 +195,13 @@ class Solve:
 
 @checks.full_precision
 def eigenpairs(
-    laplacian: Laplacian | Operator, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
+    laplacian: Laplacian | Operator,
+    k: int,
+    solve: Solve | Solver | None = None,
+    *,
+    mass: Tensor | None = None,
+    fill: bool = False,
+    **options: Any,
 ) -> Eigenpairs:
     """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
 
@@ -208,6 +215,10 @@ def eigenpairs(
         k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
             see ``fill``.
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
+        mass: m > 0, the diagonal of M in L u = λ M u, ``(N,)`` or ``(B, N)``, float32 or float64; gradients flow to it.
+            Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
+            ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
+            zero take no part, whatever their mass.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
@@ -218,8 +229,9 @@ def eigenpairs(
     linear solve of the backward pass. Forward mode follows the same rule.
 
     Raises:
-        TypeError, ValueError: no nodes, k out of range, an unknown option. ConvergenceError: with
-            ``on_failure="raise"``, or where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
+        TypeError, ValueError: no nodes, k out of range, an unknown option; a mass of another dtype or shape, that is
+            not positive and finite, or beside a normalised Laplacian. ConvergenceError: with ``on_failure="raise"``, or
+            where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -234,10 +246,15 @@ def eigenpairs(
     exact = given.double() if is_lifted else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
+    root = None if mass is None else _root_of_mass(mass, exact, operator)
     if on_ranks:
         return given.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
     dtype = given.graph.weight.dtype if isinstance(given, Laplacian) else given.dtype
 
+    is_laplacian = isinstance(exact, Laplacian)
+    factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
+    if root is not None:
+        operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
     arranged = Arranged.of(operator)
     bare = arranged.operator.frozen()
     tolerance = solve.allowed(bare.dtype, dtype)
@@ -247,18 +264,16 @@ def eigenpairs(
         solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
         solution = first_converged(solvers, problem, progress)  # checks each answer
 
-    is_laplacian = isinstance(exact, Laplacian)
-    factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
     gradient = solve.gradient_options(dtype, loss_dtype, arranged.in_order(factor))
     differentiated = differentiable(arranged.operator, solution, gradient)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
-    if is_laplacian:
-        differentiated = _with_trivial(exact, differentiated)
+    if is_laplacian or root is not None:
+        differentiated = _with_trivial(exact, operator, root, differentiated)
     if factor is not None:
-        differentiated = _with_factor(exact, factor, differentiated, solution)
+        differentiated = _with_factor(exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
 
@@ -389,16 +404,41 @@ def _operator_of(laplacian: Any) -> Operator:
     raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use Laplacian(graph)")
 
 
-def _with_trivial(laplacian: Laplacian, found: Differentiated) -> Differentiated:
+def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
+    """Return M^½, of the operator's shape and dtype and with gradients; 1 at nodes that take no part."""
+    if operator.is_sharded:
+        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
+    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
+        raise ValueError(
+            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
+            'Laplacian(graph, "unnormalized")'
+        )
+    checks.check_floating(mass, "mass")
+    if tuple(mass.shape) != tuple(operator.shape):
+        raise ValueError(f"mass must have shape {tuple(operator.shape)}, got {tuple(mass.shape)}")
+    checks.check_same_device(mass, "mass", operator.bound, "laplacian")
+    checks.check_finite(mass, "mass")
+    active = operator.active.reshape(mass.shape)
+    if not (sound := checks.primal(mass) > 0).logical_or(~active).all():
+        node = (active & ~sound).nonzero()[0].tolist()
+        raise ValueError(f"mass must be positive, got {float(checks.primal(mass)[tuple(node)])} at node {node}")
+    if not isinstance(operator, SymmetricOperator) and needs_derivatives(mass):
+        raise ValueError("mass must not require gradients for an operator that gives products only; use mass.detach()")
+    return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
+
+
+def _with_trivial(given: Any, operator: Operator, root: Tensor | None, found: Differentiated) -> Differentiated:
     """Return pairs with the closed-form derivative of the first vector, to which the other vectors stay orthogonal.
 
     Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing. But the first
-    vector there is always the whole graph's, whose derivative is known.
+    vector there is always the whole graph's, whose derivative is known: it is in proportion to the ground of ``given``,
+    times ``root`` M^½ with a mass.
     """
-    vectors, operator = found.vectors, laplacian.symmetric
+    vectors = found.vectors
     if operator.most_null <= 1 or not (vectors.requires_grad or checks.is_dual(vectors)):
         return found
-    ground = laplacian.ground[..., None]
+    ground = given.ground if isinstance(given, Laplacian) else given.null.ground
+    ground = (ground if root is None else ground * root.reshape(ground.shape))[..., None]
     ground = ground / checks.power_of_two(operator.largest(checks.primal(ground))[..., None, :], (-2,))
     squares = operator.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
@@ -416,14 +456,16 @@ def _with_trivial(laplacian: Laplacian, found: Differentiated) -> Differentiated
     )
 
 
-def _with_factor(laplacian: Laplacian, factor: Tensor, found: Differentiated, solution: Solution) -> Differentiated:
-    """Return the pairs of a Laplacian that is similar to a symmetric operator, from the pairs of that operator."""
+def _with_factor(
+    given: Any, operator: Operator, factor: Tensor, found: Differentiated, solution: Solution
+) -> Differentiated:
+    """Return the pairs of a problem that is similar to a symmetric operator, from the pairs of that operator."""
     projected, vectors = found
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
-    if laplacian.normalization == "random_walk" and laplacian.has.slight:
-        y = with_tails(laplacian, vectors, y, projected, solution.residuals, solution.gap)
+    if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.slight:
+        y = with_tails(given, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
-    sign = laplacian.symmetric.signs(y)
+    sign = operator.signs(y)
     return Differentiated(projected * sign * sign.mT, y * sign)
 
 

@@ -276,6 +276,24 @@ class SymmetricOperator(WithEntries):
             excess=None if self.excess is None else self.excess / unit[:, None],
         )
 
+    def scaled(self, factor: Tensor) -> SymmetricOperator:
+        """Return S A S for S = diag(``factor``), with gradients to the factor, too; see `Operator.scaled`."""
+        s, null, pattern = checks.primal(factor), self.null, self.pattern
+        ground = torch.ones_like(s)
+        if null is not None:
+            ground = torch.where(null.ground > 0, null.ground, 1).reshape(self.shape)
+            null = dataclasses.replace(null, ground=null.ground / s.reshape(null.ground.shape))
+        # Gershgorin's bound of S² A, in the units in which a null vector is constant.
+        others = pattern.at_col(ground) * checks.primal(self.values).abs()
+        rows = (checks.primal(self.diagonal).abs() + pattern.sum_rows(others) / ground) * s.square()
+        largest = pattern.largest(torch.stack([rows, s.square()], -1).reshape(self.batch_size, -1, 2))
+        return self._with(
+            values=pattern.scaled(self.values, factor),
+            diagonal=self.diagonal * factor.square(),
+            bound=torch.minimum(largest[:, 0], self.bound * largest[:, 1]),
+            null=null,
+        )
+
     @cached_property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
@@ -391,6 +409,10 @@ class SymmetricOperator(WithEntries):
             return self
         null = None if self.null is None else dataclasses.replace(self.null, ground=self.null.ground.double())
         values, diagonal, bound = in_double(self.pattern, self.values), self.diagonal.double(), self.bound.double()
+        if null is not None and self.excess is None and bool((null.ground == self.active).all()):
+            # Where A 1 = 0, rounded entries of the diagonal leave an error that the exact sums of rows do not have.
+            exact = self.pattern.sum_rows(checks.primal(values))
+            diagonal = diagonal + (exact - checks.primal(diagonal))
         excess = None if self.excess is None else self.excess.double()
         return self._with(
             values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=self.given or self.dtype

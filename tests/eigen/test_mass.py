@@ -1,0 +1,192 @@
+"""L u = λ M u with a mass on the diagonal: dense references, gradients in both, and masses that are refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+
+from problems import covering, cycle, edge_parameters, random_affinity, surface, two_cliques
+from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, Operator, ShiftInvert, SymmetricOperator
+
+
+def masses(*shape, orders=1.0):
+    return 10 ** (orders * torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+
+
+def unnormalized(affinity):
+    return Laplacian(Graph.from_dense(affinity), "unnormalized")
+
+
+def projector(pairs, mass):
+    """U Uᵀ M, which no choice of basis changes."""
+    return pairs.vectors @ (pairs.vectors * mass[..., None]).mT
+
+
+def heat(pairs):
+    """The heat kernel: a function of values and vectors that no choice of basis changes, at equal values either."""
+    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+
+
+@covering(2, n=[60, 700], solver=[None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg()], is_sparse=[True, False])
+def test_pairs_are_those_of_dense_matrices(n, solver, is_sparse):
+    graph, mass = KNN(8)(surface(n)), masses(n)
+    laplacian = Laplacian(graph if is_sparse else Graph.from_dense(graph.to_dense()), "unnormalized")
+    if solver == ShiftInvert() and not is_sparse:
+        solver = None
+    pairs = eigenpairs(laplacian, 5, solver, mass=mass)
+    matrix = laplacian.to_dense()
+    expected = torch.tensor(scipy.linalg.eigh(matrix, np.diag(mass), subset_by_index=[0, 5])[0])
+    torch.testing.assert_close(pairs.values, expected[:5], rtol=1e-8, atol=1e-12)
+    torch.testing.assert_close(pairs.gap, expected[5] - expected[4], rtol=0.1, atol=0)
+    u = pairs.vectors
+    torch.testing.assert_close((u * mass[:, None]).mT @ u, torch.eye(5, dtype=u.dtype))
+    rest = (matrix @ u - mass[:, None] * u * pairs.values) / mass.sqrt()[:, None]
+    assert rest.norm(dim=0).max() < 1e-8 * float(pairs.values[-1])
+    assert pairs.converged
+    assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_degrees_as_the_mass_give_the_random_walk(dtype):
+    graph = KNN(6)(surface(400, dtype=dtype))
+    laplacian = Laplacian(graph, "unnormalized")
+    pairs = eigenpairs(laplacian, 4, mass=laplacian.degrees)
+    walk = eigenpairs(Laplacian(graph, "random_walk"), 4)
+    assert pairs.vectors.dtype == dtype
+    torch.testing.assert_close(pairs.values, walk.values)
+    torch.testing.assert_close(pairs.vectors, walk.vectors)
+
+
+def test_a_symmetric_operator_and_products_have_the_same_pairs():
+    class Products(Operator):
+        def __init__(self, inside):
+            self.shape, self.dtype, self.device, self.bound = inside.shape, inside.dtype, inside.device, inside.bound
+            self.matmul = inside.matmul
+
+    laplacian, mass = unnormalized(torch.stack([random_affinity(30, seed=s) for s in (0, 1)])), masses(2, 30)
+    expected = eigenpairs(laplacian, 4, mass=mass)
+    for operator in (laplacian.symmetric, Products(laplacian.symmetric)):
+        pairs = eigenpairs(operator, 4, mass=mass)
+        torch.testing.assert_close(pairs.values, expected.values)
+        torch.testing.assert_close(projector(pairs, mass), projector(expected, mass))
+    kernel = SymmetricOperator.of_largest(random_affinity(30))  # Gershgorin's bound with entries of both signs
+    found = eigenpairs(kernel, 4, mass=mass[0]).values
+    expected = scipy.linalg.eigh(kernel.to_dense(), np.diag(mass[0]), eigvals_only=True)[:4]
+    torch.testing.assert_close(found, torch.tensor(expected))
+    with pytest.raises(ValueError, match="mass must not require gradients"):
+        eigenpairs(Products(laplacian.symmetric), 4, mass=mass.requires_grad_())
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), ShiftInvert()])
+def test_gradcheck_of_weights_and_mass(solver):
+    weight, graph_of = edge_parameters(random_affinity(9))
+    mass = masses(9).requires_grad_()
+
+    def function(weight, mass):
+        pairs = eigenpairs(Laplacian(graph_of(weight), "unnormalized"), 3, solver, mass=mass)
+        return pairs.values, projector(pairs, mass)
+
+    assert torch.autograd.gradcheck(function, (weight, mass), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "k", "mass"),
+    [(cycle(6), 3, torch.full((6,), 1.7)), (two_cliques(4, 3), 3, torch.arange(1.0, 8))],
+    ids=["equal eigenvalues", "two components"],
+)
+@pytest.mark.parametrize("as_operator", [False, True])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
+def test_derivatives_at_equal_eigenvalues(affinity, k, mass, as_operator):
+    weight, graph_of = edge_parameters(affinity)
+    mass = mass.double().requires_grad_()
+
+    def function(weight, mass):
+        laplacian = Laplacian(graph_of(weight), "unnormalized")
+        pairs = eigenpairs(laplacian.symmetric if as_operator else laplacian, k, mass=mass)
+        # The first vector is the whole graph's, whatever the number of components.
+        return heat(pairs), pairs.vectors[:, 0]
+
+    inputs = (weight, mass)
+    if len(weight) > 6:  # a weight of 0 does not join components, and another weight does not separate them
+        inputs = (weight.detach(), mass)
+    assert torch.autograd.gradcheck(function, inputs, atol=1e-6, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, inputs, atol=1e-5, fast_mode=True)
+
+
+def test_batches_have_the_pairs_of_their_graphs():
+    affinity, mass = torch.stack([random_affinity(20, seed=s) for s in range(3)]), masses(3, 20)
+    affinity[1, 15:] = affinity[1, :, 15:] = 0  # padding: its mass does not matter
+    mass[1, 15:] = 0
+    together = eigenpairs(unnormalized(affinity), 3, mass=mass.requires_grad_())
+    heat(together).square().sum().backward()
+    for b, n in enumerate((20, 15, 20)):
+        own = mass.detach()[b, :n].clone().requires_grad_()
+        alone = eigenpairs(unnormalized(affinity[b, :n, :n]), 3, mass=own)
+        heat(alone).square().sum().backward()
+        torch.testing.assert_close(together.values[b], alone.values)
+        torch.testing.assert_close(together.vectors[b, :n], alone.vectors)
+        torch.testing.assert_close(mass.grad[b, :n], own.grad)
+        assert not together.vectors[b, n:].any()
+        assert not mass.grad[b, n:].any()
+
+
+def test_nodes_of_degree_zero_take_no_part_whatever_their_mass():
+    affinity = torch.block_diag(random_affinity(8), torch.zeros(2, 2))
+    pairs = eigenpairs(unnormalized(affinity), 8, mass=masses(10))
+    assert (pairs.values[1:] > 0).all()
+    assert not pairs.vectors[8:].any()
+    with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
+        eigenpairs(unnormalized(affinity), 9, mass=masses(10))
+
+
+@pytest.mark.parametrize("unit", [1e-24, 1e24])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_units_of_the_mass(unit, dtype):
+    laplacian, mass = unnormalized(random_affinity(30).to(dtype)), masses(30).to(dtype)
+    expected, found = (eigenpairs(laplacian, 4, mass=m) for m in (mass, unit * mass))
+    torch.testing.assert_close(found.values * unit, expected.values)
+    torch.testing.assert_close(found.vectors * unit**0.5, expected.vectors)
+
+
+def test_float32_masses_get_gradients():
+    mass = masses(30).float().requires_grad_()
+    pairs = eigenpairs(unnormalized(random_affinity(30).float()), 4, mass=mass)
+    heat(pairs).square().sum().backward()
+    exact = mass.detach().double().requires_grad_()
+    heat(eigenpairs(unnormalized(random_affinity(30).float().double()), 4, mass=exact)).square().sum().backward()
+    torch.testing.assert_close(mass.grad, exact.grad.float(), rtol=1e-4, atol=1e-6)
+
+
+def test_wrong_masses_are_refused_by_name():
+    laplacian, mass = unnormalized(random_affinity(6)), masses(6)
+    for value in (0.0, -1.0):
+        with pytest.raises(ValueError, match=rf"mass must be positive, got {value} at node \[2\]"):
+            eigenpairs(laplacian, 2, mass=mass.index_fill(0, torch.tensor([2]), value))
+    for value in (torch.nan, torch.inf):
+        with pytest.raises(ValueError, match="mass must be finite"):
+            eigenpairs(laplacian, 2, mass=mass.index_fill(0, torch.tensor([2]), value))
+    for wrong in (mass.to(torch.int64), mass.to(torch.complex128), mass.half()):
+        with pytest.raises(TypeError, match="mass must be float32 or float64"):
+            eigenpairs(laplacian, 2, mass=wrong)
+    with pytest.raises(TypeError, match="mass must be a"):
+        eigenpairs(laplacian, 2, mass=mass.tolist())
+    for wrong in (mass[:5], mass[None], torch.diag(mass)):
+        with pytest.raises(ValueError, match=r"mass must have shape \(6,\)"):
+            eigenpairs(laplacian, 2, mass=wrong)
+    for normalization in ("symmetric", "random_walk"):
+        with pytest.raises(ValueError, match='use Laplacian\\(graph, "unnormalized"\\)'):
+            eigenpairs(Laplacian(laplacian.graph, normalization), 2, mass=mass)
+
+
+def test_masses_over_many_decades_are_right_or_reported():
+    laplacian, mass = unnormalized(random_affinity(40)), masses(40, orders=14)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pairs = eigenpairs(laplacian, 4, mass=mass)
+    s = mass.rsqrt()
+    bound = float((s[:, None] * laplacian.to_dense() * s).diagonal().max()) * 2
+    expected = scipy.linalg.eigh(laplacian.to_dense(), np.diag(mass), eigvals_only=True)[:4]
+    assert np.abs(pairs.values.numpy() - expected).max() < 1e-12 * bound or said

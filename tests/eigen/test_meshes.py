@@ -1,0 +1,392 @@
+"""Cotangent Laplacians: textbook matrices, known spectra at the rate of theory, gradients, and meshes that are bad."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from scipy.spatial import Delaunay
+
+from problems import covering
+from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, mesh_laplacian
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseLU
+
+
+def icosphere(level):
+    """The unit sphere: vertices, and faces that are all seen counterclockwise."""
+    golden = (1 + 5**0.5) / 2
+    signs = itertools.product((-1, 1), repeat=2)
+    vertices = np.array([np.roll((0, a, b * golden), turn) for a, b in signs for turn in range(3)])
+    gaps = np.linalg.norm(vertices[:, None] - vertices, axis=2)
+    faces = [t for t in itertools.combinations(range(12), 3) if all(gaps[i, j] < 2.1 for i in t for j in t)]
+    v, f = vertices / np.linalg.norm(vertices[0]), np.array(faces)
+    f = np.where((np.linalg.det(v[f]) < 0)[:, None], f[:, ::-1], f)
+    for _ in range(level):
+        edges, number = np.unique(
+            np.sort(np.stack([f, np.roll(f, -1, 1)], 2), 2).reshape(-1, 2), axis=0, return_inverse=True
+        )
+        middle = v[edges].sum(1)
+        ab, bc, ca = (number.reshape(-1, 3) + len(v)).T
+        v = np.concatenate([v, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
+        a, b, c = f.T
+        f = np.concatenate([np.stack(part, 1) for part in ((a, ab, ca), (b, bc, ab), (c, ca, bc), (ab, bc, ca))])
+    return torch.tensor(v), torch.tensor(f)
+
+
+def square(n):
+    """The unit square: a grid of n × n squares, each of two triangles."""
+    node = torch.arange((n + 1) ** 2).reshape(n + 1, n + 1)
+    a, b, c, d = (part.flatten() for part in (node[:-1, :-1], node[1:, :-1], node[1:, 1:], node[:-1, 1:]))
+    place = torch.cartesian_prod(*2 * [torch.arange(n + 1, dtype=torch.float64) / n])
+    return place, torch.cat([torch.stack([a, b, c], 1), torch.stack([a, c, d], 1)])
+
+
+def bent(level=1, *, seed=0, noise=0.05):
+    """A flattened sphere with noise, whose weights are of either sign."""
+    v, f = icosphere(level)
+    generator = torch.Generator().manual_seed(seed)
+    return v * torch.tensor([1.0, 0.3, 3.0]) + noise * torch.randn(v.shape, generator=generator).double(), f
+
+
+def heat(pairs):
+    """A function of values and vectors that no choice of basis changes, at equal eigenvalues either."""
+    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+
+
+def is_used(vertices, faces):
+    return torch.zeros(len(vertices), dtype=torch.bool).index_fill(0, faces.flatten(), True)
+
+
+def by_loops(vertices, faces):
+    """The stiffness and the areas as a textbook has them, face by face and angle by angle."""
+    n = len(vertices)
+    weight, mass = np.zeros((n, n)), np.zeros(n)
+    for face in faces.tolist():
+        p = vertices[face].numpy()
+        for c in range(3):
+            i, j = face[(c + 1) % 3], face[(c + 2) % 3]
+            u, v = p[(c + 1) % 3] - p[c], p[(c + 2) % 3] - p[c]
+            angle = np.arccos(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+            weight[i, j] += 0.5 / np.tan(angle)
+            weight[j, i] += 0.5 / np.tan(angle)
+            mass[face[c]] += np.linalg.norm(u) * np.linalg.norm(v) * np.sin(angle) / 6
+    return torch.tensor(np.diag(weight.sum(1)) - weight), torch.tensor(mass)
+
+
+def test_matrices_are_those_of_the_textbook():
+    vertices, faces = bent()
+    stiffness, mass = mesh_laplacian(vertices, faces)
+    expected, areas = by_loops(vertices, faces)
+    torch.testing.assert_close(stiffness.to_dense(), expected)
+    torch.testing.assert_close(mass, areas)
+    assert stiffness.values.min() < 0
+    assert not stiffness.of_affinities
+    assert torch.linalg.eigvalsh(expected)[0] > -1e-13 * stiffness.bound
+    planar = mesh_laplacian(vertices[:, :2], faces)
+    torch.testing.assert_close(planar.stiffness.to_dense(), by_loops(vertices[:, :2], faces)[0])
+
+
+def of_torus(n, intrinsic):
+    """The flat torus: the unit square, with the vertices of opposite sides summed."""
+    stiffness, mass = mesh_laplacian(*square(n), intrinsic=intrinsic)
+    corner = torch.cartesian_prod(torch.arange(n + 1), torch.arange(n + 1)) % n @ torch.tensor([n, 1])
+    fold = torch.nn.functional.one_hot(corner, n * n).double()
+    affinity = -fold.T @ stiffness.to_dense() @ fold
+    graph = Graph.from_dense(affinity - torch.diag(affinity.diagonal())).to_sparse()
+    return Laplacian(graph, "unnormalized"), fold.T @ mass
+
+
+SPECTRA = {
+    "sphere": [0, *[2] * 3, *[6] * 5, *[12] * 7],
+    "square": sorted(np.pi**2 * (a * a + b * b) for a in range(5) for b in range(5))[:10],
+    "torus": sorted(4 * np.pi**2 * (a * a + b * b) for a in range(-3, 4) for b in range(-3, 4))[:9],
+}
+
+
+@covering(2, surface=["sphere", "square", "torus"], intrinsic=[False, True])
+def test_spectra_converge_as_the_square_of_the_edges(surface, intrinsic):
+    exact = torch.tensor(SPECTRA[surface], dtype=torch.float64)
+    errors = []
+    for level in (2, 3):
+        if surface == "torus":
+            operator, mass = of_torus(3 * 2**level, intrinsic)
+        else:
+            mesh = icosphere(level) if surface == "sphere" else square(3 * 2**level)
+            operator, mass = mesh_laplacian(*mesh, intrinsic=intrinsic)
+            assert operator.of_affinities  # right angles leave no round-off below zero
+        pairs = eigenpairs(operator, len(exact), mass=mass)
+        assert pairs.converged
+        errors.append((pairs.values - exact).abs()[1:])
+    assert (errors[0] / errors[1] > 3.3).all()  # half of the edges, a quarter of the error
+    assert (errors[1] < 0.05 * exact[1:]).all()
+
+
+@pytest.mark.parametrize(
+    "solver", [None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg(preconditioner=SparseLU())]
+)
+def test_pairs_with_negative_weights_are_those_of_dense_matrices(solver):
+    vertices, faces = bent(3)
+    stiffness, mass = mesh_laplacian(vertices, faces)
+    assert not stiffness.of_affinities
+    pairs = eigenpairs(stiffness, 6, solver, mass=mass)
+    expected = scipy.linalg.eigh(stiffness.to_dense(), np.diag(mass), subset_by_index=[0, 5], eigvals_only=True)
+    torch.testing.assert_close(pairs.values, torch.tensor(expected), rtol=1e-8, atol=1e-10)
+    assert pairs.converged
+    assert pairs.values[0] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_intrinsic_triangulations_are_delaunay(seed):
+    vertices, faces = bent(2, seed=seed)
+    faces = torch.where((torch.arange(len(faces)) % 3 == 0)[:, None], faces.flip(1), faces)  # of either orientation
+    given, (stiffness, mass) = mesh_laplacian(vertices, faces), mesh_laplacian(vertices, faces, intrinsic=True)
+    assert given.stiffness.values.min() < 0
+    assert stiffness.values.min() >= 0
+    assert stiffness.of_affinities
+    torch.testing.assert_close(mass.sum(), given.mass.sum())
+    # Of all triangulations of a surface, the Delaunay triangulation has the least energy (Rippa 1990).
+    y = torch.randn(len(vertices), 20, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    assert ((y * stiffness.matmul(y)).sum(0) <= (y * given.stiffness.matmul(y)).sum(0) * (1 + 1e-12)).all()
+    assert stiffness.matmul(torch.ones_like(y)).abs().max() < 1e-12 * stiffness.bound
+
+
+def test_flips_of_a_plane_triangulation_give_the_delaunay_triangulation():
+    inner = 0.2 + 0.6 * torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    points = torch.cat([inner, square(6)[0]])  # a boundary without obtuse angles, and vertices on circles
+    faces = [torch.tensor(Delaunay(points * torch.tensor(stretch)).simplices).long() for stretch in ([1, 1], [1, 9])]
+    found = mesh_laplacian(points, faces[1], intrinsic=True)
+    expected = mesh_laplacian(points, faces[0])
+    torch.testing.assert_close(found.stiffness.to_dense(), expected.stiffness.to_dense(), rtol=0, atol=1e-9)
+
+
+def test_flips_agree_with_robust_laplacian():
+    robust_laplacian = pytest.importorskip("robust_laplacian")
+    vertices, faces = bent(3)
+    for kept in (faces, faces[100:]):  # closed, and with a boundary
+        stiffness, mass = mesh_laplacian(vertices, kept, mask=is_used(vertices, kept), intrinsic=True)
+        expected, areas = robust_laplacian.mesh_laplacian(vertices.numpy(), kept.numpy(), mollify_factor=0.0)
+        used = is_used(vertices, kept)
+        assert (stiffness.to_dense() - torch.tensor(expected.toarray()))[used].abs().max() < 1e-10
+        torch.testing.assert_close(mass[used], torch.tensor(areas.diagonal())[used])
+
+
+@pytest.mark.parametrize("intrinsic", [False, True])
+def test_a_moebius_strip_has_no_orientation(intrinsic):
+    n = 24
+    angle = torch.arange(n, dtype=torch.float64) * 2 * torch.pi / n
+    strip = [
+        torch.stack(
+            [(3 + s * (angle / 2).cos()) * c(angle) for c in (torch.cos, torch.sin)] + [s * (angle / 2).sin()], 1
+        )
+        for s in (-1.0, 1.0)
+    ]
+    vertices = torch.cat(strip) + 0.2 * torch.rand(2 * n, 3, generator=torch.Generator().manual_seed(0)).double()
+    a = torch.arange(n)
+    b, up = (a + 1) % n, n * (a < n - 1).long()
+    one, two, three, four = a, a + n, torch.where(a < n - 1, b, b + n), b + up
+    faces = torch.cat([torch.stack([one, two, three], 1), torch.stack([two, four, three], 1)])
+    stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+    pairs = eigenpairs(stiffness, 4, mass=mass)
+    assert stiffness.nullity == 1
+    assert not intrinsic or stiffness.of_affinities
+    assert pairs.values[1] > 0
+    reversed_faces = torch.where((torch.arange(2 * n) % 2 == 0)[:, None], faces.flip(1), faces)
+    other = mesh_laplacian(vertices, reversed_faces, intrinsic=intrinsic).stiffness
+    torch.testing.assert_close(other.to_dense(), stiffness.to_dense())
+
+
+@pytest.mark.parametrize("intrinsic", [False, True])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
+def test_gradcheck_of_vertices(intrinsic):
+    vertices, faces = bent(0, noise=0.1)
+
+    def matrices(vertices):
+        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        return stiffness.to_dense(), mass
+
+    def functions(vertices):
+        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        pairs = eigenpairs(stiffness, 3, mass=mass)
+        return pairs.values, heat(pairs)
+
+    vertices.requires_grad_()
+    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(matrices, (vertices,), atol=1e-4, fast_mode=True)
+    assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
+
+
+def test_gradcheck_at_equal_eigenvalues():
+    vertices, faces = icosphere(0)
+
+    def function(vertices):
+        stiffness, mass = mesh_laplacian(vertices, faces)
+        pairs = eigenpairs(stiffness, 4, mass=mass)  # 0, and three equal values
+        return heat(pairs), pairs.values.sum()
+
+    assert torch.autograd.gradcheck(function, (vertices.requires_grad_(),), atol=1e-6)
+
+
+@pytest.mark.parametrize("intrinsic", [False, True])
+def test_batches_are_their_meshes(intrinsic):
+    meshes = [bent(1), bent(0), icosphere(1)]
+    sizes = [len(v) for v, _ in meshes]
+    vertices = torch.nn.utils.rnn.pad_sequence([v for v, _ in meshes], batch_first=True)
+    faces = torch.nn.utils.rnn.pad_sequence([f for _, f in meshes], batch_first=True, padding_value=-1)
+    mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
+    stiffness, mass = mesh_laplacian(vertices, faces, mask=mask, intrinsic=intrinsic)
+    pairs = eigenpairs(stiffness, 4, mass=mass)
+    for b, (v, f) in enumerate(meshes):
+        own, areas = mesh_laplacian(v, f, intrinsic=intrinsic)
+        torch.testing.assert_close(stiffness.to_dense()[b, : len(v), : len(v)], own.to_dense())
+        torch.testing.assert_close(mass[b, : len(v)], areas)
+        torch.testing.assert_close(pairs.values[b], eigenpairs(own, 4, mass=areas).values, rtol=1e-9, atol=1e-12)
+        assert not mass[b, len(v) :].any()
+    deformed = torch.stack([meshes[0][0], 2 * meshes[0][0]])
+    shared = mesh_laplacian(deformed, meshes[0][1], intrinsic=intrinsic)  # one triangulation
+    torch.testing.assert_close(shared.mass[1], 4 * shared.mass[0])
+    with pytest.warns(GraphWarning, match="30 vertices belong to no face"):
+        mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+
+
+@covering(2, dtype=[torch.float32, torch.float64], unit=[1e-12, 1.0, 1e12], intrinsic=[False, True])
+def test_units_and_dtypes(dtype, unit, intrinsic):
+    vertices, faces = bent(3)
+    expected = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+    values = eigenpairs(expected.stiffness, 5, mass=expected.mass).values
+    stiffness, mass = mesh_laplacian((unit * vertices).to(dtype), faces, intrinsic=intrinsic)
+    assert stiffness.dtype == mass.dtype == dtype
+    digits = 1e-9 if dtype == torch.float64 else 2e-5
+    torch.testing.assert_close(mass.double() / unit**2, expected.mass, rtol=digits, atol=0)
+    pairs = eigenpairs(stiffness, 5, mass=mass)
+    assert pairs.values.dtype == dtype
+    assert pairs.values[0] == 0
+    # In float32 sums of rows are zero to float32's round-off only, but the null vector stays one.
+    torch.testing.assert_close(pairs.values.double() * unit**2, values, rtol=100 * digits, atol=0)
+
+
+def test_vertices_in_another_order_have_the_same_spectrum():
+    vertices, faces = bent(2)
+    order = torch.randperm(len(vertices), generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
+    for intrinsic in (False, True):
+        one = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        two = mesh_laplacian(vertices[order], place[faces].roll(1, 1).flip(0), intrinsic=intrinsic)
+        torch.testing.assert_close(two.stiffness.to_dense(), one.stiffness.to_dense()[order][:, order])
+        torch.testing.assert_close(two.mass, one.mass[order])
+
+
+def test_slivers_keep_their_digits():
+    thin = 1e-7
+    vertices = torch.tensor([[0, 0, 0], [1, 0, 0], [0.5, thin, 0], [0.5, -1, 0]], dtype=torch.float64)
+    stiffness, mass = mesh_laplacian(vertices, torch.tensor([[0, 1, 2], [0, 1, 3]]))
+    # Half the cotangent at the tip is (h² − ¼) / 2h; that of the other angles is ¼ / h.
+    tip = -(thin - 0.25 / thin) / 2 - 0.75 / 2
+    found = torch.stack([*stiffness.to_dense()[0, 1:3], mass[2]])
+    expected = torch.tensor([tip, -0.25 / thin, thin / 6], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
+
+
+def test_components_have_a_null_vector_each():
+    vertices, faces = bent(1)
+    two = torch.cat([vertices, vertices + 9]), torch.cat([faces, faces + len(vertices)])
+    for intrinsic in (False, True):
+        stiffness, mass = mesh_laplacian(*two, intrinsic=intrinsic)
+        assert stiffness.nullity == 2
+        pairs = eigenpairs(stiffness, 4, mass=mass)
+        assert (pairs.values[:2] == 0).all()
+        assert (pairs.values[2:] > 0).all()
+
+
+def test_edges_of_three_faces_sum_their_cotangents():
+    angle = torch.arange(3, dtype=torch.float64) * 2 * torch.pi / 3
+    pages = torch.stack([angle.cos(), angle.sin(), torch.full_like(angle, 0.4)], 1)
+    vertices = torch.cat([torch.tensor([[0.0, 0, 0], [0, 0, 1]]).double(), pages])
+    faces = torch.tensor([[0, 1, 2], [0, 1, 3], [0, 1, 4]])
+    stiffness, mass = mesh_laplacian(vertices, faces)
+    expected, areas = by_loops(vertices, faces)
+    torch.testing.assert_close(stiffness.to_dense(), expected)
+    torch.testing.assert_close(mass, areas)
+    flipped, areas = mesh_laplacian(vertices * torch.tensor([0.3, 0.3, 2]), faces, intrinsic=True)
+    assert flipped.of_affinities
+    assert mesh_laplacian(vertices * torch.tensor([0.3, 0.3, 2]), faces).stiffness.values.min() < 0
+    values = eigenpairs(flipped, 5, mass=areas).values
+    assert values[0] == 0
+    assert values[1:].diff().min() < 1e-9  # differences of three pages that are alike
+
+
+def test_faces_of_no_area():
+    vertices, faces = square(2)
+    flat = vertices.clone()
+    flat[4] = torch.tensor([0.0, 0.25])  # between two vertices of the boundary
+    with pytest.raises(ValueError, match=r"faces must have an area.*got 1 that do not, first \[0, 4, 1\]"):
+        mesh_laplacian(flat, faces)
+    stiffness, mass = mesh_laplacian(flat, faces, intrinsic=True)
+    assert stiffness.of_affinities
+    assert bool(eigenpairs(stiffness, 3, mass=mass).converged)
+    rest = faces[(faces != torch.tensor([0, 4, 1])).any(1)]
+    areas = mesh_laplacian(flat, rest).mass
+    torch.testing.assert_close(mass.sum(), areas.sum(), rtol=1e-3, atol=0)
+    vertices[4] = vertices[3]
+    for intrinsic in (False, True):
+        with pytest.raises(ValueError, match="sides of positive length"):
+            mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+
+
+def test_bad_meshes_are_refused_by_name():
+    vertices, faces = bent(0)
+    for wrong, match in (
+        (faces[:, :2], r"faces must have shape \(F, 3\)"),
+        (faces[None], r"faces must have shape \(F, 3\)"),
+        (faces[:0], "faces must hold at least one triangle"),
+        (torch.full_like(faces, -1), "faces must hold at least one triangle"),
+        (faces + 1, r"faces must lie in \[-1, 12\)"),
+        (faces - 2, r"faces must lie in \[-1, 12\)"),
+        (faces.index_fill(1, torch.tensor([0]), -1), "got a row with some -1"),
+        (faces[:, [0, 0, 1]], "faces must have three different vertices"),
+        (torch.cat([faces, faces[:1].roll(1, 1)]), "faces must be different"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            mesh_laplacian(vertices, wrong)
+    for wrong, match in ((faces.double(), "int64"), (faces.int(), "int64"), (faces.tolist(), "faces must be a")):
+        with pytest.raises(TypeError, match=match):
+            mesh_laplacian(vertices, wrong)
+    for wrong in (vertices[:, :1], vertices[0], vertices[None, None]):
+        with pytest.raises(ValueError, match="vertices must have shape"):
+            mesh_laplacian(wrong, faces)
+    for wrong in (vertices.half(), vertices.long(), vertices.to(torch.complex64)):
+        with pytest.raises(TypeError, match="vertices must be float32 or float64"):
+            mesh_laplacian(wrong, faces)
+    batch = torch.stack([vertices, vertices])
+    batch[1, 3, 0] = torch.nan  # in one block of the batch
+    with pytest.raises(ValueError, match="vertices must be finite"):
+        mesh_laplacian(batch, faces)
+    with pytest.raises(ValueError, match="faces must have shape"):
+        mesh_laplacian(torch.stack([vertices, vertices]), faces.expand(3, -1, -1))
+    with pytest.raises(ValueError, match="inside the mask"):
+        mesh_laplacian(vertices, faces, mask=torch.arange(12) < 11)
+    with pytest.raises(ValueError, match="mask must have shape"):
+        mesh_laplacian(vertices, faces, mask=torch.ones(11, dtype=torch.bool))
+    with pytest.raises(TypeError, match="intrinsic must be True or False"):
+        mesh_laplacian(vertices, faces, intrinsic="yes")
+
+
+def test_vertices_without_a_face_take_no_part():
+    vertices, faces = bent(0)
+    more = torch.cat([vertices, torch.zeros(2, 3)])
+    with pytest.warns(GraphWarning, match="2 vertices belong to no face"):
+        stiffness, mass = mesh_laplacian(more, faces)
+    assert not mass[12:].any()
+    pairs = eigenpairs(stiffness, 3, mass=mass)
+    alone = mesh_laplacian(vertices, faces)
+    torch.testing.assert_close(pairs.values, eigenpairs(alone.stiffness, 3, mass=alone.mass).values)
+    assert not pairs.vectors[12:].any()
+    mesh_laplacian(more, faces, mask=torch.arange(14) < 12)
+
+
+def test_one_triangle():
+    vertices = torch.tensor([[0.0, 0], [1, 0], [0, 1]], dtype=torch.float64)
+    stiffness, mass = mesh_laplacian(vertices, torch.tensor([[0, 1, 2]]))
+    torch.testing.assert_close(mass, torch.full((3,), 1 / 6).double())
+    torch.testing.assert_close(eigenpairs(stiffness, 3, mass=mass).values, torch.tensor([0.0, 3, 9]).double())

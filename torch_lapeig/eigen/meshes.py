@@ -1,0 +1,365 @@
+"""The cotangent Laplacian of triangle meshes and its lumped mass, differentiable in the vertices.
+
+Linear finite elements on a mesh (Dziuk 1988; Pinkall & Polthier 1993) give L u = λ M u with L = D − W,
+
+    w_ij = ½ Σ cot(angle opposite of edge ij in a face),    m_i = ⅓ Σ (area of a face at i),
+
+sums over the faces at an edge, or at a vertex. Each face adds a positive semidefinite matrix whose null space is the
+constants, so that L is positive semidefinite whatever the signs of the w_ij, with one null vector for each component. A
+cotangent is negative where an angle is obtuse; w_ij < 0 where the two angles opposite of an edge sum to more than π.
+
+Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape: only
+lengths are needed, no positions. In the unfolded pair of faces the other diagonal is the new edge. Flips end with all
+w_ij ≥ 0. Edges that share no face are flipped together, in rounds. The lengths of the new edges are functions of the
+old ones, with gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.graph.groups import gather, sum_of_groups
+from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support import checks
+
+FLIP_ROUNDS = 1000  # maximum rounds of flips; a mesh of 10⁵ random vertices takes some 30
+
+
+class MeshLaplacian(NamedTuple):
+    """Stiffness and mass of meshes: L u = λ M u is ``eigenpairs(stiffness, k, mass=mass)``.
+
+    Attributes:
+        stiffness: L, of the vertices' dtype and batch; see `mesh_laplacian`.
+        mass: the diagonal of M, ``(V,)`` or ``(B, V)``, 0 at vertices without a face.
+    """
+
+    stiffness: SymmetricOperator
+    mass: Tensor
+
+
+@checks.full_precision
+def mesh_laplacian(
+    vertices: Tensor, faces: Tensor, *, mask: Tensor | None = None, intrinsic: bool = False
+) -> MeshLaplacian:
+    """Build the cotangent Laplacian and the lumped mass of triangle meshes, differentiable in the vertices.
+
+    The mass of a vertex is a third of the area of its faces (barycentric). Meshes may have a boundary, on which
+    functions are free (Neumann), any number of components, faces of any orientation, and edges of more than two faces,
+    at which all cotangents are summed. Computed in float64, and rounded to the vertices' dtype.
+
+    Args:
+        vertices: ``(V, 3)`` or a batch ``(B, V, 3)``, or ``(..., 2)`` in the plane; float32 or float64, finite.
+            Gradients flow to them, in any order and mode.
+        faces: int64 ``(F, 3)``, or ``(B, F, 3)`` for a batch, numbers of the vertices of each triangle. Rows of −1 are
+            padding. One ``(F, 3)`` serves all meshes of a batch.
+        mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there; None for all. Vertices without a face take no
+            part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
+        intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
+            and its area stay; weights are continuous functions of the vertices, with kinks where an edge flips. With a
+            boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"). Faces of no area
+            are allowed: all lengths of their mesh grow by a tiny amount. By default the given triangulation is kept,
+            whose stiffness is a smooth function, and the finite-element matrix of the literature.
+
+    Returns:
+        The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
+        as multigrid needs, if no weight is negative.
+
+    Raises:
+        TypeError, ValueError: other types, shapes or numbers; no face; a face twice, or with one vertex twice, or with
+            a vertex outside the mask; an edge of no length; a face of no area, unless ``intrinsic``.
+            ConvergenceError: flips that do not end.
+
+    >>> from torch_lapeig import eigenpairs
+    >>> square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    >>> stiffness, mass = mesh_laplacian(square, torch.tensor([[0, 1, 2], [0, 2, 3]]))
+    >>> stiffness.to_dense()[0], mass.sum()
+    (tensor([ 1.0000, -0.5000,  0.0000, -0.5000]), tensor(1.))
+    >>> eigenpairs(stiffness, 2, mass=mass).values.round(decimals=4)
+    tensor([0., 3.])
+    """
+    corners = _checked_corners(vertices, faces, mask)
+    intrinsic = checks.check_flag(intrinsic, "intrinsic")
+    shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
+    sides = Sides.of(corners, total)
+    _refuse_copies(corners, sides, total)
+    points = gather(vertices.double().reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
+    eps = torch.finfo(vertices.dtype).eps
+    if intrinsic:
+        lengths = _thickened(_lengths(points), sides, corners[:, 0] // shape[-1], eps)
+        corners, lengths, copies = _delaunay(corners, sides.edge, lengths)
+        triangles = Triangles.of_lengths(lengths)
+        sides = Sides.of(corners, total)
+    else:
+        triangles, copies = Triangles.of_points(points), 1
+        is_flat = triangles.twice_area <= 4 * eps * _lengths(points).amax(1).square()
+        _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
+    triangles = Triangles(triangles.cotangents / copies, triangles.twice_area / copies)
+    third = sum_of_groups((triangles.twice_area / 6).repeat_interleave(3), corners.flatten(), total)
+    stiffness = _stiffness(triangles.cotangents.flatten(), sides, shape, vertices.dtype)
+    isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
+    if isolated.any():
+        checks.warn(
+            f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
+            checks.GraphWarning,
+        )
+    return MeshLaplacian(stiffness, third.reshape(shape).to(vertices.dtype))
+
+
+def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
+    """Return the vertices of the faces without padding, ``(F, 3)``; vertex v of mesh b has the number ``b * V + v``."""
+    checks.check_floating(vertices, "vertices")
+    if vertices.ndim not in (2, 3) or vertices.shape[-1] not in (2, 3):
+        raise ValueError(
+            f"vertices must have shape (V, 3) or (B, V, 3), or (..., 2) in the plane, got {tuple(vertices.shape)}"
+        )
+    checks.check_finite(vertices, "vertices")
+    n, batch = vertices.shape[-2], vertices.shape[:-2].numel()
+    checks.check_indices(faces, "faces", n, least=-1)
+    checks.check_same_device(faces, "faces", vertices, "vertices")
+    if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] != 3 or faces.shape[:-2] not in ((), (batch,)):
+        raise ValueError(
+            f"faces must have shape (F, 3) or (B, F, 3) to go with vertices {tuple(vertices.shape)}, got "
+            f"{tuple(faces.shape)}"
+        )
+    is_padding = faces < 0
+    if (is_padding.any(-1) != is_padding.all(-1)).any():
+        raise ValueError("faces must be rows of vertices, or of -1 as padding, got a row with some -1")
+    first = n * torch.arange(batch, device=faces.device)[:, None, None]
+    numbers = faces + first
+    corners: Tensor = numbers[(~is_padding.any(-1)).expand(numbers.shape[:-1])]
+    if len(corners) == 0:
+        raise ValueError(f"faces must hold at least one triangle, got {tuple(faces.shape)}")
+    if mask is not None:
+        checks.check_mask(mask, vertices)
+        _refuse_faces(~mask.flatten()[corners].all(1), corners, "must join vertices inside the mask")
+    _refuse_faces((corners == corners.roll(1, 1)).any(1), corners, "must have three different vertices")
+    return corners
+
+
+def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(f"faces {what}, got {int(bad.sum())} that do not, first {corners[first].tolist()}")
+
+
+def _refuse_copies(corners: Tensor, sides: Sides, total: int) -> None:
+    top = corners.argmax(1, keepdim=True)
+    keys = (sides.edge.reshape(corners.shape).gather(1, top) * total + corners.gather(1, top)).flatten()
+    order = keys.argsort(stable=True)
+    is_copy = torch.zeros_like(keys, dtype=torch.bool)
+    is_copy[order[1:]] = keys[order].diff() == 0
+    _refuse_faces(is_copy, corners, "must be different; drop copies of faces,")
+
+
+class Sides(NamedTuple):
+    """Sides of faces: side 3 f + c lies opposite of corner c of face f, between its next two corners.
+
+    Attributes:
+        low, high: int64 ``(E,)``, the vertices of each edge; edges ascend by them.
+        edge: int64 ``(3 F,)``, the edge of each side.
+    """
+
+    low: Tensor
+    high: Tensor
+    edge: Tensor
+
+    @classmethod
+    def of(cls, corners: Tensor, total: int) -> Sides:
+        """Return the sides of faces ``(F, 3)`` among so many vertices."""
+        ends = torch.stack([corners.roll(-1, 1).flatten(), corners.roll(-2, 1).flatten()])
+        keys, edge = (ends.amin(0) * total + ends.amax(0)).unique(return_inverse=True)
+        return cls(keys // total, keys % total, edge)
+
+
+class Triangles(NamedTuple):
+    """Cotangents ``(F, 3)`` of the angles of triangles, and twice their areas ``(F,)``."""
+
+    cotangents: Tensor
+    twice_area: Tensor
+
+    @classmethod
+    def of_points(cls, points: Tensor) -> Triangles:
+        """Return the cotangents by inner products, exact in slivers, too; ``points`` ``(F, 3, 2 or 3)``."""
+        side = points.roll(-2, 1) - points.roll(-1, 1)
+        # The product of the two shorter sides has the smallest error.
+        longest = checks.primal(side).square().sum(2).argmax(1)
+        face = torch.arange(len(side), device=side.device)
+        u, v = (torch.nn.functional.pad(side[face, (longest + i) % 3], (0, 3 - side.shape[2])) for i in (1, 2))
+        normal = torch.linalg.cross(u, v)
+        size = _norms(normal)
+        inner = -(side.roll(-1, 1) * side.roll(-2, 1)).sum(2)
+        return cls(inner / torch.where(size > 0, size, 1)[:, None], size)
+
+    @classmethod
+    def of_lengths(cls, lengths: Tensor) -> Triangles:
+        """Return the cotangents of triangles with sides of these lengths, ``(F, 3)``, opposite of their angles."""
+        size, square = _twice_areas(lengths), lengths.square()
+        inner = (square.roll(-1, 1) + square.roll(-2, 1) - square) / 2
+        return cls(inner / size[:, None], size)
+
+
+def _norms(x: Tensor) -> Tensor:
+    """Return the norms of rows, of any size in the range of the dtype; 0 without a derivative for a row of 0."""
+    scale = checks.primal(x).abs().amax(-1, keepdim=True)
+    is_zero = scale == 0
+    scale = torch.where(is_zero, 1, scale)
+    found: Tensor = scale[..., 0] * torch.where(is_zero, 1, x / scale).square().sum(-1).sqrt()
+    return found.masked_fill(is_zero[..., 0], 0)
+
+
+def _lengths(points: Tensor) -> Tensor:
+    """Return the lengths ``(F, 3)`` of the sides of triangles; raise ValueError if one is 0."""
+    lengths = _norms(points.roll(-2, 1) - points.roll(-1, 1))
+    if (bad := (lengths == 0).any(1)).any():
+        raise ValueError(
+            f"faces must have sides of positive length, got {int(bad.sum())} with two equal vertices, first "
+            f"{int(bad.nonzero()[0])}; merge equal vertices"
+        )
+    return lengths
+
+
+def _twice_areas(lengths: Tensor) -> Tensor:
+    """Return twice the areas ``(F,)`` of triangles by Kahan's formula, whose differences lose no digits; positive."""
+    c, b, a = lengths.sort(1).values.unbind(1)
+    squared = (a + (b + c)) * (c - (a - b)) * (c + (a - b)) * (a + (b - c))
+    least = (torch.finfo(lengths.dtype).eps * checks.primal(a).square()).square()
+    return torch.where(squared > least, squared, least).sqrt() / 2
+
+
+def _thickened(lengths: Tensor, sides: Sides, mesh: Tensor, eps: float) -> Tensor:
+    """Return lengths of edges ``(E,)``, all longer by one amount in a mesh with faces of no area (Sharp & Crane 2020).
+
+    Args:
+        lengths: of sides, ``(F, 3)``. mesh: the mesh of each face, ``(F,)``.
+        eps: round-off of the vertices, relative; √eps of a mesh's mean length is what sides of flat faces get.
+    """
+    bare = checks.primal(lengths)
+    count = torch.bincount(mesh)
+    mean = sum_of_groups(bare.mean(1), mesh, len(count)) / count.clamp_min(1)
+    longest = bare.amax(1)
+    excess = bare.sum(1) - 2 * longest
+    lacking = torch.where(excess <= 16 * eps * longest, eps**0.5 * mean[mesh] - excess, 0)
+    more = torch.zeros_like(mean).scatter_reduce(0, mesh, lacking, "amax")
+    side = torch.arange(len(sides.edge), device=mesh.device)
+    return (lengths + more[mesh][:, None]).flatten()[side.new_zeros(len(sides.low)).scatter(0, sides.edge, side)]
+
+
+def _glued(edge: Tensor) -> tuple[Tensor, int]:
+    """Return the other side of each side's edge, and the number of copies of the faces that are glued.
+
+    With a boundary, or edges of more than two faces, two copies of all faces are glued to a closed surface (Sharp &
+    Crane 2020): at each edge the first copy of a face to the second copy of the next face, in a circle. The surface of
+    both copies has no boundary, and each of its edges has two faces.
+    """
+    order, count = edge.argsort(stable=True), torch.bincount(edge)
+    begin = count.cumsum(0) - count
+    turn = edge[order]
+    following = order[begin[turn] + (torch.arange(len(order), device=edge.device) - begin[turn] + 1) % count[turn]]
+    following = torch.empty_like(order).index_copy_(0, order, following)
+    if (count == 2).all():
+        return following, 1
+    before = torch.empty_like(order).index_copy_(0, following, torch.arange(len(order), device=edge.device))
+    return torch.cat([following + len(edge), before]), 2
+
+
+def _delaunay(corners: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Return the faces of the intrinsic Delaunay triangulation, the lengths of their sides, and the number of copies.
+
+    Args:
+        corners: the given faces, ``(F, 3)``. edge: of each of their sides, ``(3 F,)``.
+        lengths: of the edges, ``(E,)``, with gradients; new edges are appended.
+
+    Flips need no orientation: ``is_twisted`` says whether the two faces of an edge have opposite orientations. Then
+    one of them is read backwards, which twists its other edges.
+    """
+    twin, copies = _glued(edge)
+    vertex, edge = corners.flatten().repeat(copies), edge.repeat(copies)
+    side = torch.arange(len(edge), device=edge.device)
+    following = side + 1 - 3 * (side % 3 == 2).long()  # the next corner of the same face
+    is_twisted = vertex[following] == vertex[following[twin]]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(FLIP_ROUNDS):
+        a = _to_flip(Triangles.of_lengths(checks.primal(lengths)[edge].reshape(-1, 3)), twin, generator)
+        if len(a) == 0:
+            return vertex.reshape(-1, 3), lengths[edge].reshape(-1, 3), copies
+        b, twist = twin[a], is_twisted[a]
+        # The edge joins the vertices i and j; o and p lie opposite of it.
+        a_i, b_j, b_i = following[a], following[b], following[following[b]]
+        a_j = following[a_i]
+        b_i, b_j = torch.where(twist, b_j, b_i), torch.where(twist, b_i, b_j)
+        i, j, o, p = vertex[a_i], vertex[a_j], vertex[a], vertex[b]
+        new = _other_diagonal(lengths[edge[torch.stack([a, a_i, a_j, b_i, b_j])]])
+        of_second = torch.cat([b_i, b_j])
+        reverse = torch.zeros_like(twin).index_add_(0, torch.cat([of_second, twin[of_second]]), twist.long().repeat(4))
+        is_twisted = is_twisted ^ (reverse % 2 == 1)
+        # The faces become (i, p, o) and (j, o, p), and take their outer sides along.
+        f, g = 3 * (a // 3), 3 * (b // 3)
+        six = torch.cat([f, f + 1, f + 2, g, g + 1, g + 2])
+        place = side.index_copy(0, torch.cat([a, a_j, b_j, b, b_i, a_i]), six)
+        before = torch.empty_like(side).index_copy_(0, place, side)
+        twin, edge, is_twisted = place[twin[before]], edge[before], is_twisted[before]
+        vertex = vertex.index_copy(0, six, torch.cat([i, p, o, j, o, p]))
+        both, number = torch.cat([f, g]), len(lengths) + torch.arange(len(a), device=edge.device)
+        edge, is_twisted = edge.index_copy(0, both, number.repeat(2)), is_twisted.index_fill(0, both, False)
+        lengths = torch.cat([lengths, new])
+    raise checks.ConvergenceError(f"flips of edges do not end after {FLIP_ROUNDS} rounds; use intrinsic=False")
+
+
+def _to_flip(triangles: Triangles, twin: Tensor, generator: torch.Generator) -> Tensor:
+    """Return sides of edges that are not Delaunay, of which no two share a face: the first of random numbers."""
+    cotangents = triangles.cotangents.flatten()
+    other = cotangents[twin]
+    side = torch.arange(len(twin), device=twin.device)
+    bad = ((twin > side) & (cotangents + other < -_noise(cotangents) - _noise(other))).nonzero().flatten()
+    number = torch.randperm(len(bad), generator=generator).to(bad.device)
+    first = number.new_full((len(twin) // 3,), -1)
+    faces = torch.stack([bad, twin[bad]]) // 3
+    for face in faces:
+        first = first.scatter_reduce(0, face, number, "amax")
+    is_first: Tensor = (first[faces] == number).all(0)
+    return bad[is_first]
+
+
+def _noise(cotangents: Tensor) -> Tensor:
+    """Return the round-off of cotangents, which grows as their square."""
+    return 64 * torch.finfo(cotangents.dtype).eps * (1 + cotangents.square())
+
+
+def _other_diagonal(lengths: Tensor) -> Tensor:
+    """Return the distance of o and p, given the lengths of ij, jo, oi, jp and pi, ``(5, m)``, in the plane."""
+    e, jo, oi, jp, pi = lengths
+    heights = [_twice_areas(torch.stack([e, *pair], 1)) / e for pair in ((jo, oi), (jp, pi))]
+    along = [((i - j) * (i + j)) / e for i, j in ((oi, jo), (pi, jp))]
+    return torch.hypot((along[0] - along[1]) / 2, heights[0] + heights[1])
+
+
+def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype) -> SymmetricOperator:
+    """Return the stiffness of meshes of a shape from the cotangents of all sides, ``(3 F,)``."""
+    weight = sum_of_groups(cotangents / 2, sides.edge, len(sides.low))
+    bare = checks.primal(weight)
+    # Right angles, and four vertices on a circle, leave round-off of either sign.
+    noise = sum_of_groups(_noise(checks.primal(cotangents)), sides.edge, len(sides.low))
+    is_noise = (bare < 0) & (bare >= -noise)
+    weight = (weight - torch.where(is_noise, bare, 0)).to(dtype)
+    proper = (sides.low != sides.high).nonzero().flatten()  # flips may join a vertex to itself
+    low, high, weight = sides.low[proper], sides.high[proper], gather(weight, proper)
+    total = torch.Size(shape).numel()
+    order = torch.cat([low * total + high, high * total + low]).argsort()
+    pattern = SparsePattern._trusted(torch.cat([low, high])[order], torch.cat([high, low])[order], shape, False)
+    values = gather(weight, order % len(low))
+    active = torch.zeros(total, dtype=torch.bool, device=low.device).index_fill(0, torch.cat([low, high]), True)
+    active = active.reshape(-1, shape[-1])
+    labels = pattern.components(torch.ones_like(checks.primal(values))).reshape(active.shape)
+    return SymmetricOperator(
+        pattern,
+        values,
+        pattern.sum_rows(values),
+        null=NullSpace(active.to(dtype), *pattern.numbered_parts(labels, active)),
+        active=active,
+        of_affinities=bool((checks.primal(values) >= 0).all()),
+        trusted=True,
+    )
