@@ -267,17 +267,25 @@ class ScaledProducts(Operator):
 
     def __init__(self, inside: Operator, factor: Tensor) -> None:
         self.shape, self.dtype, self.device = inside.shape, inside.dtype, inside.device
-        self.bound = inside.bound * factor.square().reshape(inside.batch_size, -1).amax(1)
-        self._inside, self._factor = inside, factor[..., None]
+        self.bound = inside.bound * checks.primal(factor).square().reshape(inside.batch_size, -1).amax(1)
+        self._inside, self._factor = inside, factor
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the factor and the parameters of A."""
+        return self._factor, *self._inside.parameters
 
     @property
     def active(self) -> Tensor:
         """Return the nodes that take part; see `Operator.active`."""
         return self._inside.active
 
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return S A S Y; see `Operator.matmul`."""
-        return self._factor * self._inside.matmul(self._factor * y)
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return S A S Y; see `Operator.matmul_at`."""
+        factor, *inside = parameters
+        scaled = factor.reshape(*y.shape[:-1], 1) * y
+        product = self._inside.matmul_at(inside, scaled) if inside else self._inside.matmul(scaled)
+        return factor.reshape(*y.shape[:-1], 1) * product
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
