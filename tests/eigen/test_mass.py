@@ -9,7 +9,15 @@ import torch
 
 from problems import covering, cycle, edge_parameters, random_affinity, surface, two_cliques
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, Operator, ShiftInvert, SymmetricOperator
+from torch_lapeig.eigen import (
+    ChebyshevSubspace,
+    Eigh,
+    FunctionOperator,
+    Lobpcg,
+    Operator,
+    ShiftInvert,
+    SymmetricOperator,
+)
 
 
 def masses(*shape, orders=1.0):
@@ -76,8 +84,6 @@ def test_a_symmetric_operator_and_products_have_the_same_pairs():
     found = eigenpairs(kernel, 4, mass=mass[0]).values
     expected = scipy.linalg.eigh(kernel.to_dense(), np.diag(mass[0]), eigvals_only=True)[:4]
     torch.testing.assert_close(found, torch.tensor(expected))
-    with pytest.raises(ValueError, match="mass must not require gradients"):
-        eigenpairs(Products(laplacian.symmetric), 4, mass=mass.requires_grad_())
 
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), ShiftInvert()])
@@ -179,6 +185,26 @@ def test_wrong_masses_are_refused_by_name():
     for normalization in ("symmetric", "random_walk"):
         with pytest.raises(ValueError, match='use Laplacian\\(graph, "unnormalized"\\)'):
             eigenpairs(Laplacian(laplacian.graph, normalization), 2, mass=mass)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])  # positive semidefinite, and not
+def test_a_function_has_gradients_to_matrix_and_mass_at_equal_eigenvalues(shift):
+    n = 9
+    ring = torch.eye(n, dtype=torch.float64).roll(1, 0)
+    matrix = ((2 - shift) * torch.eye(n, dtype=torch.float64) - ring - ring.T).requires_grad_()
+    mass = torch.full((n,), 2.0, dtype=torch.float64, requires_grad=True)
+
+    def pairs(matrix, mass):
+        operator = FunctionOperator(lambda y, a: a @ y, n, [(matrix + matrix.T) / 2])
+        return eigenpairs(operator, 3, mass=mass)
+
+    def heat(matrix, mass):
+        found = pairs(matrix, mass)
+        return found.vectors @ torch.matrix_exp(-found.projected) @ found.vectors.T
+
+    expected = scipy.linalg.eigh(matrix.detach(), torch.diag(mass.detach()), eigvals_only=True)[:3]
+    torch.testing.assert_close(pairs(matrix, mass).values.detach(), torch.from_numpy(expected))
+    assert torch.autograd.gradcheck(heat, (matrix, mass))
 
 
 def test_masses_over_many_decades_are_right_or_reported():
