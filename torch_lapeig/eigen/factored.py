@@ -74,28 +74,34 @@ class SparseRows:
 
 
 class Scaling(NamedTuple):
-    """Numbers of each row, ``(..., N)``: degree d, d^-½, and d^-½ over the length of the row; 0 for isolated rows."""
+    """Numbers of each row, 0 for isolated rows.
+
+    Attributes:
+        degrees: d, ``(..., N)``.
+        root: d^-½, ``(..., N, 1)``. row: d^-½ over the length of the row, ``(..., N, 1)``.
+        own: the coefficient of a row in its own product: 1 with loops, 1 + 1/d without, ``(..., N, 1)``.
+    """
 
     degrees: Tensor
     root: Tensor
     row: Tensor
+    own: Tensor
 
 
 class FactoredCosine(Operator):
     """Normalised Laplacian I − D^-½ W D^-½ of the cosine similarities of all rows, W = X̂ X̂ᵀ with unit rows X̂.
 
-    Products take two thin products with X, so that neither time nor memory grows with N²: 10⁶ rows of 50 entries fit
-    in 2 GiB. `eigenpairs` solves it with gradients to X; D^-½ times its eigenvectors are those of L y = λ D y. Spectral
-    embeddings of single cells (SnapATAC2: Zhang et al., *Nature Methods* 2024) and of documents are of this kind.
+    Products take two thin products with X: neither time nor memory grows with N². `eigenpairs` solves it, with
+    gradients to X; D^-½ times its eigenvectors are those of L y = λ D y. Spectral embeddings of single cells
+    (SnapATAC2: Zhang et al., *Nature Methods* 2024) and of documents are of this kind.
 
     Rows of zeros, and rows that are orthogonal to all others, are isolated: they take no part, and have rows of zeros.
 
     Args:
         x: X ``(N, D)``, dense, also ``(B, N, D)``; torch's CSR or COO layout; or a SciPy sparse matrix. float32 or
-            float64; SciPy matrices of whole numbers become float64. Gradients flow to a dense X and to the values of a
-            sparse tensor.
-        loops: whether the diagonal of W, all ones, stays. Without it a row that is similar to few others has eigenvalues
-            up to 2; with it all are at most 1.
+            float64; SciPy matrices of whole numbers become float64. Gradients flow to a dense X and to the values of
+            a sparse tensor.
+        loops: whether the diagonal of W, all ones, stays. With it eigenvalues are at most 1, without it at most 2.
         similarity: ``"cosine"``, for X ≥ 0; ``"shifted"``: (1 + cos)/2 in its place, for rows of any signs.
 
     Attributes:
@@ -140,12 +146,8 @@ class FactoredCosine(Operator):
         if self.dtype == torch.float64:
             return self
         double: FactoredCosine = object.__new__(type(self))
-        double._loops, double._is_shifted, double._sparse, double.shape = (
-            self._loops,
-            self._is_shifted,
-            self._sparse,
-            self.shape,
-        )
+        for name in ("shape", "_sparse", "_loops", "_is_shifted"):
+            setattr(double, name, getattr(self, name))
         double._put(self._x.double())
         return double
 
@@ -172,7 +174,8 @@ class FactoredCosine(Operator):
         noise = (32 + x.shape[-2 if self._sparse is None else 0] ** 0.5) * torch.finfo(x.dtype).eps
         is_active = checks.primal(degrees) > noise * checks.primal(sums)
         root = torch.where(is_active, degrees, 1).rsqrt() * is_active
-        return Scaling(torch.where(is_active, degrees, 0), root, root * inverse)
+        own = is_active.to(root.dtype) if self._loops else is_active + root.square()
+        return Scaling(torch.where(is_active, degrees, 0), *(part[..., None] for part in (root, root * inverse, own)))
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -193,7 +196,8 @@ class FactoredCosine(Operator):
     def bound(self) -> Tensor:  # type: ignore[override]
         """Return 1 with loops; 1 plus the largest 1/d of each graph, and at most 2, without."""
         largest = self._scaling.root.reshape(self.batch_size, -1).amax(1).square()
-        return 1 + (torch.zeros_like(largest) if self._loops else largest.clamp_max(1)) + 8 * torch.finfo(self.dtype).eps
+        spread = torch.zeros_like(largest) if self._loops else largest.clamp_max(1)
+        return 1 + spread + 32 * torch.finfo(self.dtype).eps
 
     @property
     def centre(self) -> Tensor:
@@ -222,14 +226,12 @@ class FactoredCosine(Operator):
 
     @checks.full_precision
     def _product(self, x: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
-        block = y.reshape(*self.shape, y.shape[-1])
-        root, row = scaling.root[..., None], scaling.row[..., None]
-        found = row * self._forth(x, self._back(x, row * block))
+        block, part = y.reshape(*self.shape, y.shape[-1]), 0.5 if self._is_shifted else 1.0
+        similar = self._forth(x, self._back(x, scaling.row * block))
+        found = torch.addcmul(scaling.own * block, scaling.row, similar, value=-part)
         if self._is_shifted:
-            found = (found + root * (root * block).sum(-2, keepdim=True)) / 2
-        if not self._loops:
-            found = found - root.square() * block
-        return ((root > 0) * block - found).reshape(y.shape)
+            found = found - part * scaling.root * (scaling.root * block).sum(-2, keepdim=True)
+        return found.reshape(y.shape)
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
@@ -261,7 +263,7 @@ def _sparse_rows(crow: Tensor, col: Tensor, size: Sequence[int]) -> SparseRows:
     starts = crow[1:-1].long()
     is_same_or_before[starts[(starts > 0) & (starts < len(col))] - 1] = False
     if is_same_or_before.any():
-        raise ValueError("x must have the columns of each row in ascending order, each once; use x.to_sparse_coo().coalesce()")
+        raise ValueError("x must have ascending columns in each row, each once; use x.to_sparse_coo().coalesce()")
     if max(len(col), *size) < 2**31:
         crow, col = crow.int(), col.int()
     return SparseRows(crow.contiguous(), col.contiguous(), (int(size[0]), int(size[1])))

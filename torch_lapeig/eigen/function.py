@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,9 +39,9 @@ class FunctionOperator(Operator):
         seed: of the random columns of tests and estimate.
 
     Raises:
-        TypeError: no function, parameters that are no tensors, a result of another dtype, complex numbers. ValueError: a
-            result of another shape or with NaN; a function that is not symmetric; one that depends on a tensor that
-            requires gradients but is not its argument; with ``bound``, a negative eigenvalue or one above it; in
+        TypeError: no function, parameters that are no tensors, a result of another dtype, complex numbers. ValueError:
+            a result of another shape or with NaN; a function that is not symmetric; one that depends on a tensor that
+            requires gradients but is not its argument; with ``bound``, an eigenvalue outside [0, bound]; in
             `eigenpairs`, parameters that have changed in place.
 
     >>> from torch_lapeig import eigenpairs
@@ -68,8 +68,9 @@ class FunctionOperator(Operator):
 
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
-        sizes = (self.shape,) if isinstance(self.shape, int) else self.shape
-        checks.keep(self, shape=checked_shape(sizes), parameters=_checked_parameters(self.parameters))
+        shape: Any = self.shape
+        shape = checked_shape((shape,) if isinstance(shape, int) else shape)
+        checks.keep(self, shape=shape, parameters=_checked_parameters(self.parameters))
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
         first = self.parameters[0] if self.parameters else None
@@ -83,7 +84,7 @@ class FunctionOperator(Operator):
             self._set_bound(seed)
 
     def _probe(self, seed: int) -> None:
-        """Check the function's result on random columns: shape, dtype, NaN, symmetry, what it depends on."""
+        """Check the result for random columns (shape, dtype, NaN, symmetry, what it depends on), and set a unit."""
         x, y = self.random(2 * PROBES, seed).split(PROBES, 2)
         given = x if len(self.shape) > 1 else x[0]
         with torch.enable_grad():
@@ -97,13 +98,16 @@ class FunctionOperator(Operator):
             )
         if found.requires_grad or checks.is_dual(found):
             raise ValueError(
-                "function must get all tensors that require gradients as its arguments, from parameters, got a result that "
-                "depends on others; add them, or use their .detach()"
+                "function must get all tensors that require gradients as its arguments, by parameters=, got a result "
+                "that depends on others; add them, or use their .detach()"
             )
         with torch.no_grad():
             image, other = found.detach().reshape(x.shape), self.matmul(y)
             for part in (image, other):
                 checks.check_finite(part, "the result of function", "check the function and its parameters")
+            unit = checks.power_of_two(image, (1, 2))  # squares must neither overflow nor vanish
+            image, other = image / unit, other / unit
+            checks.keep(self, _unit=unit[:, 0, 0])
             size = torch.maximum(self.dots(image, image), self.dots(other, other)).sqrt()
             skew = (self.dots(x, other) - self.dots(image, y)).abs()
             if (skew > 10 * torch.finfo(self.dtype).eps ** 0.5 * size).any():
@@ -115,23 +119,25 @@ class FunctionOperator(Operator):
 
     def _set_bound(self, seed: int) -> None:
         """Set the bound, checked against Ritz values or estimated, and the shift."""
-        ends = _ends_of_spectrum(self, seed)
+        ends = _ends_of_spectrum(self, seed).times(self._unit)
+        checks.keep(self, _unit=None)
         if self.bound is UNSET:
             shift = (-ends.lower).clamp_min(0)
-            checks.keep(self, bound=ends.upper + shift, spectral_shift=shift if (shift > 0).any() else None)
+            checks.keep(self, bound=_positive(ends.upper + shift), spectral_shift=shift if (shift > 0).any() else None)
             return
-        bound = torch.as_tensor(self.bound, dtype=self.dtype, device=self.device).detach()
+        given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)
+        bound = torch.as_tensor(given, dtype=self.dtype, device=self.device).detach()
         if bound.shape not in ((), ends.largest.shape) or not (bound.isfinite() & (bound >= 0)).all():
             raise ValueError(
                 f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)} of them, got {self.bound}"
             )
-        checks.keep(self, bound=bound.expand(ends.largest.shape).clone())
+        checks.keep(self, bound=_positive(bound.expand(ends.largest.shape)))
         slack = self.bound * torch.finfo(self.dtype).eps ** 0.5
         if (ends.least < -slack).any() or (ends.largest > self.bound + slack).any():
             raise ValueError(
                 f"function must have its eigenvalues in [0, bound], got values of {float(ends.least.min()):.3g} to "
-                f"{float(ends.largest.max()):.3g} with a bound of {float(self.bound.max()):.3g}; leave bound out to have "
-                "both ends estimated"
+                f"{float(ends.largest.max()):.3g} with a bound of {float(self.bound.max()):.3g}; leave bound out, and "
+                "both ends are estimated"
             )
 
     def check(self) -> None:
@@ -170,6 +176,11 @@ class FunctionOperator(Operator):
         return (found if self._unit is None else found / self._unit[:, None, None]).reshape(y.shape)
 
 
+def _positive(bound: Tensor) -> Tensor:
+    """Return bounds, 1 for those of zero matrices, by which filters could not divide."""
+    return torch.where(bound > 0, bound, 1)
+
+
 def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
     """Return parameters as a tuple; raise TypeError unless they are floating-point tensors."""
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
@@ -181,14 +192,17 @@ def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
     return found
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Ends of spectra, ``(B,)``: safe bounds, and the Ritz values between which lies a part of each spectrum."""
+class Ends(NamedTuple):
+    """Ends of spectra, ``(B,)``: safe bounds, and the least and largest Ritz values, which lie inside."""
 
     lower: Tensor
     least: Tensor
     largest: Tensor
     upper: Tensor
+
+    def times(self, unit: Any) -> Ends:
+        """Return the ends of the matrices times a number for each, ``(B,)``."""
+        return Ends(*(part * unit for part in self))
 
 
 def _ends_of_spectrum(operator: Operator, seed: int) -> Ends:

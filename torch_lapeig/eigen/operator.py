@@ -87,9 +87,8 @@ class Operator(Protocol):
         is_recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (*parameters, x))
         moving = [tangent is not None for tangent in tangents]
         with torch.enable_grad():
-            own = [
-                p.view_as(p) if p.requires_grad else p.detach().requires_grad_(m) for p, m in zip(parameters, moving)
-            ]
+            both = zip(parameters, moving, strict=True)
+            own = [p.view_as(p) if p.requires_grad else p.detach().requires_grad_(moves) for p, moves in both]
             y = torch.zeros_like(x, requires_grad=True)
             asked = [p for p, moves in zip(own, moving, strict=True) if moves]
             options: Any = {"allow_unused": True, "materialize_grads": True}

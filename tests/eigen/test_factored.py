@@ -1,0 +1,212 @@
+"""Cosine similarities by two thin factors equal their dense matrices, with gradients, in every storage."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+from problems import points, subspace_angle
+from torch_lapeig import Graph, Laplacian, eigenpairs
+from torch_lapeig.eigen import FactoredCosine, Lobpcg
+from torch_lapeig.graph.products import product
+
+pytestmark = [  # torch's own, on first use
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated"),
+]
+KINDS = [(False, "cosine"), (True, "cosine"), (False, "shifted"), (True, "shifted")]
+
+
+def counts(n=40, width=12):
+    """Rows of non-negative entries, most of them zero."""
+    x = points(n, width)
+    x = torch.where(x > 0.4, x, 0)
+    x[torch.arange(n), torch.arange(n) % width] += 0.5
+    return x
+
+
+def dense(x, loops=False, similarity="cosine"):
+    """The Laplacian as a matrix, and the degrees."""
+    unit = torch.nn.functional.normalize(x, dim=-1)
+    w = unit @ unit.mT
+    w = (1 + w) / 2 if similarity == "shifted" else w
+    w = w if loops else w - torch.diag_embed(w.diagonal(dim1=-2, dim2=-1))
+    d = w.sum(-1)
+    return torch.eye(x.shape[-2]) - w * d.rsqrt()[..., None] * d.rsqrt()[..., None, :], d
+
+
+def invariant(pairs):
+    n = pairs.vectors.shape[-2]
+    return (points(n, n) * (pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT)).sum()
+
+
+@pytest.mark.parametrize(("loops", "similarity"), KINDS)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_it_is_its_dense_matrix(loops, similarity, batch):
+    x = counts(120).reshape(*batch, -1, 12) if similarity == "cosine" else points(120, 12).reshape(*batch, -1, 12)
+    operator = FactoredCosine(x, loops=loops, similarity=similarity)
+    matrix, degrees = dense(x, loops, similarity)
+    n = x.shape[-2]
+    torch.testing.assert_close(operator.matmul(torch.eye(n).double().expand(*batch, n, n)), matrix)
+    torch.testing.assert_close(operator.degrees, degrees)
+    exact = torch.linalg.eigvalsh(matrix)
+    assert (operator.bound >= exact[..., -1] - 1e-13).all()
+    pairs = eigenpairs(operator, 4)
+    assert pairs.converged.all()
+    torch.testing.assert_close(pairs.values, exact[..., :4], atol=1e-11, rtol=0)
+
+
+def storages(x):
+    csr = x.to_sparse_csr()
+    scipy_csr = scipy.sparse.csr_array(x.numpy())
+    doubled = scipy.sparse.coo_array(  # entries in two parts
+        (np.repeat(scipy_csr.tocoo().data / 2, 2), [np.repeat(part, 2) for part in scipy_csr.tocoo().coords]), x.shape
+    )
+    return {"csr": csr, "coo": x.to_sparse_coo(), "scipy": scipy_csr, "csc": scipy_csr.tocsc(), "doubled": doubled}
+
+
+@pytest.mark.parametrize("storage", ["csr", "coo", "scipy", "csc", "doubled"])
+def test_every_storage_is_the_same_matrix(storage):
+    x = counts()
+    operator, y = FactoredCosine(storages(x)[storage]), points(40, 3)
+    torch.testing.assert_close(operator.matmul(y), FactoredCosine(x).matmul(y))
+    torch.testing.assert_close(eigenpairs(operator, 3).values, eigenpairs(FactoredCosine(x), 3).values)
+
+
+@pytest.mark.parametrize("storage", ["strided", "csr", "coo"])
+def test_gradients_equal_those_of_the_dense_matrix(storage):
+    x = counts()
+    leaf = (x if storage == "strided" else storages(x)[storage]).clone().requires_grad_()
+    invariant(eigenpairs(FactoredCosine(leaf), 3)).backward()
+    given = x.clone().requires_grad_()
+    values, vectors = torch.linalg.eigh(dense(given)[0])
+    v = vectors[:, :3]
+    exact = (points(40, 40) * (v @ torch.diag((-values[:3]).exp()) @ v.mT)).sum()
+    (exact,) = torch.autograd.grad(exact, given)
+    found = leaf.grad.to_dense()
+    torch.testing.assert_close(found, exact if storage == "strided" else exact * (x > 0), atol=1e-8, rtol=1e-7)
+
+
+def on_a_ring(bump):
+    """Twelve rows that a rotation permutes, so that all inner eigenvalues are double, with their entries moved."""
+    places = torch.arange(12)
+    x = torch.zeros(12, 12, dtype=torch.float64)
+    for step, weight in ((0, 2.0), (1, 1.0), (2, 0.5)):
+        x = x + weight * torch.eye(12, dtype=torch.float64)[(places + step) % 12]
+    return x * (1 + bump)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_derivatives_at_equal_eigenvalues(loops):
+    probe = points(12, 12)
+
+    def loss(bump):
+        pairs = eigenpairs(FactoredCosine(on_a_ring(bump[:, None] * probe), loops=loops), 3)
+        return (probe * (pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT)).sum()
+
+    bump = torch.zeros(12, dtype=torch.float64, requires_grad=True)
+    values = eigenpairs(FactoredCosine(on_a_ring(bump[:, None])), 3).values
+    assert (values[1] - values[2]).abs() < 1e-12
+    assert torch.autograd.gradcheck(loss, [bump], check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(loss, [bump])
+
+
+def test_products_with_a_sparse_matrix_have_all_derivatives():
+    operator = FactoredCosine(counts(7, 5).to_sparse_csr())
+    pattern, (values,) = operator._sparse, operator.parameters
+    values, y, z = values.clone().requires_grad_(), points(5, 2).requires_grad_(), points(7, 2).requires_grad_()
+    for positions, block in ((pattern, y), (pattern.flipped, z)):
+
+        def multiply(values, block, positions=positions):
+            return product(values, block, positions)
+
+        assert torch.autograd.gradcheck(multiply, [values, block], check_forward_ad=True)
+        assert torch.autograd.gradgradcheck(multiply, [values, block], check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_isolated_rows_take_no_part(is_sparse):
+    """A row of zeros, and one that is orthogonal to all others."""
+    x = torch.nn.functional.pad(counts(), (0, 1, 1, 1))
+    x[0, 12] = 3.0
+    operator, others = FactoredCosine(x.to_sparse_csr() if is_sparse else x), FactoredCosine(counts())
+    assert operator.active.sum() == 40
+    pairs, exact = eigenpairs(operator, 3), eigenpairs(others, 3)
+    torch.testing.assert_close(pairs.values, exact.values)
+    assert (pairs.vectors[[0, -1]] == 0).all()
+    assert subspace_angle(pairs.vectors[1:-1], exact.vectors) < 1e-8
+    with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
+        eigenpairs(FactoredCosine(torch.eye(5)), 1)
+
+
+def test_disconnected_rows_have_several_null_vectors():
+    x = torch.block_diag(counts(20, 6), counts(15, 5), counts(10, 4))
+    x[x > 0] += 0.1
+    pairs = eigenpairs(FactoredCosine(x), 4)
+    assert (pairs.values[:3].abs() < 1e-12).all()
+    assert pairs.values[3] > 1e-3
+    root = FactoredCosine(x).degrees.sqrt()
+    torch.testing.assert_close(pairs.vectors[:, 0], root / root.norm(), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12, 1e-140, 1e140])
+def test_rows_in_any_unit_and_order(unit):
+    x = counts()
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    pairs, exact = eigenpairs(FactoredCosine(unit * x[order]), 3), eigenpairs(FactoredCosine(x), 3)
+    torch.testing.assert_close(pairs.values, exact.values)
+    torch.testing.assert_close(pairs.vectors, exact.vectors[order], atol=1e-8, rtol=0)
+
+
+def test_float32_is_solved_in_float64():
+    x = counts().float().requires_grad_()
+    pairs = eigenpairs(FactoredCosine(x), 3)
+    assert pairs.vectors.dtype == torch.float32
+    invariant(pairs).backward()
+    double = x.detach().double().requires_grad_()
+    exact = eigenpairs(FactoredCosine(double), 3)
+    invariant(exact).backward()
+    torch.testing.assert_close(pairs.values, exact.values.float(), atol=1e-7, rtol=0)
+    torch.testing.assert_close(x.grad, double.grad.float(), atol=1e-5, rtol=1e-4)
+
+
+def test_co_clusters_are_singular_vectors_of_the_scaled_matrix():
+    """Rows and columns of A as the two sides of a bipartite graph: 1 − λ are the singular values (Dhillon 2001)."""
+    a = counts(30, 12)
+    whole = scipy.sparse.block_array([[None, a.numpy()], [a.numpy().T, None]], format="csr")
+    pairs = eigenpairs(Laplacian(Graph.from_scipy(whole)), 4)
+    scaled = a.sum(1).rsqrt()[:, None] * a * a.sum(0).rsqrt()
+    u, sizes, vh = torch.linalg.svd(scaled)
+    torch.testing.assert_close(1 - pairs.values, sizes[:4], atol=1e-10, rtol=0)
+    rows, columns = pairs.vectors.split([30, 12])
+    assert subspace_angle(rows * 2**0.5, u[:, :4]) < 1e-7
+    assert subspace_angle(columns * 2**0.5, vh[:4].mT) < 1e-7
+
+
+REFUSED = {
+    "negative": (lambda: -torch.ones(3, 2), {}, ValueError, r'no negative entries .* got -1: .*similarity="shifted"'),
+    "nan": (lambda: torch.tensor([[1.0, torch.nan], [1, 1]]), {}, ValueError, "x must be finite"),
+    "vector": (lambda: torch.ones(3), {}, ValueError, r"x must have shape \(N, D\)"),
+    "empty": (lambda: torch.ones(0, 3), {}, ValueError, "at least one row"),
+    "empty sparse": (lambda: torch.ones(0, 3).to_sparse_csr(), {}, ValueError, "at least one row"),
+    "whole numbers": (lambda: torch.ones(3, 2).long(), {}, TypeError, "x must be float32 or float64"),
+    "complex": (lambda: torch.ones(3, 2) * 1j, {}, TypeError, "x must be float32 or float64"),
+    "array": (lambda: np.ones((3, 2)), {}, TypeError, "x must be a tensor or a SciPy sparse matrix"),
+    "storage": (lambda: torch.ones(3, 2).to_sparse_csc(), {}, TypeError, "CSR or COO"),
+    "word": (lambda: torch.ones(3, 2), {"similarity": "angle"}, ValueError, "similarity"),
+    "flag": (lambda: torch.ones(3, 2), {"loops": 1}, TypeError, "loops"),
+}
+
+
+@pytest.mark.parametrize(("x", "options", "error", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(x, options, error, message):
+    with pytest.raises(error, match=message):
+        FactoredCosine(x(), **options)
+
+
+def test_repeated_columns_are_refused_and_solvers_of_entries_too():
+    twice = torch.sparse_csr_tensor([0, 2, 3], [0, 0, 1], torch.ones(3), (2, 2), check_invariants=False)
+    with pytest.raises(ValueError, match="ascending columns in each row, each once"):
+        FactoredCosine(twice)
+    with pytest.raises(TypeError, match="needs the entries of the matrix, got a FactoredCosine"):
+        eigenpairs(FactoredCosine(counts()), 3, Lobpcg())
