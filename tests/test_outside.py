@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csc_array, dia_array
 from scipy.sparse.linalg import eigsh
 
 from torch_lapeig import (
@@ -23,6 +24,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
     laplacian_positional_encoding,
+    mesh_laplacian,
 )
 
 DOUBLE = torch.float64
@@ -94,6 +96,35 @@ def test_diffusion_maps_of_a_connectome():
     expected = root[:, None] * vectors * values
     signs = np.sign((expected * found.columns.numpy()).sum(0))
     np.testing.assert_allclose(found.columns, expected * signs, atol=1e-8 * abs(expected).max())
+
+
+SURFACES = {
+    "fsaverage5": ("nilearn", "datasets/data/fsaverage5/pial_left.gii.gz"),
+    "conte69": ("brainspace", "datasets/surfaces/conte69_32k_lh.gii"),
+}
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_eigenvalues_of_cortical_surfaces(name):
+    package, file = SURFACES[name]
+    nibabel = pytest.importorskip("nibabel")
+    if (found := importlib.util.find_spec(package)) is None:
+        pytest.skip(f"{package} is not installed")
+    arrays = nibabel.load(Path(found.origin).parent / file).darrays
+    vertices, faces = (torch.from_numpy(np.array(part.data)) for part in arrays[:2])
+    vertices, faces = vertices.double(), faces.long()
+    answers = {}
+    for intrinsic in (False, True):
+        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        assert stiffness.of_affinities == intrinsic  # a tenth of the given weights are negative
+        pairs = answers[intrinsic] = eigenpairs(stiffness, 20, mass=mass)
+        assert pairs.converged
+        matrix = stiffness.to_matrix()
+        parts = (matrix.values().numpy(), matrix.col_indices().numpy(), matrix.crow_indices().numpy())
+        areas = dia_array((mass.numpy()[None], [0]), shape=matrix.shape).tocsc()
+        expected = np.sort(eigsh(csc_array(parts, shape=matrix.shape), 20, areas, sigma=-1e-4)[0])
+        np.testing.assert_allclose(pairs.values[1:], expected[1:], rtol=1e-8)
+    torch.testing.assert_close(answers[True].values[1:], answers[False].values[1:], rtol=2e-3, atol=0)
 
 
 @pytest.mark.parametrize("name", ["Bunny", "Minnesota"])

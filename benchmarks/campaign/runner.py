@@ -17,11 +17,12 @@ import numpy as np
 from benchmarks.campaign import outcomes
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
+from benchmarks.campaign.meshes import Mesh
 from benchmarks.campaign.outcomes import Outcome, Probe
 from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer())}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh())}
 
 
 def names() -> list[str]:
@@ -83,6 +84,7 @@ GOALS = [
     ("crash, adversarial step", "layer", "float", "crash", "0"),
     ("not finite, adversarial step", "layer", "float", "output not|gradient not", "0"),
     ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
+    ("wrong answer, meshes", "mesh", "default", "wrong|dish|not |sign|pad|proj|unconverged in|stray|crash|grad", "0"),
     ("misuse unclear", "misuse", "misuse", "unclear", "0"),
     ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]

@@ -35,6 +35,10 @@ class MeshLaplacian(NamedTuple):
     Attributes:
         stiffness: L, of the vertices' dtype and batch; see `mesh_laplacian`.
         mass: the diagonal of M, ``(V,)`` or ``(B, V)``, 0 at vertices without a face.
+
+    >>> triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> mesh_laplacian(triangle, torch.tensor([[0, 1, 2]])).mass
+    tensor([0.1667, 0.1667, 0.1667])
     """
 
     stiffness: SymmetricOperator
