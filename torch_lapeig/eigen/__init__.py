@@ -6,7 +6,9 @@ from typing import NoReturn
 from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.magnetic import MagneticLaplacian
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.signed import SignedLaplacian
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -28,11 +30,13 @@ __all__ = [
     "Eigh",
     "Laplacian",
     "Lobpcg",
+    "MagneticLaplacian",
     "NullSpace",
     "Operator",
     "Preconditioner",
     "RitzPairs",
     "ShiftInvert",
+    "SignedLaplacian",
     "SmoothedAggregation",
     "Solve",
     "Solver",
