@@ -100,11 +100,10 @@ class MagneticLaplacian:
     def _couplings(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part of M ∘ exp(iΘ) for M on the edges, with an axis of all q at the end."""
         pattern, s, q = self.graph.pattern, self._laplacian.scale, self.q.reshape(-1)
-        forth = pattern.without_loops(self.graph.weight)
-        back = pattern.transpose(forth)
-        half, net = (forth + back) / 2, (forth - back) / 2
-        is_edge = half > 0
-        angle = 2 * math.pi * (net / torch.where(is_edge, half, 1))[..., None] * q
+        forth, back = self.graph.weight, pattern.transpose(self.graph.weight)
+        half, net = forth / 2 + back / 2, forth / 2 - back / 2
+        is_edge = (half > 0) | (pattern.without_loops(torch.ones_like(half)) == 0)
+        angle = 2 * math.pi * (net / torch.where(half > 0, half, 1))[..., None] * q
         # A pair of weights 0 has the derivatives of one positive weight, in whose direction M ∘ exp(iΘ) is linear.
         full, is_edge = 2 * math.pi * q, is_edge[..., None]
         real = torch.where(is_edge, values[..., None] * angle.cos(), pattern.scaled(half, s)[..., None] * full.cos())
@@ -167,9 +166,12 @@ class MagneticLaplacian:
         converged = _checked(operator, pairs, found.residuals, solve)
         z = _complex(vectors)
         y, turn = z @ found.columns.to(z), found.turn.to(z)
-        peak = y.gather(-2, first_of_largest(y))
-        peak = torch.where(peak.detach() == 0, 1, peak)
+        place = first_of_largest(y)
+        peak = y.gather(-2, place)
+        is_missing = peak.detach() == 0
+        peak = torch.where(is_missing, 1, peak)
         phase = peak.conj() / peak.abs()
+        y = (y * phase).scatter(-2, place, torch.where(is_missing, 0, peak.abs()).to(z))  # real, with its derivatives
         inner = turn.mH @ (real.to(z) @ turn)
         values = inner.diagonal(dim1=-2, dim2=-1).real
         # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
@@ -180,7 +182,7 @@ class MagneticLaplacian:
         return dataclasses.replace(
             pairs,
             values=values.reshape(*lead, k),
-            vectors=(y * phase).reshape(*self.shape, k),
+            vectors=y.reshape(*self.shape, k),
             projected=projected.reshape(*lead, k, k),
             residuals=found.residuals.to(values).reshape(*lead, k),
             gap=pairs.gap.reshape(lead),
@@ -237,9 +239,9 @@ class Combination(NamedTuple):
 @torch.no_grad()
 def _combined(operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor) -> Combination:
     """Return the combinations of 2k real pairs, in float64; a graph's missing pairs combine to zero vectors."""
-    k, exact, vectors = vectors.shape[-1] // 2, operator.double().frozen(), vectors.double()
-    z, image = _complex(vectors), _complex(exact.matmul(vectors))
-    above = exact.above[:, None]
+    k, vectors = vectors.shape[-1] // 2, vectors.double()
+    exact, unit = operator.double().frozen().in_unit()  # squares of residuals may leave the range of the dtype
+    z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
     # Every other missing column stands for a pair above the spectrum.
     lacking = 2.0 * ~present
     lacking[:, 1::2] = 0
@@ -251,10 +253,11 @@ def _combined(operator: SymmetricOperator, projected: Tensor, vectors: Tensor, p
     level, turn = torch.linalg.eigh(columns.mH @ action @ columns)
     columns, turn = columns @ turn, basis @ turn
     residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
-    values = torch.where(present, projected.diagonal(dim1=1, dim2=2), above)
+    values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
     order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True)  # round-off may exchange equal values
-    at = order[:, None, :].expand_as(turn)
-    return Combination(turn.gather(2, at), columns.gather(2, at), residuals.gather(1, order))
+    at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
+    residuals = residuals.gather(1, order) * is_there[:, 0] * (1 if unit is None else unit[:, None])
+    return Combination(turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals)
 
 
 def _checked(operator: SymmetricOperator, pairs: Eigenpairs, residuals: Tensor, solve: Solve) -> Tensor:
