@@ -307,14 +307,14 @@ class Graph:
         """
         check_edge_index(hyperedge_index, name="hyperedge_index")
         node, hyperedge = hyperedge_index
-        weight = torch.ones(_nodes_of(hyperedge), device=node.device) if hyperedge_weight is None else hyperedge_weight
+        weight = torch.ones(_nodes_of(hyperedge_index[1:]), device=node.device) if hyperedge_weight is None else hyperedge_weight
         checks.check_floating(weight, "hyperedge_weight")
         if weight.ndim != 1:
             raise ValueError(f"hyperedge_weight must have shape (E,), got {tuple(weight.shape)}")
         checks.check_same_device(weight, "hyperedge_weight", node, "hyperedge_index")
         checks.check_finite(weight, "hyperedge_weight")
         checks.check_non_negative(weight, "hyperedge_weight")
-        n = _nodes_of(node) if num_nodes is None else checks.check_count(num_nodes, "num_nodes", 0)
+        n = _nodes_of(hyperedge_index[:1]) if num_nodes is None else checks.check_count(num_nodes, "num_nodes", 0)
         checked_shape((n,), "num_nodes")
         checks.check_indices(node, "nodes of hyperedge_index", n)
         checks.check_indices(hyperedge, "hyperedges of hyperedge_index", len(weight))
