@@ -10,6 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from problems import covering, in_every_dtype, quiet
 from torch_lapeig import (
+    ConvergenceError,
     ConvergenceWarning,
     DegeneracyWarning,
     DirectedGraph,
@@ -111,8 +112,6 @@ def test_dense_references(normalization, n, sparse, k):
     laplacian = MagneticLaplacian(graph.to_sparse() if sparse else graph, charges, normalization)
     h = np.stack([reference(weight, q, normalization) for q in charges])
     assert np.allclose(laplacian.to_dense(), h, atol=1e-14)
-    noise = torch.randn(3, n, 2, dtype=torch.complex128)
-    assert np.allclose(laplacian.matmul(noise), h @ noise.numpy(), atol=1e-12)
     k = min(k, n)
     pairs = laplacian.eigenpairs(k)
     y = pairs.vectors.numpy()
@@ -320,7 +319,7 @@ class TestRefusals:
         for options in ({"degeneracy": "exact"}, {"cluster_width": 1e-3}):
             with pytest.raises(ValueError, match="each eigenvalue twice"):
                 laplacian.eigenpairs(2, **options)
-        with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree, got k=6 with 5"):
+        with pytest.raises(ValueError, match="nodes of positive degree, got k=6 with 5 of them"):
             laplacian.eigenpairs(6)
         with pytest.raises(TypeError, match="k must be an integer"):
             laplacian.eigenpairs(2.5)
@@ -339,8 +338,6 @@ class TestRefusals:
             MagneticLaplacian(directed_cycle(5), normalization="random_walk")
         with pytest.raises(TypeError, match="laplacian must be a Laplacian"):
             eigenpairs(MagneticLaplacian(directed_cycle(5)), 2)
-        with pytest.raises(ValueError, match="y must be complex"):
-            MagneticLaplacian(directed_cycle(5)).matmul(torch.ones(5, 2))
 
     def test_an_unfinished_solve_is_reported(self):
         solver = ChebyshevSubspace(max_products=10)
@@ -356,9 +353,8 @@ class TestRefusals:
                 return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
 
         laplacian = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(8)), 0.2)
-        with pytest.warns(ConvergenceWarning, match="has missed some"):
-            pairs = laplacian.eigenpairs(2, MissesOneCopy())
-        assert not pairs.converged
+        with pytest.raises(ConvergenceError, match="missed a copy of an eigenvalue"):
+            laplacian.eigenpairs(2, MissesOneCopy())
 
     def test_no_stray_warnings_of_nodes_without_arcs(self):
         graph = quiet(DirectedGraph.from_edge_index, torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), 3)

@@ -62,7 +62,7 @@ class TestKnownSpectra:
         weight = torch.where(camp[:, None] == camp, affinity, -affinity)
         pairs = eigenpairs(laplacian_of(weight, "unnormalized"), 1)
         expected = torch.where(camp, 1.0, -1.0).double() / 20**0.5
-        assert torch.allclose(pairs.vectors[:, 0] * expected[0].sign(), expected * pairs.vectors[0, 0].sign(), atol=1e-9)
+        assert float((pairs.vectors[:, 0] @ expected).abs()) == pytest.approx(1, abs=1e-12)
 
     def test_all_edges_negative_is_the_signless_laplacian(self):
         affinity = random_affinity(12)
@@ -104,7 +104,6 @@ class TestGradients:
         sign = torch.ones(n, dtype=torch.float64)
         sign[0] -= 2 * negative
         node = torch.arange(n)
-        there = torch.zeros(n, n, dtype=torch.bool)
         h = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
         def function(w):
@@ -114,9 +113,6 @@ class TestGradients:
             heat = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
             return pairs.values.sum(), (h * heat).sum()
 
-        assert not there.any()
-        values = eigenpairs(laplacian_of(cycle(n) * 1.0), k).values
-        assert values.shape == (k,)
         assert gradcheck(function, (sign.requires_grad_(),), check_forward_ad=True)
         assert gradgradcheck(function, (sign,), atol=1e-4)
 

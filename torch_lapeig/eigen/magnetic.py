@@ -116,14 +116,6 @@ class MagneticLaplacian:
         parts = self.symmetric.to_dense().reshape(-1, n, 2, n, 2)
         return torch.complex(parts[:, :, 0, :, 0], parts[:, :, 1, :, 0]).reshape(*self.shape, n)
 
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return the product with complex ``y`` of shape ``(*shape, m)``, in O(E·m); differentiable in both."""
-        if not isinstance(y, Tensor) or not y.is_complex() or tuple(y.shape[:-1]) != self.shape:
-            arrived = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else checks.arrived(y)
-            raise ValueError(f"y must be complex of shape {(*self.shape, 'm')}, got {arrived}")
-        parts = torch.stack([y.real, y.imag], -2).reshape(self.symmetric.batch_size, -1, y.shape[-1])
-        return _complex(self.symmetric.matmul(parts)).reshape(y.shape)
-
     @checks.full_precision
     def eigenpairs(
         self, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
@@ -144,7 +136,7 @@ class MagneticLaplacian:
 
         Raises:
             TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
-                ``on_failure="raise"``.
+                ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
         solve = dataclasses.replace(Solve.of(solve), **options)
         if solve.degeneracy == "exact" or solve.cluster_width is not None:
@@ -163,15 +155,15 @@ class MagneticLaplacian:
         real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
         present = pairs.values.reshape(batch, -1).isfinite()
         found = _combined(operator, checks.primal(real), checks.primal(vectors), present)
-        converged = _checked(operator, pairs, found.residuals, solve)
+        allowed = 10 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
+        if (pairs.converged.reshape(batch) & (found.residuals.amax(1) > allowed)).any():
+            raise checks.ConvergenceError(
+                f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
+                f"residuals of up to {found.residuals.max():.2e}; use Eigh() or the default solver"
+            )
         z = _complex(vectors)
-        y, turn = z @ found.columns.to(z), found.turn.to(z)
-        place = first_of_largest(y)
-        peak = y.gather(-2, place)
-        is_missing = peak.detach() == 0
-        peak = torch.where(is_missing, 1, peak)
-        phase = peak.conj() / peak.abs()
-        y = (y * phase).scatter(-2, place, torch.where(is_missing, 0, peak.abs()).to(z))  # real, with its derivatives
+        turn = found.turn.to(z)
+        y, phase = _with_real_peaks(z @ found.columns.to(z))
         inner = turn.mH @ (real.to(z) @ turn)
         values = inner.diagonal(dim1=-2, dim2=-1).real
         # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
@@ -186,7 +178,7 @@ class MagneticLaplacian:
             projected=projected.reshape(*lead, k, k),
             residuals=found.residuals.to(values).reshape(*lead, k),
             gap=pairs.gap.reshape(lead),
-            converged=converged.reshape(lead),
+            converged=pairs.converged.reshape(lead),
         )
 
 
@@ -224,16 +216,22 @@ def _real_form(pattern: Pattern, blocks: Tensor, lead: tuple[int, ...]) -> tuple
 
 
 class Combination(NamedTuple):
-    """Complex combinations ``(B, 2k, k)`` of real pairs, and the residuals ``(B, k)`` of the complex ones.
-
-    Attributes:
-        turn: W = E S, with which Λ becomes Wᴴ Λ W.
-        columns: with which Z becomes Y, W / √2 but at a cut.
-    """
+    """Matrices ``(B, 2k, k)`` that combine real pairs: Wᴴ Λ W by ``turn``, Y = Z columns; residuals ``(B, k)`` of Y."""
 
     turn: Tensor
     columns: Tensor
     residuals: Tensor
+
+
+def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and their factors ``(B, 1, k)``."""
+    place = first_of_largest(y)
+    peak = y.gather(-2, place)
+    is_missing = peak.detach() == 0
+    peak = torch.where(is_missing, 1, peak)
+    phase = peak.conj() / peak.abs()
+    # Entries that are real by construction: a derivative of their imaginary part would be round-off.
+    return (y * phase).scatter(-2, place, torch.where(is_missing, 0, peak.abs()).to(y)), phase
 
 
 @torch.no_grad()
@@ -258,20 +256,3 @@ def _combined(operator: SymmetricOperator, projected: Tensor, vectors: Tensor, p
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
     residuals = residuals.gather(1, order) * is_there[:, 0] * (1 if unit is None else unit[:, None])
     return Combination(turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals)
-
-
-def _checked(operator: SymmetricOperator, pairs: Eigenpairs, residuals: Tensor, solve: Solve) -> Tensor:
-    """Return whether the complex pairs ``(B,)`` have converged; report where only the real ones have."""
-    real = pairs.converged.reshape(-1)
-    # Real pairs that lack a copy of a value do not combine.
-    allowed = 10 * pairs.residuals.reshape(len(real), -1).amax(1) + operator.round_off
-    converged: Tensor = real & (residuals.amax(1) <= allowed)
-    if (lost := real & ~converged).any():
-        message = (
-            f"pairs of {int(lost.sum())} of {len(real)} graphs do not combine to complex ones, largest residual "
-            f"{residuals.max():.2e}: {pairs.solver} has missed some; use Eigh() or the default solver"
-        )
-        if solve.on_failure == "raise":
-            raise checks.ConvergenceError(message)
-        checks.warn(message, checks.ConvergenceWarning)
-    return converged

@@ -307,7 +307,8 @@ class Graph:
         """
         check_edge_index(hyperedge_index, name="hyperedge_index")
         node, hyperedge = hyperedge_index
-        weight = torch.ones(_nodes_of(hyperedge_index[1:]), device=node.device) if hyperedge_weight is None else hyperedge_weight
+        if (weight := hyperedge_weight) is None:
+            weight = torch.ones(_nodes_of(hyperedge_index[1:]), device=node.device)
         checks.check_floating(weight, "hyperedge_weight")
         if weight.ndim != 1:
             raise ValueError(f"hyperedge_weight must have shape (E,), got {tuple(weight.shape)}")
