@@ -224,7 +224,7 @@ class Combination(NamedTuple):
 
 
 def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and their factors ``(B, 1, k)``."""
+    """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and the factors ``(B, 1, k)``."""
     place = first_of_largest(y)
     peak = y.gather(-2, place)
     is_missing = peak.detach() == 0
