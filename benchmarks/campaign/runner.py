@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign import outcomes
+from benchmarks.campaign.directed import Directed
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Outcome, Probe
 from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer())}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Directed())}
 
 
 def names() -> list[str]:
@@ -83,6 +84,13 @@ GOALS = [
     ("crash, adversarial step", "layer", "float", "crash", "0"),
     ("not finite, adversarial step", "layer", "float", "output not|gradient not", "0"),
     ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
+    (
+        "wrong answer, signed and directed",
+        "directed",
+        "default",
+        "wrong|dish|not |sign|pad|proj|unconv|undef|crash",
+        "0",
+    ),
     ("misuse unclear", "misuse", "misuse", "unclear", "0"),
     ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]
