@@ -66,7 +66,9 @@ class Directed:
         """Judge one answer and its gradient."""
         begin, truth = time.perf_counter(), Truth(case)
         log_scale = torch.zeros(len(truth.weight), dtype=DTYPES[case["dtype"]], requires_grad=True)
-        findings, counts, is_unconverged = [], {}, False
+        findings: list[Finding] = []
+        counts: dict[str, int] = {}
+        is_unconverged = False
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
