@@ -132,7 +132,7 @@ class TestChecksSee:
             return pairs
 
         monkeypatch.setattr(Truth, "solved", wrong)
-        assert self.kinds(Directed(), case) == {"dishonest residual", "wrong gradient"}
+        assert self.kinds(Directed(), case) >= {"dishonest residual", "wrong gradient"}
 
     def test_a_split_cluster_without_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         function = {"kind": "projector", "parameter": 1.0, "k": 2, "normalization": "symmetric", "seed": 1}
