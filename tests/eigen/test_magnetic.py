@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import covering, in_every_dtype, quiet
+from problems import covering, in_every_dtype, on_every_device, quiet
 from torch_lapeig import (
     ConvergenceError,
     ConvergenceWarning,
@@ -302,6 +302,25 @@ class TestGraphsOfAllKinds:
         assert scaled.converged
         assert torch.allclose(scaled.values / unit, plain.values, rtol=1e-10)
         assert torch.allclose(scaled.vectors, plain.vectors, atol=1e-8)
+
+    def test_subnormal_weights_keep_their_phases(self):
+        weight = torch.tensor([[0, 3, 0], [1, 0, 2], [2, 0, 0]], dtype=torch.float64)
+        tiny = (weight * 2.0**-130).float()  # below the smallest normal number of float32
+        tiny[:2, 2] = 1.0  # all degrees are normal
+        h = MagneticLaplacian(DirectedGraph.from_dense(tiny.requires_grad_()), 0.2, "unnormalized").to_dense()
+        exact = reference(tiny.detach(), 0.2, "unnormalized")
+        assert np.allclose(h[0, 1].item() * 2.0**130, exact[0, 1] * 2.0**130, rtol=1e-5)
+        h[0, 1].real.backward()
+        assert tiny.grad.isfinite().all()
+
+    @on_every_device
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_devices(self, device, sparse):
+        graph = DirectedGraph.from_dense(random_arcs(30))
+        there = (graph.to_sparse() if sparse else graph).to(device)
+        pairs, exact = (MagneticLaplacian(g, [0.1, 0.25]).eigenpairs(3) for g in (there, graph))
+        assert pairs.vectors.device.type == device
+        assert torch.allclose(pairs.vectors.cpu(), exact.vectors, atol=1e-8)
 
     def test_weights_over_many_decades(self):
         exponent = torch.rand(12, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import complete, covering, cycle, in_every_dtype, path, random_affinity, two_cliques
+from problems import complete, covering, cycle, in_every_dtype, on_every_device, path, random_affinity, two_cliques
 from torch_lapeig import DegeneracyWarning, Graph, Laplacian, SignedGraph, SignedLaplacian, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, SymmetricOperator
 
@@ -168,6 +168,13 @@ class TestGraphsOfAllKinds:
         scaled = eigenpairs(laplacian_of(signed(12) * unit, "unnormalized"), 3)
         assert scaled.converged
         assert torch.allclose(scaled.values / unit, plain.values)
+
+    @on_every_device
+    def test_devices(self, device):
+        graph = SignedGraph.from_dense(signed(30)).to_sparse()
+        pairs, exact = (eigenpairs(SignedLaplacian(g), 3) for g in (graph.to(device), graph))
+        assert pairs.vectors.device.type == device
+        assert torch.allclose(pairs.vectors.cpu(), exact.vectors, atol=1e-8)
 
     def test_permuted_nodes(self):
         weight, order = signed(30), torch.randperm(30, generator=torch.Generator().manual_seed(1))

@@ -102,9 +102,10 @@ class MagneticLaplacian:
         pattern, s, q = self.graph.pattern, self._laplacian.scale, self.q.reshape(-1)
         forth, back = self.graph.weight, pattern.transpose(self.graph.weight)
         half, net = forth / 2 + back / 2, forth / 2 - back / 2
-        has_phase = half > torch.finfo(half.dtype).tiny  # 1 / half is finite
-        is_edge = has_phase | (pattern.without_loops(torch.ones_like(half)) == 0)
-        angle = 2 * math.pi * torch.where(has_phase, net / torch.where(has_phase, half, 1), 0)[..., None] * q
+        is_edge = (half > 0) | (pattern.without_loops(torch.ones_like(half)) == 0)
+        # The inverse of a subnormal number may be infinite.
+        unit = torch.where(half < 1, half.new_tensor(torch.finfo(half.dtype).tiny ** -0.5), 1)
+        angle = 2 * math.pi * (net * unit / torch.where(half > 0, half * unit, 1))[..., None] * q
         # A pair of weights 0 has the derivatives of one positive weight, in whose direction M ∘ exp(iΘ) is linear.
         full, is_edge = 2 * math.pi * q, is_edge[..., None]
         real = torch.where(is_edge, values[..., None] * angle.cos(), pattern.scaled(half, s)[..., None] * full.cos())
