@@ -8,7 +8,7 @@ The eigenvectors S of Qᴴ H Q separate these: Y = Q S. Where k splits a multipl
 its eigenspace, and Zᴴ Z has eigenvalues between 0 and 2: the k largest are used.
 
 Gradients. E and S are constants: Y = Z W / √2 and Yᴴ H Y = Wᴴ Λ W with W = E S. The rule of the real pairs leaves out
-rotations within the eigenspaces of A. A rotation of Z within such a space turns Y by a unitary matrix within the
+rotations within the eigenspaces of A. Such a rotation of Z turns Y, to first order, by a unitary matrix within the
 eigenspace of H, so that losses which do not depend on the basis of an eigenspace have exact gradients. The phase that
 makes an entry of each vector real is differentiated, so that vectors of simple eigenvalues may be used in any loss.
 """
@@ -59,7 +59,8 @@ class MagneticLaplacian:
     >>> # a directed triangle
     >>> arcs = torch.tensor([[0, 1, 2], [1, 2, 0]])
     >>> laplacian = MagneticLaplacian(DirectedGraph.from_edge_index(arcs), q=1 / 3)
-    >>> laplacian.eigenpairs(2).values  # 1 − cos(2π j / 3)
+    >>> # 1 − cos(2π j / 3)
+    >>> laplacian.eigenpairs(2).values.round(decimals=5)
     tensor([0.0000, 1.5000])
     """
 
@@ -157,7 +158,7 @@ class MagneticLaplacian:
         real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
         present = pairs.values.reshape(batch, -1).isfinite()
         found = _combined(operator, checks.primal(real), checks.primal(vectors), present)
-        allowed = 10 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
+        allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
         if (pairs.converged.reshape(batch) & (found.residuals.amax(1) > allowed)).any():
             raise checks.ConvergenceError(
                 f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
