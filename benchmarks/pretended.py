@@ -62,6 +62,11 @@ MAY_MIX = ("copy_", "_to_copy", *INDEXING)
 # What CUDA refuses under `torch.use_deterministic_algorithms`, and what gives other bits from run to run without it.
 REFUSED = ("put_", "histc", "kthvalue", "median.dim", "nanmedian.dim", "cumsum", "cumprod")
 UNSTABLE = ("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_")
+# Conjugates and negatives are bits of a tensor, which operations called from here do not see.
+PHYSICAL = {
+    torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
+    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
+}
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "addbmm")
 
 
@@ -109,6 +114,7 @@ class Seen(TorchDispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operation on the numbers of its operands."""
+        func = PHYSICAL.get(func, func)
         name = NAMES.get(func) or NAMES.setdefault(func, str(func).partition(".")[2])
         short = name.partition(".")[0]
         flat: list[Any] = []

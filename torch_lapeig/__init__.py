@@ -5,10 +5,19 @@ The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig
 `torch_lapeig.pyg`.
 """
 
-from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, eigenpairs, mesh_laplacian
+from torch_lapeig.eigen import (
+    Eigenpairs,
+    Laplacian,
+    MagneticLaplacian,
+    SignedLaplacian,
+    Solve,
+    eigenpairs,
+    mesh_laplacian,
+)
 from torch_lapeig.graph import (
     KNN,
     DensityCorrected,
+    DirectedGraph,
     Graph,
     HeatKernel,
     ImprovedWeights,
@@ -17,6 +26,7 @@ from torch_lapeig.graph import (
     Precomputed,
     Radius,
     SelfTuning,
+    SignedGraph,
     SimpleWeights,
     knn_graph,
     pad_batch,
@@ -52,6 +62,7 @@ __all__ = [
     "DegeneracyWarning",
     "DensityCorrected",
     "DiffusionMap",
+    "DirectedGraph",
     "EigenmapsRegression",
     "Eigenpairs",
     "Embedding",
@@ -69,9 +80,12 @@ __all__ = [
     "Laplacian",
     "LaplacianEigenmaps",
     "LaplacianSmoothness",
+    "MagneticLaplacian",
     "Precomputed",
     "Radius",
     "SelfTuning",
+    "SignedGraph",
+    "SignedLaplacian",
     "SimpleWeights",
     "Solve",
     "SpectralClustering",

@@ -1,22 +1,29 @@
-"""Positional encodings as a transform for PyTorch Geometric, without importing it."""
+"""Positional encodings as transforms for PyTorch Geometric, without importing it."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.eigen import MagneticLaplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
+from torch_lapeig.graph import DirectedGraph
 from torch_lapeig.graph.graph import check_edge_index
 from torch_lapeig.methods.module import check_solve
-from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
+from torch_lapeig.methods.positional import (
+    NodeEncoding,
+    laplacian_positional_encoding,
+    of_similar_size,
+    part_of_batch,
+)
 from torch_lapeig.support import checks
 
-__all__ = ["AddLaplacianPE"]
+__all__ = ["AddLaplacianPE", "AddMagneticPE"]
 
 
 class AddLaplacianPE:
@@ -129,6 +136,70 @@ class AddLaplacianPE:
             f"{type(self).__name__}({self.k}, {self.attr_name!r}, eigenvalues={self.eigenvalues!r}, "
             f"normalization={self.normalization!r}, random_signs={self.random_signs}, "
             f"solve={self.solve!r})"
+        )
+
+
+class AddMagneticPE(AddLaplacianPE):
+    """Transform for PyTorch Geometric that adds eigenvectors of the `MagneticLaplacian` to directed graphs.
+
+    Edges are arcs from the first node to the second one, each in its own direction only. The columns of each charge are
+    the real parts of its k vectors, then their imaginary parts. Of each vector the entry of largest magnitude is real
+    and positive. Else it is as `AddLaplacianPE`: lists are solved together, and small graphs have columns of zeros.
+
+    Args:
+        k: number of eigenvectors of each charge, at least 1; the first is among them.
+        attr_name: attribute ``(M, 2k)`` to add, or ``(M, 2Qk)`` with Q charges; None appends the columns to ``data.x``.
+        q, normalization: see `MagneticLaplacian`.
+        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None for none.
+        solve: options of the eigensolves, a `Solve`, or just a solver.
+
+    Raises:
+        TypeError, ValueError: an option of another type or out of range; when called, data without ``edge_index``, and
+            the errors of `DirectedGraph`.
+
+    >>> class Data(dict):  # in place of torch_geometric.data.Data
+    ...     __getattr__ = dict.get
+    >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    >>> AddMagneticPE(2, "pe", q=[0.1, 0.2])(Data(edge_index=ring, num_nodes=4)).pe.shape
+    torch.Size([4, 8])
+    """
+
+    def __init__(
+        self,
+        k: int,
+        attr_name: str | None = "magnetic_eigenvector_pe",
+        *,
+        q: float | Sequence[float] | Tensor = 0.25,
+        eigenvalues: str | None = None,
+        normalization: Literal["symmetric", "unnormalized"] = "symmetric",
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
+        MagneticLaplacian(DirectedGraph.from_dense(torch.zeros(1, 1)), q, normalization)  # checks both
+        self.q = q
+
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
+        batch = nodes if isinstance(nodes, Tensor) else edge_index.new_zeros(nodes)
+        check_edge_index(edge_index, len(batch))
+        given, weight = weight.dtype, checks.single(weight)
+        sizes, count = batch.bincount(), torch.as_tensor(self.q).numel()
+        vectors = weight.new_zeros(len(batch), 2 * count * self.k)
+        values = weight.new_full((len(sizes), count * self.k), torch.inf)
+        for graphs in of_similar_size(sizes):
+            part = part_of_batch(graphs, edge_index, batch)
+            graph = DirectedGraph.from_edge_index(part.edges, weight[part.inside], batch=part.graph)
+            laplacian = MagneticLaplacian(graph, self.q, self.normalization)  # type: ignore[arg-type]
+            pairs = laplacian.eigenpairs(self.k, self.solve, fill=True)
+            y = pairs.vectors.reshape(len(graphs), count, -1, self.k)
+            columns = torch.cat([y.real, y.imag], -1).transpose(1, 2).flatten(2)
+            vectors = vectors.index_copy(0, part.nodes, columns[graph.mask])
+            values = values.index_copy(0, graphs, pairs.values.reshape(len(graphs), -1))
+        return NodeEncoding(vectors.to(given), values.to(given))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.k}, {self.attr_name!r}, q={self.q!r}, eigenvalues={self.eigenvalues!r}, "
+            f"normalization={self.normalization!r}, solve={self.solve!r})"
         )
 
 

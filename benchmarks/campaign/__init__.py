@@ -10,8 +10,8 @@ minutes. Case i of a probe depends on the seed and i alone. Each failure is a fi
 Probes: ``solve`` (eigenpairs of some fifty families of graphs, by the default and every named solver, float32 and
 float64, alone and in a batch, against LAPACK), ``gradient`` (first and second derivatives against finite differences of
 a dense reference, float32 against float64), ``layer`` (adversarial points through `LaplacianEigenmaps`, every
-weighting, autocast), ``mesh`` (cotangent Laplacians with a mass, and gradients to vertices), ``misuse`` (arguments that
-make no sense).
+weighting, autocast), ``mesh`` (cotangent Laplacians with a mass, and gradients to vertices), ``directed`` (signed and
+magnetic Laplacians and their gradients, against LAPACK), ``misuse`` (arguments that make no sense).
 
 Goals, of the default solver but for the last rows; named solvers are counted each on its own:
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.campaign import outcomes
+from benchmarks.campaign.directed import Directed
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.meshes import Mesh
@@ -22,7 +23,7 @@ from benchmarks.campaign.outcomes import Outcome, Probe
 from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh())}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed())}
 
 
 def names() -> list[str]:
@@ -85,6 +86,7 @@ GOALS = [
     ("not finite, adversarial step", "layer", "float", "output not|gradient not", "0"),
     ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
     ("wrong answer, meshes", "mesh", "default", "wrong|dish|not |sign|pad|proj|unconverged in|stray|crash|grad", "0"),
+    ("signed and directed", "directed", "default", "wrong|dish|not |sign|pad|proj|unconv|undef|crash|grad", "0"),
     ("misuse unclear", "misuse", "misuse", "unclear", "0"),
     ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]

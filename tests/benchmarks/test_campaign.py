@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.campaign import clouds, edges, families, outcomes, reference, runner, solves
 from benchmarks.campaign.__main__ import main
+from benchmarks.campaign.directed import Directed, Truth
 from benchmarks.campaign.functions import Function
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
@@ -64,6 +65,12 @@ class TestShortCampaign:
         rng = np.random.default_rng(seed)
         default_is_right(probe := Gradient(), probe.cases(rng, *families.draw(rng, n, name)))
 
+    @few(25)
+    @given(names, seeds, st.integers(2, 80))
+    def test_signed_and_directed(self, name: str, seed: int, n: int) -> None:
+        rng = np.random.default_rng(seed)
+        default_is_right(probe := Directed(), probe.cases(rng, *families.draw(rng, n, name)))
+
     @few(12)
     @given(seeds)
     def test_adversarial_points(self, seed: int) -> None:
@@ -111,6 +118,21 @@ class TestChecksSee:
 
         monkeypatch.setattr(Function, "by_library", wrong)
         assert self.kinds(Gradient(), case) == {"wrong gradient"}
+
+    @pytest.mark.parametrize("kind", ["magnetic", "signed"])
+    def test_another_operator(self, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        case = solve_case(cycle(12), 2, kind=kind, q=0.1, seed=1)
+        assert self.kinds(Directed(), case) == set()
+        right = Truth.solved
+
+        def wrong(self: Truth, s: torch.Tensor) -> object:
+            self.case = {**self.case, "q": 0.11, "normalization": "unnormalized"}
+            pairs = right(self, 1.5 * s - 0.5 * s.detach())
+            self.case = case
+            return pairs
+
+        monkeypatch.setattr(Truth, "solved", wrong)
+        assert self.kinds(Directed(), case) >= {"dishonest residual", "wrong gradient"}
 
     def test_a_split_cluster_without_a_warning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         function = {"kind": "projector", "parameter": 1.0, "k": 2, "normalization": "symmetric", "seed": 1}

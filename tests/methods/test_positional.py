@@ -7,10 +7,18 @@ import pytest
 import torch
 
 from problems import DEVICES, complete, covering, cycle, path, points, random_affinity, two_cliques
-from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import (
+    DirectedGraph,
+    Graph,
+    GraphWarning,
+    Laplacian,
+    MagneticLaplacian,
+    eigenpairs,
+    laplacian_positional_encoding,
+)
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import positional as positional_module
-from torch_lapeig.pyg import AddLaplacianPE
+from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE
 
 
 def edges_of(affinity):
@@ -359,3 +367,63 @@ def test_more_columns_than_any_graph_has_nodes_beside_tiny_degrees(solve):
         y, value = found.vectors[first:last, : last - first - 1], found.values[int(first > 0), : last - first - 1]
         walk = a / a.sum(1, keepdim=True)
         torch.testing.assert_close(y - walk @ y, y * value, atol=1e-9, rtol=1e-12)
+
+
+class TestMagneticTransform:
+    @pytest.fixture
+    def flows(self, pyg):
+        """Directed graphs: a flow around each ring, a path of arcs in both directions, and nodes without arcs."""
+        sizes = [3, 5, 20, 60]
+        rings = [torch.stack([torch.arange(n), torch.arange(n).roll(-1)]) for n in sizes]
+        line = torch.tensor([[0, 2, 2, 3, 5, 5, 6, 8], [1, 1, 3, 4, 4, 6, 7, 7]])
+        edges = [*rings, line, torch.zeros(2, 0, dtype=torch.int64)]
+        return [pyg.data.Data(edge_index=e, num_nodes=n) for e, n in zip(edges, [*sizes, 9, 2], strict=True)]
+
+    def test_columns_are_real_and_imaginary_parts_of_each_charge(self, flows):
+        transform = AddMagneticPE(3, "pe", q=[0.1, 0.25], eigenvalues="values")
+        for data in flows[:-1]:
+            found = transform(data)
+            graph = DirectedGraph.from_edge_index(data.edge_index, num_nodes=data.num_nodes)
+            pairs = MagneticLaplacian(graph, [0.1, 0.25]).eigenpairs(3)
+            expected = torch.cat([torch.cat([y.real, y.imag], 1) for y in pairs.vectors], 1)
+            torch.testing.assert_close(found.pe, expected, atol=1e-5, rtol=0)
+            torch.testing.assert_close(found["values"], pairs.values.reshape(1, 6))
+
+    def test_one_list_and_batch_agree(self, pyg, flows):
+        transform = AddMagneticPE(4, q=0.2, eigenvalues="values")
+        alone, in_list = [transform(item) for item in flows], transform(flows)
+        batch = transform(pyg.data.Batch.from_data_list(flows))
+        for begin, one, other in zip(batch.ptr, alone, in_list, strict=False):
+            rows = batch.magnetic_eigenvector_pe[begin : begin + one.num_nodes]
+            for found in (other.magnetic_eigenvector_pe, rows):
+                torch.testing.assert_close(found, one.magnetic_eigenvector_pe, atol=1e-5, rtol=0)
+            torch.testing.assert_close(other["values"], one["values"])
+        assert not alone[0].magnetic_eigenvector_pe[:, 3].any()  # a ring of three nodes has three vectors
+        assert alone[0]["values"][0, 3].isinf()
+        assert not alone[-1].magnetic_eigenvector_pe.any()
+        assert transform([]) == []
+
+    def test_the_reversed_flow_has_other_columns(self, flows):
+        transform = AddMagneticPE(2, "pe", q=0.1)
+        ring = flows[2]
+        back = ring.clone()
+        back.edge_index = ring.edge_index.flip(0)
+        found, other = transform(ring).pe, transform(back).pe
+        torch.testing.assert_close(other[:, :2], found[:, :2], atol=1e-5, rtol=0)
+        torch.testing.assert_close(other[:, 2:], -found[:, 2:], atol=1e-5, rtol=0)
+        assert found[:, 2:].abs().max() > 0.1
+
+    def test_weights_have_gradients_and_their_dtype(self, pyg):
+        weight = torch.rand(12, dtype=torch.float64, requires_grad=True)
+        edges = torch.stack([torch.arange(12), torch.arange(12).roll(-1)])
+        found = AddMagneticPE(2, None, q=0.2)(pyg.data.Data(edge_index=edges, edge_weight=weight, num_nodes=12))
+        assert found.x.dtype == torch.float64
+        found.x.square().square().sum().backward()
+        assert weight.grad.abs().max() > 1e-3
+
+    def test_options_are_checked_when_it_is_made(self):
+        for options in ({"q": float("nan")}, {"q": [0.1, "a"]}, {"normalization": "random_walk"}, {"solve": 3}):
+            with pytest.raises((TypeError, ValueError), match="must be"):
+                AddMagneticPE(3, **options)
+        transform = AddMagneticPE(3, None, q=[0.1, 0.2])
+        assert repr(eval(repr(transform))) == repr(copy.deepcopy(transform)) == repr(transform)

@@ -8,8 +8,10 @@ from torch_lapeig.eigen.factored import FactoredCosine
 from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.magnetic import MagneticLaplacian
 from torch_lapeig.eigen.meshes import MeshLaplacian, mesh_laplacian
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.signed import SignedLaplacian
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -33,12 +35,14 @@ __all__ = [
     "FunctionOperator",
     "Laplacian",
     "Lobpcg",
+    "MagneticLaplacian",
     "MeshLaplacian",
     "NullSpace",
     "Operator",
     "Preconditioner",
     "RitzPairs",
     "ShiftInvert",
+    "SignedLaplacian",
     "SmoothedAggregation",
     "Solve",
     "Solver",

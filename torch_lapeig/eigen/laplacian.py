@@ -190,6 +190,11 @@ class Laplacian:
         )
 
     @property
+    def scale(self) -> Tensor:
+        """Return s of the graph's shape, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself."""
+        return torch.ones_like(self.degrees) if self._inverse_root is None else self._inverse_root
+
+    @property
     def ground(self) -> Tensor:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
         null, s, r = self.symmetric.null, self._inverse_root, self.graph.similarity

@@ -1,5 +1,6 @@
 """Points to weighted graphs: neighbour search, rules, weightings, storage of edges."""
 
+from torch_lapeig.graph.directed import DirectedGraph, SignedGraph
 from torch_lapeig.graph.graph import Graph, pad_batch
 from torch_lapeig.graph.landmarks import Landmarks
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
@@ -29,6 +30,7 @@ __all__ = [
     "KNN",
     "DensePattern",
     "DensityCorrected",
+    "DirectedGraph",
     "ExtendingRule",
     "Extension",
     "Graph",
@@ -43,6 +45,7 @@ __all__ = [
     "Precomputed",
     "Radius",
     "SelfTuning",
+    "SignedGraph",
     "SimpleWeights",
     "SparsePattern",
     "Weighting",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ class Graph:
     log_weight: Tensor | None = None
     recall: float = 1.0
     metric: Metric = "euclidean"
+    operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
         self._check("weight", 1e-4)  # `torch.autograd.gradcheck` and others change single weights by less
@@ -100,12 +101,19 @@ class Graph:
         self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
-        _check_weights(self.weight, self.pattern.transpose(self.weight), name, slack)
+        self._check_weights(name, slack)
         self._check_padding(name, slack)
         if self.similarity is not None and not (self.similarity > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
         if self.log_weight is not None:
             checks.check_finite(torch.where(self.weight > 0, self.log_weight.detach(), 0), "log_weight")
+
+    def _check_weights(self, name: str, slack: float) -> None:
+        """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
+        checks.check_finite(self.weight, name)
+        allowed = slack * checks.largest(self.weight) if slack else 0.0
+        checks.check_non_negative(self.weight, name, allowed)
+        checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
     def _check_mask(self) -> None:
         if self.mask is not None:
@@ -148,7 +156,7 @@ class Graph:
         self.__post_init__()
 
     @classmethod
-    def from_dense(cls, affinity: Tensor, mask: Tensor | None = None) -> Graph:
+    def from_dense(cls: type[G], affinity: Tensor, mask: Tensor | None = None) -> G:
         """Build the graph of a symmetric, non-negative affinity matrix, stored densely; see ``to_sparse``.
 
         Args:
@@ -172,13 +180,13 @@ class Graph:
 
     @classmethod
     def from_edge_index(
-        cls,
+        cls: type[G],
         edge_index: Tensor,
         edge_weight: Tensor | None = None,
         num_nodes: int | None = None,
         batch: Tensor | None = None,
         num_graphs: int | None = None,
-    ) -> Graph:
+    ) -> G:
         """Build the graph of edges in PyTorch Geometric's form.
 
         Args:
@@ -226,7 +234,7 @@ class Graph:
 
     @classmethod
     def _of_edges(
-        cls,
+        cls: type[G],
         row: Tensor,
         col: Tensor,
         weight: Tensor,
@@ -234,7 +242,7 @@ class Graph:
         mask: Tensor | None,
         name: str,
         advice: str,
-    ) -> Graph:
+    ) -> G:
         """Return the graph of edges in CSR order; raise ValueError with the advice where an edge lacks its reverse."""
         total = math.prod(shape)
         if not torch.equal((col * total + row).sort().values, row * total + col):
@@ -244,7 +252,7 @@ class Graph:
         return graph
 
     @classmethod
-    def from_scipy(cls, affinity: Any, dtype: torch.dtype = torch.float64) -> Graph:
+    def from_scipy(cls: type[G], affinity: Any, dtype: torch.dtype = torch.float64) -> G:
         """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
 
         Raises:
@@ -269,6 +277,60 @@ class Graph:
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
         advice = "affinity must be symmetric; use (affinity + affinity.T) / 2"
         return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
+
+    @classmethod
+    def from_hyperedges(
+        cls: type[G], hyperedge_index: Tensor, hyperedge_weight: Tensor | None = None, num_nodes: int | None = None
+    ) -> G:
+        """Build the graph whose ``Laplacian(graph)`` is that of a hypergraph (Zhou, Huang and Schölkopf 2006).
+
+        Δ = I − D_v^-½ H diag(w / δ) Hᵀ D_v^-½ for memberships H, weights w and sizes δ of the hyperedges. The graph has
+        the affinities H diag(w / δ) Hᵀ, with self loops, which count in the degrees: D_v = diag(H w). The clique
+        expansion has no loops and another Laplacian. A hyperedge of δ nodes has δ² entries.
+
+        Args:
+            hyperedge_index: int64 ``(2, M)``, node and hyperedge of each membership, as in PyTorch Geometric.
+            hyperedge_weight: ``(E,)``, non-negative, float32 or float64; default 1 in float32. Gradients flow to it.
+            num_nodes: default: the largest node plus one.
+
+        Raises:
+            TypeError: wrong dtypes. ValueError: indices out of range, a node twice in one hyperedge, weights that are
+                negative or not finite.
+
+        >>> # {0, 1, 2} of weight 3 and {2, 3} of weight 2
+        >>> members = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
+        >>> Graph.from_hyperedges(members, torch.tensor([3.0, 2.0])).to_dense()
+        tensor([[1., 1., 1., 0.],
+                [1., 1., 1., 0.],
+                [1., 1., 2., 1.],
+                [0., 0., 1., 1.]])
+        """
+        check_edge_index(hyperedge_index, name="hyperedge_index")
+        node, hyperedge = hyperedge_index
+        if (weight := hyperedge_weight) is None:
+            weight = torch.ones(_nodes_of(hyperedge_index[1:]), device=node.device)
+        checks.check_floating(weight, "hyperedge_weight")
+        if weight.ndim != 1:
+            raise ValueError(f"hyperedge_weight must have shape (E,), got {tuple(weight.shape)}")
+        checks.check_same_device(weight, "hyperedge_weight", node, "hyperedge_index")
+        checks.check_finite(weight, "hyperedge_weight")
+        checks.check_non_negative(weight, "hyperedge_weight")
+        n = _nodes_of(hyperedge_index[:1]) if num_nodes is None else checks.check_count(num_nodes, "num_nodes", 0)
+        checked_shape((n,), "num_nodes")
+        checks.check_indices(node, "nodes of hyperedge_index", n)
+        checks.check_indices(hyperedge, "hyperedges of hyperedge_index", len(weight))
+        checks.check_distinct(hyperedge * n + node, "memberships hyperedge * num_nodes + node of hyperedge_index")
+        node, hyperedge = node[order := hyperedge.argsort(stable=True)], hyperedge[order]
+        size = hyperedge.bincount(minlength=len(weight))
+        # Each member meets all members of its hyperedge, one after the other.
+        count = size[hyperedge]
+        first = torch.repeat_interleave(count)
+        turn = torch.arange(len(first), device=node.device) - (count.cumsum(0) - count)[first]
+        hyperedge = hyperedge[first]
+        second = (size.cumsum(0) - size)[hyperedge] + turn
+        keys, position = (node[first] * n + node[second]).unique(return_inverse=True)
+        affinity = sum_of_groups((weight / size.clamp_min(1)).index_select(0, hyperedge), position, len(keys))
+        return cls._of_edges(keys // n, keys % n, affinity, (n,), None, "hyperedge_weight", "")
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -297,7 +359,7 @@ class Graph:
             raise ValueError("a dense graph has no edge_index; use graph.to_sparse().edge_index")
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
-    def with_weight(self, weight: Tensor) -> Graph:
+    def with_weight(self: G, weight: Tensor) -> G:
         """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
 
         Raises:
@@ -308,7 +370,7 @@ class Graph:
         graph._check("weight")
         return graph
 
-    def to(self, target: torch.device | torch.dtype | str) -> Graph:
+    def to(self: G, target: torch.device | torch.dtype | str) -> G:
         """Return the graph on a device, or with weights of a dtype, float32 or float64."""
         if isinstance(target, torch.dtype):
             checks.check_dtype(target, "target")
@@ -330,13 +392,14 @@ class Graph:
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
-    def to_sparse(self) -> Graph:
+    def to_sparse(self: G) -> G:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
         if self.is_sparse:
             return self
         n = self.num_nodes
         weight = self.weight.reshape(self.batch_size, n, n)
-        item, i, j = weight.detach().nonzero(as_tuple=True)
+        present = weight.detach() != 0
+        item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
         pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
         log_weight = None if self.log_weight is None else self.log_weight.reshape(weight.shape)[item, i, j]
         return self._with(pattern=pattern, weight=weight[item, i, j], log_weight=log_weight)
@@ -351,7 +414,7 @@ class Graph:
         parts = (graph._affinity.detach(), pattern.col, pattern.crow)
         return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(self.num_nodes, self.num_nodes))
 
-    def subgraph(self, nodes: Tensor) -> Graph:
+    def subgraph(self: G, nodes: Tensor) -> G:
         """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
 
         In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
@@ -424,7 +487,12 @@ torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
 
 
 def check_graph(graph: Any, name: str = "graph") -> None:
-    """Raise TypeError unless ``graph`` is a `Graph`."""
+    """Raise TypeError unless ``graph`` is a `Graph` of affinities."""
+    if isinstance(graph, Graph) and graph.operator is not None:
+        raise TypeError(
+            f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use {graph.operator} for its "
+            f"eigenpairs, or {name}.affinities()"
+        )
     if not isinstance(graph, Graph):
         way_out = (
             f"use {name}.graph"
@@ -454,11 +522,11 @@ def check_edge_values(pattern: Any, values: Any, name: str) -> None:
         checks.check_same_device(values, name, pattern.row, "the edges")
 
 
-def check_edge_index(edge_index: Any, num_nodes: int | None = None) -> None:
+def check_edge_index(edge_index: Any, num_nodes: int | None = None, name: str = "edge_index") -> None:
     """Raise unless edges are int64 ``(2, E)``, with indices of ``num_nodes`` nodes if that is given."""
-    checks.check_indices(edge_index, "edge_index", num_nodes)
+    checks.check_indices(edge_index, name, num_nodes)
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
-        raise ValueError(f"edge_index must have shape (2, E), got {tuple(edge_index.shape)}")
+        raise ValueError(f"{name} must have shape (2, E), got {tuple(edge_index.shape)}")
 
 
 def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
@@ -484,14 +552,6 @@ def _check_entries(affinity: Any) -> None:
             coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # checks the indices
     except ValueError as error:
         raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
-
-
-def _check_weights(weight: Tensor, reverse: Tensor, name: str, slack: float) -> None:
-    """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
-    checks.check_finite(weight, name)
-    allowed = slack * checks.largest(weight) if slack else 0.0
-    checks.check_non_negative(weight, name, allowed)
-    checks.check_symmetric(weight, reverse, name, allowed)
 
 
 class Layout(NamedTuple):

@@ -570,13 +570,20 @@ Pattern = SparsePattern | DensePattern
 def signs(vectors: Tensor) -> Tensor:
     """Return ±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
 
-    Among entries within 0.1 % of the largest the first one decides, so that round-off cannot choose between the two
-    ends of a symmetric graph.
+    See `first_of_largest`.
     """
     bare = vectors.detach()
-    size = bare.abs()
-    first = (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
-    return 1 - 2 * bare.gather(-2, first).lt(0).to(bare.dtype)
+    return 1 - 2 * bare.gather(-2, first_of_largest(bare)).lt(0).to(bare.dtype)
+
+
+def first_of_largest(vectors: Tensor) -> Tensor:
+    """Return the row of the entry of largest magnitude in each column of ``(B, N, k)``, int64 ``(B, 1, k)``.
+
+    Among entries within 0.1 % of the largest it is the first one, so that round-off cannot choose between the two ends
+    of a symmetric graph.
+    """
+    size = vectors.detach().abs()
+    return (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
 
 
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
-from torch_lapeig.graph.graph import Graph
+from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import BothWays, both_ways
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import (
@@ -358,6 +358,7 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     """Return a rule's graph in the dtype and with the mask of the points; raise unless it is a graph of the points."""
     if not isinstance(graph, Graph):
         raise TypeError(f"neighbors must give a Graph of the points, got {checks.arrived(graph)}")
+    check_graph(graph, "the graph of neighbors")
     if tuple(graph.shape) != tuple(x.shape[:-1]):
         raise ValueError(
             f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"

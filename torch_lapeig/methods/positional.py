@@ -124,13 +124,8 @@ def _encoding(
     options = Solve.of(solve)
 
     def encode(graphs: Tensor) -> Group:
-        number = torch.full_like(sizes, -1).index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))
-        at_node = number[batch]
-        chosen = (at_node >= 0).nonzero().flatten()
-        place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
-        inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
-        edges, at, some = place[edge_index[:, inside]], at_node[chosen], sizes[graphs]
-        graph, pairs = _dense_graph(edges, at, some, weight[inside]), None
+        chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
+        graph, pairs = _dense_graph(edges, at, sizes[graphs], weight[inside]), None
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
             pairs = _plain_pairs(graph, k + 1, normalization, options, loss)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
@@ -140,7 +135,7 @@ def _encoding(
             pairs = eigenpairs(laplacian, k + 1, options, fill=True)
         return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
 
-    tasks = [functools.partial(encode, graphs) for graphs in _of_similar_size(sizes)]
+    tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
     is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
     for group in together(tasks) if is_large else (task() for task in tasks):
         vectors = vectors.index_copy(0, group.nodes, group.found.vectors)
@@ -191,7 +186,26 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
     return Graph._trusted(DensePattern((count, widest)), affinity, mask) if is_sound else None
 
 
-def _of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
+class PartOfBatch(NamedTuple):
+    """Nodes of some graphs of a batch, their edges, numbered among them, the edges' numbers, and the nodes' graphs."""
+
+    nodes: Tensor
+    edges: Tensor
+    inside: Tensor
+    graph: Tensor
+
+
+def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> PartOfBatch:
+    """Return some graphs, int64 ascending, of graphs one after the other; ``batch`` is the graph of each node."""
+    number = torch.full((int(batch[-1]) + 1,), -1, device=batch.device)
+    at_node = number.index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))[batch]
+    chosen = (at_node >= 0).nonzero().flatten()
+    place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
+    inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
+    return PartOfBatch(chosen, place[edge_index[:, inside]], inside, at_node[chosen])
+
+
+def of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
     """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, no empty ones."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)

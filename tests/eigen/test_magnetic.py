@@ -1,0 +1,383 @@
+"""Magnetic Laplacians: closed forms, dense references, every value once, phases, exact gradients at equal values."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from problems import covering, in_every_dtype, on_every_device, quiet
+from torch_lapeig import (
+    ConvergenceError,
+    ConvergenceWarning,
+    DegeneracyWarning,
+    DirectedGraph,
+    Graph,
+    Laplacian,
+    MagneticLaplacian,
+    Solve,
+    eigenpairs,
+)
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseLU
+
+# PyTorch's forward mode uses torch.jit.script when it is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+def directed_cycle(n, weight=None):
+    node = torch.arange(n)
+    weight = torch.ones(n, dtype=torch.float64) if weight is None else weight
+    return DirectedGraph.from_edge_index(torch.stack([node, node.roll(-1)]), weight)
+
+
+def random_arcs(n, *, seed=0, degree=4, dtype=torch.float64):
+    """Return dense weights of arcs of a connected graph, some of them in both directions, with loops."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = 0.5 + torch.rand(n, n, generator=generator, dtype=torch.float64)
+    weight = weight * (torch.rand(n, n, generator=generator) < degree / n)
+    return (weight + torch.eye(n, dtype=torch.float64).roll(1, 1)).to(dtype)
+
+
+def reference(weight, q, normalization):
+    """Return H by its definition, in NumPy."""
+    w = np.asarray(weight, dtype=np.float64)
+    both = w + w.T
+    phase = 2 * np.pi * q * np.divide(w - w.T, both, out=np.zeros_like(w), where=both > 0)
+    degrees = both.sum(1) / 2
+    h = np.diag(degrees) - both / 2 * np.exp(1j * phase)
+    s = np.divide(1, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
+    return h if normalization == "unnormalized" else s[:, None] * h * s
+
+
+def invariants(pairs, seed=1):
+    """Return functions that depend on no basis of an eigenspace."""
+    y = pairs.vectors
+    heat = y @ torch.matrix_exp(-pairs.projected) @ y.mH
+    n = heat.shape[-1]
+    h = torch.randn(n, n, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
+    return pairs.values.sum(), (h.mH @ h * heat).sum().real, (h.real * heat.abs().square()).sum()
+
+
+class TestKnownSpectra:
+    @pytest.mark.parametrize("n", [3, 4, 9, 60])
+    @pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 1 / 3, 0.5])
+    def test_directed_cycles(self, n, q):
+        """1 − cos(2πj/n + 2πq), for degrees of one: both normalisations are equal."""
+        true = np.sort(1 - np.cos(2 * np.pi * np.arange(n) / n + 2 * np.pi * q))
+        for normalization in ("unnormalized", "symmetric"):
+            pairs = MagneticLaplacian(directed_cycle(n), q, normalization).eigenpairs(min(n, 7))
+            assert np.allclose(pairs.values, true[:7], atol=1e-12)
+            assert pairs.converged
+
+    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+    def test_trees_have_the_spectrum_of_no_charge(self, normalization):
+        child = torch.arange(1, 31)
+        arcs = torch.stack([child, (child - 1) // 2])
+        arcs = torch.where(child % 3 == 0, arcs.flip(0), arcs)
+        graph = DirectedGraph.from_edge_index(arcs, 0.5 + torch.rand(30, dtype=torch.float64))
+        plain = eigenpairs(Laplacian(graph.affinities(), normalization), 12)
+        pairs = MagneticLaplacian(graph, [0.1, 0.25, 0.4], normalization).eigenpairs(12)
+        assert torch.allclose(pairs.values, plain.values.expand(3, 12), atol=1e-12)
+        assert torch.allclose(pairs.vectors[..., 0].abs(), plain.vectors[:, 0].expand(3, 31), atol=1e-8)
+
+    def test_no_charge_is_the_laplacian_of_the_affinities(self):
+        graph = DirectedGraph.from_dense(random_arcs(20))
+        laplacian = MagneticLaplacian(graph, 0.0)
+        plain = Laplacian(graph.affinities())
+        assert torch.equal(laplacian.to_dense(), plain.to_dense().to(torch.complex128))
+        pairs, others = laplacian.eigenpairs(5), eigenpairs(plain, 5)
+        assert torch.allclose(pairs.values, others.values, atol=1e-12)
+        assert torch.allclose(pairs.vectors, others.vectors.to(torch.complex128), atol=1e-9)
+
+    def test_a_charge_and_its_negative_are_the_graph_and_its_reverse(self):
+        weight = random_arcs(12)
+        forth = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2)
+        back = MagneticLaplacian(DirectedGraph.from_dense(weight.mT.contiguous()), -0.2)
+        assert torch.allclose(forth.to_dense(), back.to_dense())
+        assert torch.allclose(forth.to_dense().conj(), MagneticLaplacian(forth.graph, -0.2).to_dense())
+
+    def test_reciprocal_arcs_of_equal_weight_have_no_phase(self):
+        weight = random_arcs(10)
+        both = weight + weight.mT
+        h = MagneticLaplacian(DirectedGraph.from_dense(both), 0.25).to_dense()
+        assert torch.equal(h.imag, torch.zeros_like(h.imag))
+
+
+@covering(2, normalization=["symmetric", "unnormalized"], n=[1, 2, 9, 40, 300], sparse=[False, True], k=[1, 4])
+def test_dense_references(normalization, n, sparse, k):
+    weight, charges = random_arcs(n), [0.0, 0.15, 0.25]
+    graph = DirectedGraph.from_dense(weight)
+    laplacian = MagneticLaplacian(graph.to_sparse() if sparse else graph, charges, normalization)
+    h = np.stack([reference(weight, q, normalization) for q in charges])
+    assert np.allclose(laplacian.to_dense(), h, atol=1e-14)
+    k = min(k, n)
+    pairs = laplacian.eigenpairs(k)
+    y = pairs.vectors.numpy()
+    assert np.allclose(pairs.values, np.linalg.eigvalsh(h)[:, :k], atol=1e-11)
+    assert np.allclose(np.conj(y).transpose(0, 2, 1) @ y, np.eye(k), atol=1e-10)
+    assert np.allclose(np.linalg.norm(h @ y - y * pairs.values.numpy()[:, None], axis=1), pairs.residuals, atol=1e-13)
+    assert pairs.converged.all()
+    assert (pairs.residuals <= 1e-9).all()
+    assert torch.equal(pairs.projected, torch.diag_embed(pairs.values).to(torch.complex128))
+    if n > k:
+        spectra = np.linalg.eigvalsh(h)
+        assert np.allclose(pairs.gap, spectra[:, k] - spectra[:, k - 1], rtol=0.1, atol=1e-12)
+    else:
+        assert pairs.gap.isinf().all()
+
+
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), Lobpcg(preconditioner=SparseLU()), ShiftInvert()])
+def test_every_solver_gives_each_value_once(solver):
+    graph = directed_cycle(300)
+    pairs = MagneticLaplacian(graph, 0.25 + 1 / 1200).eigenpairs(6, solver, tolerance=1e-8)
+    true = np.sort(1 - np.cos(2 * np.pi * (np.arange(300) / 300 + 0.25 + 1 / 1200)))[:6]
+    assert np.allclose(pairs.values, true, atol=1e-9)
+    assert pairs.converged
+
+
+class TestPhase:
+    def test_the_first_of_the_largest_entries_is_real_and_positive(self):
+        y = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(30)), 0.2).eigenpairs(5).vectors
+        size = y.abs()
+        first = (size >= 0.999 * size.amax(0)).int().argmax(0)
+        peaks = y[first, torch.arange(5)]
+        assert torch.allclose(peaks, peaks.abs().to(y), atol=1e-15)
+
+    def test_vectors_of_simple_values_are_differentiable_themselves(self):
+        """The phase has a derivative of its own, so that no loss of these vectors is undefined."""
+        weight = random_arcs(6).to_sparse()
+        numbers = torch.randn(2, 6, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+
+        def function(w):
+            pairs = MagneticLaplacian(DirectedGraph.from_edge_index(weight.indices(), w), 0.2).eigenpairs(3)
+            return (numbers * pairs.vectors).real.sum((1, 2))
+
+        values = weight.values().clone().requires_grad_()
+        pairs = MagneticLaplacian(DirectedGraph.from_edge_index(weight.indices(), values), 0.2).eigenpairs(4)
+        assert (pairs.values.diff() > 1e-3).all()
+        assert gradcheck(function, (values,), check_forward_ad=True)
+        assert gradgradcheck(function, (values,), atol=1e-4)
+
+    def test_permuted_nodes_have_permuted_vectors(self):
+        weight = random_arcs(25)
+        order = torch.randperm(25, generator=torch.Generator().manual_seed(2))
+        pairs = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2).eigenpairs(4)
+        other = MagneticLaplacian(DirectedGraph.from_dense(weight[order][:, order]), 0.2).eigenpairs(4)
+        assert torch.allclose(other.vectors.abs(), pairs.vectors[order].abs(), atol=1e-8)
+        assert torch.allclose(other.values, pairs.values, atol=1e-12)
+
+
+class TestGradients:
+    @covering(2, q=[0.0, 0.25], k=[1, 3], normalization=["symmetric", "unnormalized"], degeneracy=["mask", "lorentz"])
+    def test_directed_cycles_whose_values_come_in_pairs(self, q, k, normalization, degeneracy):
+        node, solve = torch.arange(8), Solve(degeneracy=degeneracy)
+
+        def function(w, q):
+            graph = DirectedGraph.from_edge_index(torch.stack([node, node.roll(-1)]), w)
+            return invariants(MagneticLaplacian(graph, q, normalization).eigenpairs(k, solve))
+
+        values = MagneticLaplacian(directed_cycle(8), q).eigenpairs(5).values
+        assert torch.allclose(values[1::2], values[2::2])
+        w = torch.ones(8, dtype=torch.float64, requires_grad=True)
+        charge = torch.tensor(q, dtype=torch.float64, requires_grad=True)
+        assert gradcheck(function, (w, charge), check_forward_ad=True)
+        if degeneracy == "mask":
+            assert gradgradcheck(function, (w, charge), atol=1e-4)
+
+    def test_dense_batches_and_several_charges(self):
+        weight = torch.stack([random_arcs(6, seed=seed) for seed in (0, 1)])
+        there = weight > 0
+        values = weight[there].clone().requires_grad_()
+        charges = torch.tensor([0.1, 0.2, 0.25], dtype=torch.float64, requires_grad=True)
+
+        def function(w, q):
+            graph = DirectedGraph.from_dense(torch.zeros_like(weight).masked_scatter(there, w))
+            return invariants(MagneticLaplacian(graph, q).eigenpairs(2))
+
+        assert gradcheck(function, (values, charges))
+
+    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+    def test_missing_arcs_have_the_one_sided_derivative(self, normalization):
+        weight = random_arcs(6, degree=2).fill_diagonal_(0).requires_grad_()
+
+        def function(w):
+            return invariants(MagneticLaplacian(DirectedGraph.from_dense(w), 0.2, normalization).eigenpairs(2))[1]
+
+        function(weight).backward()
+        missing, step = ((weight + weight.mT) == 0).nonzero().tolist(), 1e-6
+        assert any(i != j for i, j in missing)
+        with torch.no_grad():
+            for i, j in missing:
+                changed = [weight.detach().clone() for _ in range(2)]
+                for times, one in enumerate(changed, 1):
+                    one[i, j] = times * step
+                first, second = map(function, changed)
+                ahead = (4 * first - second - 3 * function(weight)) / (2 * step)
+                assert weight.grad[i, j] == pytest.approx(float(ahead), abs=1e-5)
+
+    def test_a_sparse_graph_beyond_dense_solves(self):
+        graph = directed_cycle(900)
+        log_weight = torch.zeros(900, dtype=torch.float64, requires_grad=True)
+        direction = torch.randn(900, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        arcs = graph.edge_index[:, graph.weight > 0]
+
+        def function(s):
+            pairs = MagneticLaplacian(DirectedGraph.from_edge_index(arcs, s.exp()), 0.2512).eigenpairs(3)
+            return pairs.values.sum() + pairs.vectors.abs().pow(4).sum()
+
+        (gradient,) = torch.autograd.grad(function(log_weight), log_weight)
+        with torch.no_grad():
+            steps = [float(function(t * 1e-4 * direction)) for t in (1, -1, 2, -2)]
+        difference = (8 * (steps[0] - steps[1]) - (steps[2] - steps[3])) / 12e-4
+        assert float(gradient @ direction) == pytest.approx(difference, rel=1e-4)
+
+    def test_a_loss_of_one_vector_of_a_plane_is_reported(self):
+        w = torch.ones(8, dtype=torch.float64, requires_grad=True)
+        pairs = MagneticLaplacian(directed_cycle(8, w), 0.0).eigenpairs(3)
+        with pytest.warns(DegeneracyWarning, match="choice of basis"):
+            (torch.arange(8) * pairs.vectors[:, 1].abs().square()).sum().backward()
+        assert w.grad.isfinite().all()
+
+    def test_a_cut_through_a_plane_is_reported(self):
+        w = torch.ones(8, dtype=torch.float64, requires_grad=True)
+        pairs = MagneticLaplacian(directed_cycle(8, w), 0.0).eigenpairs(2)
+        assert pairs.converged
+        assert torch.allclose(pairs.vectors.mH @ pairs.vectors, torch.eye(2, dtype=torch.complex128))
+        assert (pairs.residuals <= 1e-12).all()
+        with pytest.warns(DegeneracyWarning, match="splits a cluster"):
+            pairs.vectors.abs().pow(3).sum().backward()
+        assert w.grad.isfinite().all()
+
+    def test_float32_gives_complex64_and_no_warning(self):
+        weight = random_arcs(12, dtype=torch.float32).requires_grad_()
+        pairs = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2).eigenpairs(3)
+        exact = MagneticLaplacian(DirectedGraph.from_dense(weight.detach().double()), 0.2).eigenpairs(3)
+        assert (pairs.values.dtype, pairs.vectors.dtype) == (torch.float32, torch.complex64)
+        assert torch.allclose(pairs.vectors, exact.vectors.to(torch.complex64), atol=2e-6)
+        (pairs.vectors.abs().pow(4).sum() + pairs.vectors.real.sum()).backward()
+        double = weight.detach().double().requires_grad_()
+        exact = MagneticLaplacian(DirectedGraph.from_dense(double), 0.2).eigenpairs(3)
+        (exact.vectors.abs().pow(4).sum() + exact.vectors.real.sum()).backward()
+        assert torch.allclose(weight.grad.double(), double.grad, rtol=1e-3, atol=1e-4)
+
+
+class TestGraphsOfAllKinds:
+    @in_every_dtype
+    def test_isolated_nodes_loops_and_components(self, dtype):
+        weight = torch.block_diag(random_arcs(6), torch.zeros(2, 2), random_arcs(5, seed=1)).to(dtype)
+        weight[7, 7] = 3.0  # a node with a loop only
+        laplacian = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2)
+        pairs = laplacian.eigenpairs(5)
+        h = reference(weight, 0.2, "symmetric")
+        keep = weight.sum(0) + weight.sum(1) > 0
+        true = np.linalg.eigvalsh(h[np.ix_(keep, keep)])[:5]
+        assert np.allclose(pairs.values, true, atol=1e-6 if dtype == torch.float32 else 1e-12)
+        assert not pairs.vectors[6].any()
+
+    def test_a_padded_batch_is_its_graphs_alone(self):
+        weights = [random_arcs(n, seed=n) for n in (3, 9, 1)]
+        edges = [w.to_sparse() for w in weights]
+        index = torch.cat([e.indices() + shift for e, shift in zip(edges, (0, 3, 12), strict=True)], 1)
+        batch = torch.tensor([0] * 3 + [1] * 9 + [2])
+        graph = DirectedGraph.from_edge_index(index, torch.cat([e.values() for e in edges]), batch=batch)
+        pairs = MagneticLaplacian(graph, [0.1, 0.25]).eigenpairs(4, fill=True)
+        assert pairs.vectors.shape == (3, 2, 9, 4)
+        for b, weight in enumerate(weights):
+            n = len(weight)
+            k = min(4, n)
+            alone = MagneticLaplacian(DirectedGraph.from_dense(weight), [0.1, 0.25]).eigenpairs(k)
+            assert torch.allclose(pairs.values[b, :, :k], alone.values, atol=1e-12)
+            assert torch.allclose(pairs.vectors[b, :, :n, :k], alone.vectors, atol=1e-8)
+            assert pairs.values[b, :, k:].isposinf().all()
+            assert not pairs.vectors[b, :, n:].any()
+            assert not pairs.vectors[b, :, :, k:].any()
+
+    @pytest.mark.parametrize("unit", [1e-12, 1e12, 1e-200, 1e200])
+    def test_units(self, unit):
+        weight = random_arcs(10)
+        plain = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2, "unnormalized").eigenpairs(3)
+        scaled = MagneticLaplacian(DirectedGraph.from_dense(weight * unit), 0.2, "unnormalized").eigenpairs(3)
+        assert scaled.converged
+        assert torch.allclose(scaled.values / unit, plain.values, rtol=1e-10)
+        assert torch.allclose(scaled.vectors, plain.vectors, atol=1e-8)
+
+    def test_subnormal_weights_keep_their_phases(self):
+        weight = torch.tensor([[0, 3, 0], [1, 0, 2], [2, 0, 0]], dtype=torch.float64)
+        tiny = (weight * 2.0**-130).float()  # below the smallest normal number of float32
+        tiny[:2, 2] = 1.0  # all degrees are normal
+        h = MagneticLaplacian(DirectedGraph.from_dense(tiny.requires_grad_()), 0.2, "unnormalized").to_dense()
+        exact = reference(tiny.detach(), 0.2, "unnormalized")
+        assert np.allclose(h[0, 1].item() * 2.0**130, exact[0, 1] * 2.0**130, rtol=1e-5)
+        h[0, 1].real.backward()
+        assert tiny.grad.isfinite().all()
+
+    @on_every_device
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_devices(self, device, sparse):
+        graph = DirectedGraph.from_dense(random_arcs(30))
+        there = (graph.to_sparse() if sparse else graph).to(device)
+        pairs, exact = (MagneticLaplacian(g, [0.1, 0.25]).eigenpairs(3) for g in (there, graph))
+        assert pairs.vectors.device.type == device
+        assert torch.allclose(pairs.vectors.cpu(), exact.vectors, atol=1e-8)
+
+    def test_weights_over_many_decades(self):
+        exponent = torch.rand(12, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        weight = random_arcs(12) * 10 ** (-12 * exponent)
+        pairs = MagneticLaplacian(DirectedGraph.from_dense(weight.requires_grad_()), 0.25).eigenpairs(4)
+        true = np.linalg.eigvalsh(reference(weight.detach(), 0.25, "symmetric"))
+        assert np.allclose(pairs.values.detach(), true[:4], atol=1e-13)
+        pairs.values.sum().backward()
+        assert weight.grad.isfinite().all()
+
+
+class TestRefusals:
+    def test_options(self):
+        laplacian = MagneticLaplacian(directed_cycle(5))
+        for options in ({"degeneracy": "exact"}, {"cluster_width": 1e-3}):
+            with pytest.raises(ValueError, match="each eigenvalue twice"):
+                laplacian.eigenpairs(2, **options)
+        with pytest.raises(ValueError, match="nodes of positive degree, got k=6 with 5 of them"):
+            laplacian.eigenpairs(6)
+        with pytest.raises(TypeError, match="k must be an integer"):
+            laplacian.eigenpairs(2.5)
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            laplacian.eigenpairs(2, tolerence=1e-3)
+
+    @pytest.mark.parametrize("q", [math.nan, math.inf, "0.25", 1j, True, [], [0.1, None], torch.ones(2, 2)])
+    def test_charges(self, q):
+        with pytest.raises((TypeError, ValueError), match="q must"):
+            MagneticLaplacian(directed_cycle(5), q)
+
+    def test_graphs(self):
+        with pytest.raises(TypeError, match="graph must be a DirectedGraph"):
+            MagneticLaplacian(Graph.from_dense(torch.ones(3, 3)))
+        with pytest.raises(ValueError, match="normalization must be one of 'symmetric', 'unnormalized'"):
+            MagneticLaplacian(directed_cycle(5), normalization="random_walk")
+        with pytest.raises(TypeError, match="laplacian must be a Laplacian"):
+            eigenpairs(MagneticLaplacian(directed_cycle(5)), 2)
+
+    def test_an_unfinished_solve_is_reported(self):
+        solver = ChebyshevSubspace(max_products=10)
+        with pytest.warns(ConvergenceWarning):
+            pairs = MagneticLaplacian(directed_cycle(400), 0.2).eigenpairs(3, solver)
+        assert not pairs.converged
+
+    def test_a_missed_copy_is_reported(self):
+        class MissesOneCopy(Eigh):
+            def __call__(self, *args, **options):
+                found = super().__call__(*args, **options)
+                keep = [i for i in range(found.values.shape[1]) if i != 2]
+                return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
+
+        laplacian = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(8)), 0.2)
+        with pytest.raises(ConvergenceError, match="missed a copy of an eigenvalue"):
+            laplacian.eigenpairs(2, MissesOneCopy())
+
+    def test_no_stray_warnings_of_nodes_without_arcs(self):
+        graph = quiet(DirectedGraph.from_edge_index, torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(ValueError, match="k=1 with 0 of them"):
+                MagneticLaplacian(graph).eigenpairs(1)

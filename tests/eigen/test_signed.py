@@ -1,0 +1,193 @@
+"""Signed Laplacians: switching, signed cycles, dense references, gradients at equal eigenvalues and at zero weights."""
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from problems import complete, covering, cycle, in_every_dtype, on_every_device, path, random_affinity, two_cliques
+from torch_lapeig import DegeneracyWarning, Graph, Laplacian, SignedGraph, SignedLaplacian, eigenpairs
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, SymmetricOperator
+
+# PyTorch's forward mode uses torch.jit.script when it is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+
+def switched(affinity, seed=0):
+    """Return a balanced signed matrix: the signs of pairs of nodes of two camps."""
+    camp = torch.randint(0, 2, (len(affinity),), generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    return camp[:, None] * affinity * camp
+
+
+def signed(n, seed=0):
+    sign = torch.randn(n, n, generator=torch.Generator().manual_seed(seed)).triu().sign()
+    return random_affinity(n, seed=seed) * (sign + sign.mT - sign.diag().diag()).double()
+
+
+def reference(weight, normalization):
+    w = np.asarray(weight, dtype=np.float64)
+    degrees = np.abs(w).sum(1)
+    matrix = np.diag(degrees) - w
+    s = np.divide(1, np.sqrt(degrees), out=np.zeros_like(degrees), where=degrees > 0)
+    return matrix if normalization == "unnormalized" else s[:, None] * matrix * s
+
+
+def laplacian_of(weight, normalization="symmetric", sparse=False):
+    graph = SignedGraph.from_dense(weight)
+    return SignedLaplacian(graph.to_sparse() if sparse else graph, normalization)
+
+
+class TestKnownSpectra:
+    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+    @pytest.mark.parametrize("affinity", [path(12), cycle(9), complete(7), two_cliques(5, 4)])
+    def test_balanced_graphs_have_the_spectrum_of_their_affinities(self, affinity, normalization):
+        n = len(affinity)
+        plain = eigenpairs(Laplacian(Graph.from_dense(affinity), normalization), n)
+        pairs = eigenpairs(laplacian_of(switched(affinity), normalization), n)
+        assert torch.allclose(pairs.values, plain.values, atol=1e-12)
+        assert pairs.converged
+
+    @pytest.mark.parametrize("n", [3, 8, 31])
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_cycles_with_one_negative_edge(self, n, sparse):
+        weight = cycle(n)
+        weight[0, 1] = weight[1, 0] = -1
+        pairs = eigenpairs(laplacian_of(weight, "unnormalized", sparse), n)
+        true = np.sort(2 - 2 * np.cos(np.pi * (2 * np.arange(n) + 1) / n))
+        assert np.allclose(pairs.values, true, atol=1e-12)
+
+    def test_the_null_vector_of_a_balanced_graph_tells_the_camps_apart(self):
+        affinity = random_affinity(20)
+        camp = torch.arange(20) % 3 == 0
+        weight = torch.where(camp[:, None] == camp, affinity, -affinity)
+        pairs = eigenpairs(laplacian_of(weight, "unnormalized"), 1)
+        expected = torch.where(camp, 1.0, -1.0).double() / 20**0.5
+        assert float((pairs.vectors[:, 0] @ expected).abs()) == pytest.approx(1, abs=1e-12)
+
+    def test_all_edges_negative_is_the_signless_laplacian(self):
+        affinity = random_affinity(12)
+        matrix = laplacian_of(-affinity, "unnormalized").to_dense()
+        assert torch.allclose(matrix, torch.diag(affinity.sum(1)) + affinity)
+
+
+@covering(2, normalization=["symmetric", "unnormalized"], n=[1, 2, 30, 400], sparse=[False, True])
+def test_dense_references(normalization, n, sparse):
+    weight = signed(n)
+    weight[0, 0] = -2.0  # a negative loop counts twice, a positive one cancels
+    weight[-1, -1] += 4.0
+    operator = laplacian_of(weight, normalization, sparse)
+    assert isinstance(operator, SymmetricOperator)
+    matrix = reference(weight, normalization)
+    assert np.allclose(operator.to_dense(), matrix, atol=1e-12)
+    k = min(n, 5)
+    pairs = eigenpairs(operator, k)
+    assert np.allclose(pairs.values, np.linalg.eigvalsh(matrix)[:k], atol=1e-10)
+    assert np.abs(matrix @ pairs.vectors.numpy() - (pairs.vectors * pairs.values).numpy()).max() <= 1e-9
+    assert pairs.converged
+    assert (operator.bound >= np.linalg.eigvalsh(matrix)[-1] - 1e-12).all()
+
+
+@pytest.mark.parametrize("solver", [None, Eigh(), ChebyshevSubspace(), Lobpcg(preconditioner=None)])
+def test_every_solver_finds_the_null_vectors_of_balanced_components(solver):
+    weight = torch.block_diag(switched(random_affinity(150, keep=0.05)), signed(100), switched(random_affinity(90)))
+    pairs = eigenpairs(laplacian_of(weight, sparse=True), 4, solver)
+    assert pairs.converged
+    assert np.allclose(pairs.values, np.linalg.eigvalsh(reference(weight, "symmetric"))[:4], atol=1e-9)
+    assert (pairs.values[:2] <= 1e-12).all()
+    assert pairs.values[2] > 1e-3
+
+
+class TestGradients:
+    @covering(2, normalization=["symmetric", "unnormalized"], sparse=[False, True], negative=[0, 1])
+    def test_cycles_whose_values_come_in_pairs(self, normalization, sparse, negative):
+        n, k = 8, 2 if negative else 3
+        sign = torch.ones(n, dtype=torch.float64)
+        sign[0] -= 2 * negative
+        node = torch.arange(n)
+        h = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+        def function(w):
+            matrix = torch.zeros(n, n, dtype=torch.float64).index_put((node, node.roll(-1)), w)
+            graph = SignedGraph.from_dense(matrix + matrix.mT)
+            pairs = eigenpairs(SignedLaplacian(graph.to_sparse() if sparse else graph, normalization), k)
+            heat = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+            return pairs.values.sum(), (h * heat).sum()
+
+        assert gradcheck(function, (sign.requires_grad_(),), check_forward_ad=True)
+        assert gradgradcheck(function, (sign,), atol=1e-4)
+
+    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
+    def test_at_a_weight_of_zero_it_is_the_mean_of_both_sides(self, normalization):
+        weight = signed(8)
+        weight[1, 4] = weight[4, 1] = 0.0
+        weight.requires_grad_()
+
+        def function(w):
+            return eigenpairs(laplacian_of(w, normalization), 2).values.square().sum()
+
+        (gradient,) = torch.autograd.grad(function(weight), weight)
+        step = torch.zeros(8, 8, dtype=torch.float64)
+        step[1, 4] = step[4, 1] = 1e-5
+        with torch.no_grad():
+            ahead, behind = function(weight + step), function(weight - step)
+        assert float((gradient * step).sum()) == pytest.approx(float(ahead - behind) / 2, rel=1e-4)
+
+    def test_loops_have_the_derivative_of_their_sign(self):
+        weight = signed(6)
+        weight[0, 0], weight[1, 1], weight[2, 2] = -1.5, 2.0, 0.0
+        matrix = laplacian_of(weight.requires_grad_(), "unnormalized").to_dense()
+        (gradient,) = torch.autograd.grad(matrix.diagonal().sum(), weight)
+        assert torch.allclose(gradient.diagonal()[:3], torch.tensor([-2.0, 0.0, 0.0], dtype=torch.float64))
+
+    def test_a_loss_of_one_vector_of_a_plane_is_reported(self):
+        weight = cycle(8)
+        weight[0, 1] = weight[1, 0] = -1
+        pairs = eigenpairs(laplacian_of(weight.requires_grad_()), 2)
+        with pytest.warns(DegeneracyWarning, match="choice of basis"):
+            (torch.arange(8) * pairs.vectors[:, 0]).sum().backward()
+        assert weight.grad.isfinite().all()
+
+
+class TestGraphsOfAllKinds:
+    @in_every_dtype
+    def test_batches_isolated_nodes_and_padding(self, dtype):
+        weights = torch.zeros(2, 9, 9, dtype=dtype)
+        weights[0, :6, :6], weights[1] = signed(6).to(dtype), signed(9, seed=1).to(dtype)
+        mask = torch.arange(9) < torch.tensor([[7], [9]])  # the seventh node of the first graph is isolated
+        for graph in (SignedGraph.from_dense(weights, mask), SignedGraph.from_dense(weights, mask).to_sparse()):
+            pairs = eigenpairs(SignedLaplacian(graph), 3)
+            assert pairs.values.dtype == dtype
+            for b, n in enumerate((6, 9)):
+                true = np.linalg.eigvalsh(reference(weights[b, :n, :n].double(), "symmetric"))[:3]
+                assert np.allclose(pairs.values[b], true, atol=1e-6 if dtype == torch.float32 else 1e-12)
+                assert not pairs.vectors[b, n:].any()
+
+    @pytest.mark.parametrize("unit", [1e-200, 1e-12, 1e12, 1e200])
+    def test_units(self, unit):
+        plain = eigenpairs(laplacian_of(signed(12), "unnormalized"), 3)
+        scaled = eigenpairs(laplacian_of(signed(12) * unit, "unnormalized"), 3)
+        assert scaled.converged
+        assert torch.allclose(scaled.values / unit, plain.values)
+
+    @on_every_device
+    def test_devices(self, device):
+        graph = SignedGraph.from_dense(signed(30)).to_sparse()
+        pairs, exact = (eigenpairs(SignedLaplacian(g), 3) for g in (graph.to(device), graph))
+        assert pairs.vectors.device.type == device
+        assert torch.allclose(pairs.vectors.cpu(), exact.vectors, atol=1e-8)
+
+    def test_permuted_nodes(self):
+        weight, order = signed(30), torch.randperm(30, generator=torch.Generator().manual_seed(1))
+        pairs = eigenpairs(laplacian_of(weight), 4)
+        other = eigenpairs(laplacian_of(weight[order][:, order]), 4)
+        assert torch.allclose(other.vectors.abs(), pairs.vectors[order].abs(), atol=1e-8)
+
+    def test_refusals(self):
+        with pytest.raises(TypeError, match="graph must be a SignedGraph"):
+            SignedLaplacian(Graph.from_dense(complete(3)))
+        with pytest.raises(ValueError, match="normalization must be one of 'symmetric', 'unnormalized'"):
+            laplacian_of(complete(3), "random_walk")
+        with pytest.raises(ValueError, match="at least one graph with a node"):
+            laplacian_of(torch.zeros(0, 0))
+        with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
+            eigenpairs(laplacian_of(torch.zeros(3, 3)), 1)

@@ -1,0 +1,195 @@
+"""Graphs of signed weights, of arcs and of hyperedges: how they are built, and who refuses them."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import coo_array, csr_array
+from torch.autograd import gradcheck
+
+from problems import path, random_affinity
+from torch_lapeig import (
+    DirectedGraph,
+    Graph,
+    GraphWarning,
+    HarmonicFunction,
+    Isomap,
+    LabelSpreading,
+    Laplacian,
+    LaplacianEigenmaps,
+    Precomputed,
+    SignedGraph,
+    SpectralClustering,
+    eigenpairs,
+    laplacian_smoothness,
+    normalized_cut,
+)
+
+
+class TestDirectedGraph:
+    arcs, weight = torch.tensor([[0, 1, 2, 2, 3], [1, 2, 1, 2, 0]]), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+
+    def dense(self):
+        return torch.zeros(4, 4).index_put((self.arcs[0], self.arcs[1]), self.weight)
+
+    def test_all_forms_are_one_graph(self):
+        matrix = self.dense()
+        sparse = coo_array((self.weight.numpy(), self.arcs.numpy()), shape=(4, 4))
+        graphs = [
+            DirectedGraph.from_edge_index(self.arcs, self.weight),
+            DirectedGraph.from_edge_index(self.arcs.flip(1), self.weight.flip(0), 4),
+            DirectedGraph.from_scipy(sparse, torch.float32),
+            DirectedGraph.from_dense(matrix),
+            DirectedGraph.from_dense(matrix).to_sparse(),
+        ]
+        for graph in graphs:
+            assert isinstance(graph, DirectedGraph)
+            assert torch.equal(graph.to_dense(), matrix)
+            assert torch.equal(graph.affinities().to_dense(), (matrix + matrix.mT) / 2)
+        assert np.array_equal(graphs[0].to_scipy().todense(), matrix)
+
+    def test_gradients_go_to_the_arcs_given(self):
+        weight = self.weight.clone().requires_grad_()
+        DirectedGraph.from_edge_index(self.arcs, weight).weight.square().sum().backward()
+        assert torch.equal(weight.grad, 2 * self.weight)
+
+    def test_components_ignore_directions(self):
+        graph = DirectedGraph.from_edge_index(torch.tensor([[1, 1, 4], [0, 2, 3]]))
+        assert graph.connected_components().tolist() == [0, 0, 0, 1, 1]
+
+    def test_copies_are_summed_and_reported(self):
+        with pytest.warns(GraphWarning, match="summed 1 copies"):
+            graph = DirectedGraph.from_edge_index(torch.tensor([[0, 0], [1, 1]]))
+        assert graph.to_dense().tolist() == [[0, 2], [0, 0]]
+
+    def test_it_survives_a_file_and_changes(self):
+        graph = DirectedGraph.from_edge_index(self.arcs, self.weight)
+        file = io.BytesIO()
+        torch.save(graph, file)
+        file.seek(0)
+        again = torch.load(file, weights_only=True)
+        assert isinstance(again, DirectedGraph)
+        assert torch.equal(again.to_dense(), graph.to_dense())
+        assert graph.to(torch.float64).weight.dtype == torch.float64
+        part = graph.subgraph(torch.tensor([2, 1]))
+        assert part.to_dense().tolist() == [[4, 3], [2, 0]]
+        assert graph.with_weight(graph.weight * 2).to_dense().sum() == 30
+
+    @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+    def test_bad_weights(self, bad):
+        weight = self.weight.clone()
+        weight[2] = bad
+        with pytest.raises(ValueError, match=r"edge_weight must be (non-negative|finite)"):
+            DirectedGraph.from_edge_index(self.arcs, weight)
+
+    def test_complex_matrices_and_other_fields_are_refused(self):
+        with pytest.raises(TypeError, match="affinity must hold real numbers"):
+            DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j))
+        with pytest.raises(TypeError, match="must be float32 or float64"):
+            DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64))
+        graph = DirectedGraph.from_edge_index(self.arcs, self.weight)
+        with pytest.raises(ValueError, match="similarity and log_weight must be None in a DirectedGraph"):
+            DirectedGraph(graph.pattern, graph.weight, similarity=torch.ones(4))
+
+
+class TestSignedGraph:
+    def test_weights_of_either_sign_are_taken_and_must_be_symmetric(self):
+        weight = torch.tensor([[0.0, -1.0], [-1.0, 2.0]])
+        for graph in (SignedGraph.from_dense(weight), SignedGraph.from_dense(weight).to_sparse()):
+            assert torch.equal(graph.to_dense(), weight)
+            assert torch.equal(graph.affinities().to_dense(), weight.abs())
+            assert graph.connected_components().tolist() == [0, 0]
+        with pytest.raises(ValueError, match="affinity must be symmetric"):
+            SignedGraph.from_dense(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+        with pytest.raises(ValueError, match="must hold both directions"):
+            SignedGraph.from_edge_index(torch.tensor([[0], [1]]), torch.tensor([-1.0]))
+        with pytest.raises(ValueError, match="edge_weight must be finite"):
+            SignedGraph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), torch.tensor([-1.0, torch.nan]))
+
+
+@pytest.mark.parametrize("graph", [SignedGraph.from_dense(-path(8)), DirectedGraph.from_dense(path(8).triu())])
+def test_functions_of_affinities_refuse_other_weights(graph):
+    given, y, labels = Precomputed("affinity"), torch.rand(8, 2).double(), torch.tensor([0, 1, *[-1] * 6])
+    calls = [
+        lambda: Laplacian(graph),
+        lambda: laplacian_smoothness(y, graph),
+        lambda: normalized_cut(labels.clamp_min(0), graph),
+        lambda: LaplacianEigenmaps(2, given)(graph),
+        lambda: SpectralClustering(2, given).fit(graph),
+        lambda: LabelSpreading(given).fit(graph, labels),
+        lambda: HarmonicFunction(given).fit(graph, labels),
+        lambda: Isomap(1, lambda x, mask=None: graph)(y),
+    ]
+    message = f"must be a Graph of affinities, got a {type(graph).__name__}; use {graph.operator}"
+    for call in calls:
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+class TestHyperedges:
+    members = torch.tensor([[0, 1, 2, 2, 3, 3, 4, 5, 1, 6], [0, 0, 0, 1, 1, 2, 2, 2, 2, 4]])
+    weight = torch.tensor([1.0, 2.0, 0.5, 7.0, 3.0], dtype=torch.float64)
+
+    def zhou(self, weight):
+        """Return I − D_v^-½ H W D_e^-1 Hᵀ D_v^-½ as the paper has it."""
+        incidence = torch.zeros(7, 5, dtype=torch.float64).index_put(tuple(self.members), torch.ones(10).double())
+        sizes, degrees = incidence.sum(0), incidence @ weight
+        theta = incidence @ torch.diag(weight / sizes.clamp_min(1)) @ incidence.mT
+        return torch.eye(7, dtype=torch.float64) - theta / (degrees[:, None] * degrees).sqrt(), degrees
+
+    def test_the_laplacian_is_zhous(self):
+        graph = Graph.from_hyperedges(self.members, self.weight)
+        laplacian = Laplacian(graph)
+        matrix, degrees = self.zhou(self.weight)
+        assert torch.allclose(laplacian.degrees, degrees)
+        assert torch.allclose(laplacian.to_dense(), matrix, atol=1e-14)
+        assert np.allclose(eigenpairs(laplacian, 7).values, np.linalg.eigvalsh(matrix), atol=1e-12)
+        assert laplacian.nullity.tolist() == [2]  # node 6 is in a hyperedge of its own
+
+    def test_it_is_not_the_clique_expansion(self):
+        affinity = Graph.from_hyperedges(self.members, self.weight).to_dense()
+        clique = Graph.from_dense(affinity - affinity.diagonal().diag())
+        matrix, degrees = self.zhou(self.weight)
+        assert not torch.allclose(Laplacian(clique).degrees, degrees)
+        assert not torch.allclose(Laplacian(clique).to_dense(), matrix, atol=1e-2)
+
+    def test_hyperedges_of_two_nodes_are_half_a_graph(self):
+        """Zhou's operator of an ordinary graph is half its Laplacian, as the paper says."""
+        affinity = random_affinity(9)
+        i, j = affinity.triu().nonzero(as_tuple=True)
+        edge = torch.arange(len(i))
+        members = torch.stack([torch.cat([i, j]), torch.cat([edge, edge])])
+        hyper = Laplacian(Graph.from_hyperedges(members, affinity[i, j])).to_dense()
+        assert torch.allclose(2 * hyper, Laplacian(Graph.from_dense(affinity)).to_dense(), atol=1e-14)
+
+    def test_gradients_to_the_weights(self):
+        def values(weight):
+            pairs = eigenpairs(Laplacian(Graph.from_hyperedges(self.members, weight)), 4)
+            return pairs.values.sum(), (pairs.vectors @ pairs.vectors.mT).square().sum()
+
+        positive = self.weight.clone().requires_grad_()
+        assert gradcheck(values, (positive,), check_forward_ad=False)
+
+    def test_order_does_not_matter(self):
+        order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
+        shuffled = Graph.from_hyperedges(self.members[:, order], self.weight)
+        assert torch.allclose(shuffled.to_dense(), Graph.from_hyperedges(self.members, self.weight).to_dense())
+        assert Graph.from_hyperedges(self.members).weight.dtype == torch.float32
+        assert Graph.from_hyperedges(self.members[:, :0], num_nodes=3).to_dense().tolist() == [[0.0] * 3] * 3
+
+    @pytest.mark.parametrize(
+        ("members", "weight", "message"),
+        [
+            ([[0, 1, 0], [0, 0, 0]], None, "must be distinct"),
+            ([[0, 1], [0, 1]], [1.0], r"hyperedges of hyperedge_index must lie in \[0, 1\)"),
+            ([[0, -1], [0, 0]], None, "nodes of hyperedge_index must lie in"),
+            ([[0, 1], [0, 0]], [-1.0], "hyperedge_weight must be non-negative"),
+            ([[0, 1], [0, 0]], [torch.nan], "hyperedge_weight must be finite"),
+            ([[0, 1], [0, 0]], [[1.0]], r"hyperedge_weight must have shape \(E,\)"),
+            ([0, 1], None, r"hyperedge_index must have shape \(2, E\)"),
+        ],
+    )
+    def test_bad_hyperedges(self, members, weight, message):
+        with pytest.raises(ValueError, match=message):
+            Graph.from_hyperedges(torch.tensor(members), None if weight is None else torch.tensor(weight))
