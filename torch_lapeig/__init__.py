@@ -36,8 +36,11 @@ from torch_lapeig.methods import (
     LabelSpreading,
     LaplacianEigenmaps,
     SpectralClustering,
+    SpectralFilter,
+    StableEncoding,
     laplacian_positional_encoding,
     normalized_cut,
+    spectral_signature,
 )
 from torch_lapeig.support.checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 
@@ -75,7 +78,9 @@ __all__ = [
     "SimpleWeights",
     "Solve",
     "SpectralClustering",
+    "SpectralFilter",
     "SpectralLoss",
+    "StableEncoding",
     "Whitening",
     "eigenpairs",
     "knn_graph",
@@ -85,4 +90,5 @@ __all__ = [
     "pad_batch",
     "radius_graph",
     "spectral_init",
+    "spectral_signature",
 ]
