@@ -53,7 +53,7 @@ class Expansion(NamedTuple):
         repeat = (*[1] * (z.ndim - 1), columns)
         terms = tuple((weight.repeat(repeat), matrix) for weight, matrix in self.terms)
         found = Expansion(self.values.repeat(repeat), terms).applied(z.repeat_interleave(count, -1))
-        return found.unflatten(-1, (columns, count))
+        return found.reshape(*z.shape, count)
 
     def at_nodes(self, v: Tensor) -> Tensor:
         """Return the diagonals of V φ_m(Λ) Vᵀ, ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
@@ -339,10 +339,10 @@ class WaveletResponse:
 
     Args:
         levels: from 0 to 30. bound: largest eigenvalue, 2 for the normalised Laplacians, where p are the eigenvalues
-            of (I + D⁻¹ W) / 2; larger eigenvalues count as ``bound``.
+            of (I + D⁻¹ W) / 2.
 
     Raises:
-        TypeError, ValueError: an argument of another type or out of range.
+        TypeError, ValueError: an argument of another type or out of range; when called, an eigenvalue above ``bound``.
 
     >>> WaveletResponse(1)(torch.tensor([[1.0]]))
     tensor([[0.5000, 0.2500, 0.2500]])
@@ -357,7 +357,9 @@ class WaveletResponse:
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return the responses ``(n, levels + 2)`` to eigenvalues ``(n, 1)``."""
-        powers = [torch.ones_like(values), (1 - values / self.bound).clamp_min(0)]
+        if (largest := values.detach().amax()) > self.bound * (1 + 1e-5):
+            raise ValueError(f"bound must be at least the largest eigenvalue, {largest:.6g}, got {self.bound}")
+        powers = [torch.ones_like(values), 1 - values / self.bound]
         for _ in range(self.levels):
             powers.append(powers[-1].square())
         return torch.cat([*(a - b for a, b in pairwise(powers)), powers[-1]], 1)

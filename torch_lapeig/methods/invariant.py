@@ -23,7 +23,7 @@ class SignInvariant(nn.Module):
     It depends on the basis where eigenvalues are equal; `StableEncoding` does not.
 
     Args:
-        phi: network on nodes: gets v and −v as ``(2, ..., k, N, 1)``, or with the eigenvalues as ``(2, ..., k, N, 2)``, and
+        phi: network on nodes: gets v and −v as ``(2, ..., k, N, 1)``, or with eigenvalues as ``(2, ..., k, N, 2)``, and
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
     Raises:
@@ -125,7 +125,8 @@ class StableEncoding(nn.Module):
 def _entries(found: Expansion, rows: Tensor, columns: Tensor) -> Tensor:
     """Return entries of the matrices V φ_m(Λ) Vᵀ, ``(..., c, N, m)``, given rows of V."""
     z = found.bank(columns.mT)
-    return checks.matmul(rows, z.flatten(-2)).unflatten(-1, z.shape[-2:]).movedim(-2, -3)
+    entries: Tensor = checks.matmul(rows, z.flatten(-2)).unflatten(-1, z.shape[-2:]).movedim(-2, -3)
+    return entries
 
 
 def _encoded(network: Network, name: str, columns: Tensor, context: tuple[Any, ...]) -> Tensor:
