@@ -136,7 +136,7 @@ class TestSignatures:
         torch.testing.assert_close(found, kernels)
 
     def test_wave_kernel(self):
-        """Aubry et al. 2011, equation 13."""
+        """The definition of Aubry et al. 2011."""
         pairs = eigenpairs(laplacian_of(random_affinity(9), "unnormalized"), 6)
         energies, sigma = [-0.5, 0.5, 1.5], 0.7
         logarithms = pairs.values[1:].log()

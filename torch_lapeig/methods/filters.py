@@ -302,7 +302,7 @@ class PolynomialResponse(nn.Module):
 
 @dataclass(frozen=True)
 class WaveResponse:
-    """Band-pass exp(−(e − ln λ)² / 2σ²), 0 at λ = 0, one response for each energy e (Aubry et al. 2011, equation 13).
+    """Band-pass exp(−(e − ln λ)² / 2σ²), 0 at λ = 0, one response for each energy e (Aubry et al. 2011).
 
     The paper takes 100 energies from ln λ_1 + 2σ to ln λ_k − 2σ, and for σ seven times their distance.
 
