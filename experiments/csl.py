@@ -1,144 +1,233 @@
-"""Circular skip links (Murphy et al., *Relational pooling*, 2019): graphs that encodings of nodes tell apart."""
+"""Graphs that message passing cannot tell apart, and encodings of nodes that tell them apart, or do not.
+
+Circular skip links (Murphy et al., *Relational pooling*, 2019) differ in their eigenvalues. The cubelike
+graphs come in pairs of the same eigenvalues of high multiplicity: what differs are the projectors on eigenspaces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+import dataclasses
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Run, check_least, check_names, table
-from torch_lapeig import laplacian_positional_encoding
+from torch_lapeig import Eigenpairs, Graph, Laplacian, StableEncoding, eigenpairs, spectral_signature
+from torch_lapeig.methods import HeatResponse, PolynomialResponse, SignInvariant
 
 NODES = 41
 SKIPS = (2, 3, 4, 5, 6, 9, 11, 12, 13, 16)  # the classes
-COPIES = 15
+COPIES = 8
 ENCODINGS = {
     "none": "no encoding",
     "random": "random numbers",
     "vectors": "eigenvectors, random signs",
     "values": "eigenvectors and eigenvalues",
+    "signatures": "heat kernel signatures",
+    "signed": "sign-invariant (SignNet)",
+    "stable": "basis-invariant (SPE)",
 }
-BATCH = 30
+GRAPHS = {"csl": "circular skip links", "cubelike": "pairs of equal spectra"}
+# Neighbours of 0 in Cayley graphs of Z_2^5, where i and j are neighbours if i xor j is in the set: three pairs of one
+# spectrum each, with eigenvalues of multiplicity up to 15. Found among random sets.
+CUBELIKE = (
+    (5, 6, 12, 16, 21, 22, 24, 25, 29),
+    (3, 7, 10, 16, 24, 27, 28, 30, 31),
+    (2, 6, 13, 15, 16, 19, 24, 26, 27, 28),
+    (1, 2, 8, 9, 11, 15, 19, 22, 25, 26),
+    (5, 8, 9, 11, 12, 22, 28, 29),
+    (5, 10, 15, 21, 22, 23, 26, 30),
+)
+BATCH = 16
 
 
 def csl(
     out: Path = Path("runs/csl"),
-    encodings: list[str] = list(ENCODINGS),  # noqa: B006 (never changed)
-    columns: int = 20,
-    seeds: int = 3,
-    folds: int = 5,
-    epochs: int = 120,
+    graphs: list[str] = list(GRAPHS),  # noqa: B006 (never changed)
+    encodings: list[str] = list(ENCODINGS),  # noqa: B006
+    columns: int = 31,
+    seeds: int = 10,
+    epochs: int = 150,
     width: int = 32,
     rate: float = 0.005,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Circular skip links: regular graphs that no message passing tells apart, and the same network with encodings.
+    """Regular graphs that no message passing tells apart, of equal spectra too, and the same network with encodings.
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
+        graphs: csl (circular skip links), cubelike (pairs of graphs with the same multiple eigenvalues).
         encodings: none, random (new random numbers in each step), vectors (Laplacian eigenvectors, with random signs in
-            training), values (with the eigenvalues too).
-        columns: of the encodings.
-        seeds: splits of the graphs.
-        folds: of each split; each is the test once.
+            training), values (with the eigenvalues too), signatures (of the heat kernel), signed (by SignInvariant of
+            eigenvectors and eigenvalues), stable (by StableEncoding).
+        columns: of the encodings; an odd number cuts no eigenspace of csl, 31 none of cubelike.
+        seeds: splits of the graphs into halves, one for training, and trainings.
         epochs: of a training.
         width: of the network.
         rate: of Adam.
-        quick: one split in two folds, 200 epochs, none and values.
+        quick: one split of csl, none and values.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        encodings, seeds, folds, epochs = ["none", "values"], 1, 2, 200
+        graphs, encodings, seeds = ["csl"], ["none", "values"], 1
+    check_names("graphs", graphs, GRAPHS)
     check_names("encodings", encodings, ENCODINGS)
     check_least("seeds", seeds, 1)
-    check_least("folds", folds, 2)
     run = Run(out, locals())
-    adjacency, labels = skip_links()
-    vectors, values = encoding(adjacency, columns)
+    sets = {name: (skip_links if name == "csl" else cubelike_graphs)() for name in graphs}
+    pairs = {name: pairs_of(adjacency, columns) for name, (adjacency, _) in sets.items()}
 
-    def accuracy(name: str, seed: int, fold: int) -> dict[str, Any]:
-        split = StratifiedKFold(folds, shuffle=True, random_state=seed).split(np.zeros(len(labels)), labels)
-        train, test = (torch.from_numpy(part) for part in list(split)[fold])
-        torch.manual_seed(1000 * seed + fold)
-        network = Gin(columns if name in ("random", "vectors") else 2 * columns if name == "values" else 1, width)
-
-        def features(rows: Tensor) -> Tensor:
-            return features_of(name, vectors[rows], values[rows], network.training)
-
-        fit(network, features, adjacency, labels, train, epochs, rate)
+    def accuracy(kind: str, name: str, seed: int) -> dict[str, Any]:
+        adjacency, labels = sets[kind]
+        train, test = train_test_split(torch.arange(len(labels)), test_size=0.5, stratify=labels, random_state=seed)
+        torch.manual_seed(seed)
+        network = Network(name, pairs[kind].values.shape[1] - 1, width, int(labels.max()) + 1)
+        fit(network, pairs[kind], adjacency, labels, train, epochs, rate)
         with torch.no_grad():
-            right = network(features(test), adjacency[test]).argmax(1) == labels[test]
+            right = network(rows_of(pairs[kind], test), adjacency[test]).argmax(1) == labels[test]
         return {"accuracy": float(right.float().mean())}
 
-    cases = [(name, seed, fold) for name in encodings for seed in range(seeds) for fold in range(folds)]
+    cases = list(product(graphs, encodings, range(seeds)))
     cells = run.cells("trainings", accuracy, cases)
-    metrics = {name: summary([[cells[name, s, f] for f in range(folds)] for s in range(seeds)]) for name in encodings}
-    run.figure("csl", figure(values, labels), dpi=80)
-    rows = [[ENCODINGS[name], plus_minus(metrics[name], 1, 100)] for name in encodings]
+    scores = {
+        (kind, name): [cells[kind, name, seed]["accuracy"] for seed in range(seeds)]
+        for kind, name in product(graphs, encodings)
+    }
+    metrics = {
+        kind: {name: summary(scores[kind, name], scores[kind, encodings[-1]]) for name in encodings} for kind in graphs
+    }
+    run.figure("csl", figure(pairs[graphs[0]].values[:, 1:], sets[graphs[0]][1]), dpi=80)
     title = "accuracy (%), mean ± 95 % interval over splits"
-    run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", "accuracy"], rows))
+    rows = [[ENCODINGS[name], *(plus_minus(metrics[kind][name], 1, 100) for kind in graphs)] for name in encodings]
+    tables = [table(title, ["features of the nodes", *(GRAPHS[kind] for kind in graphs)], rows)]
+    rows = [
+        [ENCODINGS[name], *(plus_minus(metrics[kind][name]["behind"], 1, 100) for kind in graphs)]
+        for name in encodings[:-1]
+    ]
+    if rows:
+        title = f"{ENCODINGS[encodings[-1]]} less others (%), paired, mean ± 95 % interval over splits"
+        tables.append(table(title, ["features of the nodes", *(GRAPHS[kind] for kind in graphs)], rows))
+    run.finish({**metrics, "splits": seeds}, *tables)
 
 
-def summary(splits: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return mean accuracy of splits; folds of one split share graphs, so that the interval is that of the splits."""
-    found = [float(np.mean([fold["accuracy"] for fold in folds])) for folds in splits]
-    return {**mean_and_interval(found), "splits": found}
-
-
-def features_of(name: str, vectors: Tensor, values: Tensor, training: bool) -> Tensor:
-    """Return features ``(B, N, d)`` of nodes, from eigenvectors ``(B, N, k)`` and eigenvalues ``(B, k)``."""
-    if name == "none":
-        return torch.ones(len(vectors), NODES, 1)
-    if name == "random":
-        return torch.randn(vectors.shape)
-    signs = torch.randint(0, 2, values.shape)[:, None] * 2.0 - 1
-    signed = vectors * (signs if training else 1)
-    return signed if name == "vectors" else torch.cat([signed, values[:, None].expand(vectors.shape)], -1)
+def summary(found: list[float], other: list[float]) -> dict[str, Any]:
+    """Return mean accuracy of splits, and how far it is behind that of another encoding on the same splits."""
+    behind = mean_and_interval([b - a for a, b in zip(found, other, strict=True)])
+    return {**mean_and_interval(found), "splits": found, "behind": behind}
 
 
 def skip_links() -> tuple[Tensor, Tensor]:
-    """Return adjacency ``(150, 41, 41)`` and classes: a circle with skips of one length, its nodes in random order."""
+    """Return adjacency ``(80, 41, 41)`` and classes: a circle with skips of one length, its nodes in random order."""
+    circle = torch.eye(NODES)
+    half = [circle.roll(1, 0) + circle.roll(skip, 0) for skip in SKIPS]
+    return in_random_order([one + one.T for one in half])
+
+
+def cubelike_graphs() -> tuple[Tensor, Tensor]:
+    """Return adjacency ``(48, 32, 32)`` and classes: Cayley graphs of Z_2^5, their nodes in random order."""
+    node = torch.arange(32)
+    plain = [torch.isin(node[:, None] ^ node, torch.tensor(half)).float() for half in CUBELIKE]
+    return in_random_order(plain)
+
+
+def in_random_order(plain: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return copies of graphs with their nodes in random order, and their numbers."""
     generator = torch.Generator().manual_seed(0)
-    graphs = []
-    for skip in SKIPS:
-        circle = torch.eye(NODES)
-        plain = circle.roll(1, 0) + circle.roll(-1, 0) + circle.roll(skip, 0) + circle.roll(-skip, 0)
-        for _ in range(COPIES):
-            order = torch.randperm(NODES, generator=generator)
-            graphs.append(plain[order][:, order])
-    return torch.stack(graphs), torch.arange(len(SKIPS)).repeat_interleave(COPIES)
+    orders = [torch.randperm(len(one), generator=generator) for one in plain for _ in range(COPIES)]
+    graphs = [plain[i // COPIES][order][:, order] for i, order in enumerate(orders)]
+    return torch.stack(graphs), torch.arange(len(plain)).repeat_interleave(COPIES)
 
 
-def encoding(adjacency: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """Return eigenvectors ``(C, N, k)``, of mean square 1, and eigenvalues ``(C, k)`` of all graphs in one call."""
-    count, n = adjacency.shape[:2]
-    item, row, col = adjacency.nonzero(as_tuple=True)
-    edges = torch.stack([row + n * item, col + n * item])
-    batch = torch.arange(count).repeat_interleave(n)
-    found = laplacian_positional_encoding(edges, batch, columns, torch.ones(edges.shape[1]))
-    return found.vectors.reshape(count, n, columns) * n**0.5, found.values
+def pairs_of(adjacency: Tensor, columns: int) -> Eigenpairs:
+    """Return the first eigenpair and ``columns`` more of all graphs, an even number where eigenvalues come in pairs.
+
+    Bases of eigenspaces are drawn at random: those of a solver are arbitrary, and may have a pattern of their own.
+    """
+    k = min(columns - columns % 2 if adjacency.shape[1] % 2 else columns, adjacency.shape[1] - 1) + 1
+    pairs, generator = eigenpairs(Laplacian(Graph.from_dense(adjacency)), k), torch.Generator().manual_seed(1)
+    vectors = pairs.vectors.clone()
+    for graph, values in zip(vectors, pairs.values, strict=True):
+        ends = [*((values.diff() > 1e-4).nonzero().flatten() + 1).tolist(), k]
+        for begin, end in pairwise([0, *ends]):  # uniform, by QR of normal numbers (Mezzadri 2007)
+            turn, r = torch.linalg.qr(torch.randn(end - begin, end - begin, generator=generator))
+            graph[:, begin:end] = graph[:, begin:end] @ (turn * r.diagonal().sign())
+    return dataclasses.replace(pairs, vectors=vectors)
+
+
+def rows_of(pairs: Eigenpairs, rows: Tensor) -> Eigenpairs:
+    """Return the pairs of some graphs of a batch."""
+    names = ("values", "vectors", "projected", "residuals", "gap", "converged")
+    return dataclasses.replace(pairs, **{name: getattr(pairs, name)[rows] for name in names})
+
+
+def perceptron(inputs: int, outputs: int) -> nn.Sequential:
+    """Return a network with one hidden layer."""
+    return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, outputs))
+
+
+class Network(nn.Module):
+    """Encoding of the nodes of one kind, and a `Gin` on it."""
+
+    def __init__(self, name: str, columns: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.name = name
+        self.encode: nn.Module = nn.Identity()
+        inputs = {"none": 1, "random": columns, "vectors": columns, "values": 2 * columns, "signatures": 12}
+        if name == "signed":
+            self.encode = SignInvariant(perceptron(2, 4))
+        if name == "stable":
+            phi = PolynomialResponse(11, 12)
+            nn.init.eye_(phi.coefficients)
+            self.encode = StableEncoding(phi, perceptron(12, width))
+        size = inputs.get(name, 4 * columns if name == "signed" else width)
+        self.norm = nn.BatchNorm1d(size)
+        self.gin = Gin(size, width, classes)
+
+    def forward(self, pairs: Eigenpairs, adjacency: Tensor) -> Tensor:
+        """Return logits ``(B, classes)``."""
+        features = self.features(pairs)
+        logits: Tensor = self.gin(self.norm(features.flatten(0, 1)).view_as(features), adjacency)
+        return logits
+
+    def features(self, pairs: Eigenpairs) -> Tensor:
+        """Return features ``(B, N, d)`` of nodes."""
+        n = pairs.vectors.shape[1]
+        vectors, values = pairs.vectors[..., 1:] * n**0.5, pairs.values[:, 1:]
+        if self.name == "none":
+            return torch.ones_like(vectors[..., :1])
+        if self.name == "random":
+            return torch.randn_like(vectors)
+        if self.name == "signatures":
+            return spectral_signature(pairs, HeatResponse((2.0 ** torch.linspace(-3, 5, 12)).tolist()))
+        if self.name == "signed":
+            signed: Tensor = self.encode(vectors, values)
+            return signed.flatten(-2)
+        if self.name == "stable":
+            stable: Tensor = self.encode(dataclasses.replace(pairs, vectors=pairs.vectors * n**0.25))
+            return stable
+        signs = torch.randint(0, 2, values.shape)[:, None] * 2.0 - 1
+        vectors = vectors * (signs if self.training else 1)
+        return vectors if self.name == "vectors" else torch.cat([vectors, values[:, None].expand(vectors.shape)], -1)
 
 
 class Gin(nn.Module):
     """Three layers of the graph isomorphism network (Xu et al. 2019), and the mean over nodes: as strong as 1-WL."""
 
-    def __init__(self, inputs: int, width: int) -> None:
+    def __init__(self, inputs: int, width: int, classes: int) -> None:
         super().__init__()
         sizes = [inputs, width, width, width]
         self.layers = nn.ModuleList(
             nn.Sequential(nn.Linear(a, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, b), nn.ReLU())
             for a, b in pairwise(sizes)
         )
-        self.head = nn.Linear(width, len(SKIPS))
+        self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return logits ``(B, classes)`` of features ``(B, N, d)``."""
@@ -149,8 +238,8 @@ class Gin(nn.Module):
 
 
 def fit(
-    network: Gin,
-    features: Callable[[Tensor], Tensor],
+    network: Network,
+    pairs: Eigenpairs,
     adjacency: Tensor,
     labels: Tensor,
     train: Tensor,
@@ -159,12 +248,15 @@ def fit(
 ) -> None:
     """Train by cross-entropy; the network is left in evaluation mode."""
     optimizer = torch.optim.Adam(network.parameters(), rate)
+    steps = epochs * -(-len(train) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps)
     for _ in range(epochs):
         for rows in train[torch.randperm(len(train))].split(BATCH):
-            loss = nn.functional.cross_entropy(network(features(rows), adjacency[rows]), labels[rows])
+            loss = nn.functional.cross_entropy(network(rows_of(pairs, rows), adjacency[rows]), labels[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            schedule.step()
     network.eval()
 
 
@@ -172,11 +264,13 @@ def figure(values: Tensor, labels: Tensor) -> Figure:
     """Return the eigenvalues of each class."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for label, skip in enumerate(SKIPS):
+    kinds = labels.unique().tolist()
+    for label in kinds:
         spectrum = values[labels == label][0]
-        axes.plot(range(1, len(spectrum) + 1), spectrum.numpy(), "o-", ms=3, lw=0.8, label=f"skip {skip}")
+        name = f"skip {SKIPS[label]}" if len(kinds) == len(SKIPS) else f"kind {label}"
+        axes.plot(range(1, len(spectrum) + 1), spectrum.numpy(), "o-", ms=3, lw=0.8, label=name)
     axes.set(xlabel="column", ylabel="eigenvalue", xticks=range(2, len(spectrum) + 1, 2))
-    axes.set_title("eigenvalues of the ten kinds of graphs")
+    axes.set_title("eigenvalues of the kinds of graphs")
     axes.legend(frameon=False, fontsize=8, ncols=2)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -46,8 +46,11 @@ from torch_lapeig.methods import (
     LabelSpreading,
     LaplacianEigenmaps,
     SpectralClustering,
+    SpectralFilter,
+    StableEncoding,
     laplacian_positional_encoding,
     normalized_cut,
+    spectral_signature,
 )
 from torch_lapeig.support.checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
 
@@ -89,7 +92,9 @@ __all__ = [
     "SimpleWeights",
     "Solve",
     "SpectralClustering",
+    "SpectralFilter",
     "SpectralLoss",
+    "StableEncoding",
     "Whitening",
     "eigenpairs",
     "knn_graph",
@@ -100,4 +105,5 @@ __all__ = [
     "pad_batch",
     "radius_graph",
     "spectral_init",
+    "spectral_signature",
 ]

@@ -14,16 +14,19 @@ from torch_lapeig.eigen import MagneticLaplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph import DirectedGraph
 from torch_lapeig.graph.graph import check_edge_index
+from torch_lapeig.methods.filters import Response, response_to, spectral_signature
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import (
+    Columns,
     NodeEncoding,
+    columns_of_nodes,
     laplacian_positional_encoding,
     of_similar_size,
     part_of_batch,
 )
 from torch_lapeig.support import checks
 
-__all__ = ["AddLaplacianPE", "AddMagneticPE"]
+__all__ = ["AddLaplacianPE", "AddMagneticPE", "AddSpectralFeatures"]
 
 
 class AddLaplacianPE:
@@ -201,6 +204,55 @@ class AddMagneticPE(AddLaplacianPE):
             f"{type(self).__name__}({self.k}, {self.attr_name!r}, q={self.q!r}, eigenvalues={self.eigenvalues!r}, "
             f"normalization={self.normalization!r}, solve={self.solve!r})"
         )
+
+
+class AddSpectralFeatures(AddLaplacianPE):
+    """Transform for PyTorch Geometric that adds `spectral_signature` of each graph: features without signs and bases.
+
+    With `HeatResponse` these are heat kernel signatures; with `WaveResponse` and ``normalize=True`` wave kernel
+    signatures. Lists and batches are solved together, as by `AddLaplacianPE`.
+
+    Args:
+        phi: response to eigenvalues, see `torch_lapeig.methods.spectral_function`; gets them in float64.
+        k: number of eigenpairs after the first, at least 1. The first pair, λ = 0, takes part too.
+        attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
+        normalize: see `spectral_signature`.
+        eigenvalues, normalization, solve: see `AddLaplacianPE`.
+
+    Raises:
+        TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
+
+    >>> from torch_lapeig.methods import HeatResponse
+    >>> class Data(dict):  # in place of torch_geometric.data.Data
+    ...     __getattr__ = dict.get
+    >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
+    >>> data = Data(edge_index=square, num_nodes=4)
+    >>> AddSpectralFeatures(HeatResponse([1.0, 2.0]), 3, "heat")(data).heat.shape
+    torch.Size([4, 2])
+    """
+
+    def __init__(
+        self,
+        phi: Response,
+        k: int,
+        attr_name: str | None = "spectral_features",
+        *,
+        normalize: bool = False,
+        eigenvalues: str | None = None,
+        normalization: Normalization = "symmetric",
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
+        self.normalize = checks.check_flag(normalize, "normalize")
+        self.phi = phi
+        width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
+        self.columns = Columns(lambda pairs: spectral_signature(pairs, phi, normalize=normalize), width)
+
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
+        return columns_of_nodes(edge_index, nodes, self.k, weight, self.normalization, self.solve, self.columns)[0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.phi!r}, {super().__repr__().partition('(')[2]}"
 
 
 class DataParts(NamedTuple):

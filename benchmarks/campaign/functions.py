@@ -2,9 +2,8 @@
 
 Each is F = V f(Λ) Vᵀ for the first k pairs. The loss is ⟨H, F⟩ + 0.3 ⟨H, F ∘ F⟩ of a random symmetric H, whose
 cotangents are rough, or N Σ F_nn², whose cotangents are as smooth as the vectors: they are the harder ones for the
-linear solve of the backward. Where f is a
-function of the eigenvalue ("projector", "heat", "diffusion") the loss is blind to the basis of an eigenspace; "columns"
-weights each vector by a number of its own and is not.
+linear solve of the backward. Where f is a function of the eigenvalue ("projector", "heat", "filter", "diffusion") the
+loss is blind to the basis of an eigenspace; "columns" weights each vector by a number of its own and is not.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from torch import Tensor
 
 from benchmarks.campaign.edges import Edges, graph_of
 from torch_lapeig import Laplacian, LaplacianEigenmaps, Precomputed, eigenpairs
+from torch_lapeig.methods import spectral_function
 
-KINDS = ["projector", "heat", "columns", "diffusion"]
+KINDS = ["projector", "heat", "filter", "columns", "diffusion"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Function:
         if self.kind == "heat":
             f = (-self.parameter * values).exp()
             return f, -self.parameter * f
+        if self.kind == "filter":  # rises and falls
+            t = self.parameter * values
+            return t.sin() + 1 / (1 + t), self.parameter * (t.cos() - (1 + t) ** -2)
         if self.kind == "diffusion":  # squares of |1 − λ|^τ
             rest, power = 1 - values, 2 * self.parameter
             return rest.abs() ** power, -power * rest.sign() * rest.abs() ** (power - 1)
@@ -76,6 +79,8 @@ class Function:
         v = pairs.vectors
         if self.kind == "heat":
             return self.loss(v @ torch.matrix_exp(-self.parameter * pairs.projected) @ v.mT)
+        if self.kind == "filter":
+            return self.loss(v @ spectral_function(pairs, lambda values: self.at(values)[0])[0] @ v.mT)
         return self.loss((v * self.numbers(self.k).to(v)) @ v.mT if self.kind == "columns" else v @ v.mT)
 
     def by_reference(self, edges: Edges, log_scale: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ def _with_moderate_degrees(edges: Edges) -> Edges:
 
 def _draw_function(rng: Rng, spectrum: Reference, normalization: str) -> Function:
     """Return a loss with a cut in a random place, a third of the time where it splits a multiple eigenvalue."""
-    kind = str(rng.choice(KINDS if normalization == "random_walk" else KINDS[:3]))
+    kind = str(rng.choice(KINDS if normalization == "random_walk" else KINDS[:-1]))
     most = min(12, spectrum.size)
     split = splitting(spectrum.values, most)
     k = int(rng.choice(split)) if split and rng.random() < 0.2 else int(rng.integers(1, most + 1))

@@ -4,6 +4,16 @@ from torch_lapeig.methods.clustering import SpectralClustering
 from torch_lapeig.methods.cuts import normalized_cut, refine_cut
 from torch_lapeig.methods.diffusion import DiffusionMap
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
+from torch_lapeig.methods.filters import (
+    HeatResponse,
+    PolynomialResponse,
+    SpectralFilter,
+    WaveletResponse,
+    WaveResponse,
+    spectral_function,
+    spectral_signature,
+)
+from torch_lapeig.methods.invariant import Canonical, SignInvariant, StableEncoding, canonicalize
 from torch_lapeig.methods.isomap import Isomap
 from torch_lapeig.methods.kernel_pca import KernelPCA
 from torch_lapeig.methods.lle import LLE
@@ -16,19 +26,30 @@ from torch_lapeig.methods.semisupervised import SemiSupervised
 __all__ = [
     "LLE",
     "MDS",
+    "Canonical",
     "DiffusionMap",
     "EigenmapsRegression",
     "Embedding",
     "EmbeddingModule",
     "HarmonicFunction",
+    "HeatResponse",
     "Isomap",
     "KernelPCA",
     "LabelSpreading",
     "LaplacianEigenmaps",
     "NodeEncoding",
+    "PolynomialResponse",
     "SemiSupervised",
+    "SignInvariant",
     "SpectralClustering",
+    "SpectralFilter",
+    "StableEncoding",
+    "WaveResponse",
+    "WaveletResponse",
+    "canonicalize",
     "laplacian_positional_encoding",
     "normalized_cut",
     "refine_cut",
+    "spectral_function",
+    "spectral_signature",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -80,12 +80,32 @@ def laplacian_positional_encoding(
     >>> laplacian_positional_encoding(square, 4, 3).values
     tensor([[1., 1., 2.]])
     """
-    check_edge_index(edge_index)
     k = checks.check_width(k, "k")
-    checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     checks.check_flag(random_signs, "random_signs")
     checks.check_generator(generator)
+    (vectors, values), batch = columns_of_nodes(edge_index, nodes, k, edge_weight, normalization, solve)
+    if random_signs:
+        vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
+    return NodeEncoding(vectors, values)
+
+
+def columns_of_nodes(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    k: int,
+    edge_weight: Tensor | None,
+    normalization: Normalization,
+    solve: Solve | Solver | None,
+    columns: Columns | None = None,
+) -> tuple[NodeEncoding, Tensor]:
+    """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`.
+
+    ``columns``: what stands in the place of the vectors after the first, a function of all k + 1 pairs, and its width.
+    """
+    check_edge_index(edge_index)
+    checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     check_solve(solve)
+    columns = columns or Columns(lambda pairs: pairs.vectors[..., 1:], k)
     if isinstance(nodes, (int, float, str, np.generic)):
         nodes = checks.check_count(nodes, "nodes", 0)
         batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
@@ -95,10 +115,15 @@ def laplacian_positional_encoding(
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
-    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve)
-    if random_signs:
-        vectors = vectors * with_random_signs(vectors.new_ones(len(values), 1, k), generator)[batch, 0]
-    return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype))
+    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve, columns)
+    return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype)), batch
+
+
+class Columns(NamedTuple):
+    """Function of eigenpairs ``(B, N, ...)`` to columns ``(B, N, width)``."""
+
+    of: Callable[[Eigenpairs], Tensor]
+    width: int
 
 
 @checks.full_precision
@@ -109,6 +134,7 @@ def _encoding(
     weight: Tensor,
     normalization: Normalization,
     solve: Solve | Solver | None,
+    columns: Columns,
 ) -> NodeEncoding:
     loss, weight = weight.dtype, checks.single(weight)
     checks.check_floating(weight, "edge_weight")
@@ -120,7 +146,7 @@ def _encoding(
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
     weight, sizes = weight.double(), batch.bincount()
-    vectors, values = weight.new_zeros(len(batch), k), weight.new_full((len(sizes), k), torch.inf)
+    vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)
 
     def encode(graphs: Tensor) -> Group:
@@ -133,7 +159,7 @@ def _encoding(
             laplacian = Laplacian(graph, normalization)
             laplacian.loss_dtype = loss
             pairs = eigenpairs(laplacian, k + 1, options, fill=True)
-        return Group(graphs, chosen, NodeEncoding(pairs.vectors[..., 1:][graph.mask], pairs.values[:, 1:]))
+        return Group(graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:]))
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
     is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH

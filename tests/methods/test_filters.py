@@ -1,0 +1,576 @@
+"""Spectral filters, signatures and invariant encodings: dense references, equal eigenvalues, batches, bad input."""
+
+import dataclasses
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from problems import (
+    DEVICES,
+    complete,
+    complete_bipartite,
+    covering,
+    cycle,
+    edge_parameters,
+    path,
+    points,
+    random_affinity,
+    two_cliques,
+)
+from torch_lapeig import (
+    DegeneracyWarning,
+    Graph,
+    Laplacian,
+    SpectralFilter,
+    StableEncoding,
+    eigenpairs,
+    spectral_signature,
+)
+from torch_lapeig.methods import (
+    HeatResponse,
+    PolynomialResponse,
+    SignInvariant,
+    WaveletResponse,
+    WaveResponse,
+    canonicalize,
+    spectral_function,
+)
+from torch_lapeig.pyg import AddSpectralFeatures
+
+NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
+GRAPHS = {
+    "cycle": cycle(8),
+    "complete": complete(6),
+    "random": random_affinity(9),
+    "two components": two_cliques(3, 4),
+    "isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5)),
+}
+forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
+
+
+def network(outputs, inputs=1, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(inputs, 8), nn.SiLU(), nn.Linear(8, outputs)).double()
+
+
+def laplacian_of(affinity, normalization="symmetric"):
+    return Laplacian(Graph.from_dense(affinity), normalization)
+
+
+def turned(pairs, seed=0):
+    """The same pairs in other bases of the eigenspaces."""
+    values, vectors = pairs.values, pairs.vectors.clone()
+    ends = [*((values.diff() > 1e-6).nonzero().flatten() + 1).tolist(), len(values)]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        basis = torch.linalg.qr(points(end - begin, end - begin, seed=seed))[0]
+        vectors[:, begin:end] = vectors[:, begin:end] @ basis
+    return dataclasses.replace(pairs, vectors=vectors)
+
+
+RESPONSES = {
+    "heat": (HeatResponse([0.7]), lambda a: torch.matrix_exp(-0.7 * a)),
+    "square": (lambda value: value**2, lambda a: a @ a),
+    "one": (torch.ones_like, lambda a: torch.eye(len(a)).double()),
+    "low-pass": (
+        lambda value: WaveletResponse(2, bound=16.0)(value)[:, -1:],
+        lambda a: torch.linalg.matrix_power(torch.eye(len(a)) - a / 16, 4),
+    ),
+}
+
+
+class TestAgainstDenseFunctions:
+    """With all pairs, the filter is the function of the matrix."""
+
+    @covering(2, affinity=GRAPHS, normalization=NORMALIZATIONS, response=RESPONSES)
+    def test_filter(self, affinity, normalization, response):
+        (phi, exact), laplacian = response, laplacian_of(affinity, normalization)
+        active = laplacian.active
+        x = points(len(affinity), 3)
+        pairs = eigenpairs(laplacian, int(active.sum()))
+        whole = exact(laplacian.to_dense()) @ (x * active[:, None])
+        # Generalised vectors: Y φ(Λ) Yᵀ D = φ(D⁻¹ L)
+        signal = laplacian.degrees[:, None] * x if normalization == "random_walk" else x
+        torch.testing.assert_close(SpectralFilter(phi)(pairs, signal), whole * active[:, None], rtol=1e-8, atol=1e-10)
+
+    @covering(1, affinity=GRAPHS, normalization=NORMALIZATIONS)
+    def test_matrices_products_and_diagonals_agree(self, affinity, normalization):
+        laplacian = laplacian_of(affinity, normalization)
+        pairs, phi, x = eigenpairs(laplacian, 5), network(3), points(len(affinity), 2)
+        v = pairs.vectors
+        matrices = v @ spectral_function(pairs, phi) @ v.mT
+        bank = SpectralFilter(phi, bank=True)(pairs, x)
+        torch.testing.assert_close(bank.unflatten(1, (2, 3)), (matrices @ x).movedim(0, -1))
+        columns = SpectralFilter(phi)(pairs, points(len(x), 3))
+        torch.testing.assert_close(columns, torch.einsum("mij,jm->im", matrices, points(len(x), 3)))
+        torch.testing.assert_close(spectral_signature(pairs, phi), matrices.diagonal(dim1=1, dim2=2).mT)
+
+    def test_wavelets_are_differences_of_lazy_walks_and_lose_nothing(self):
+        laplacian, x = laplacian_of(random_affinity(10), "random_walk"), points(10, 2)
+        pairs = eigenpairs(laplacian, 10)
+        bank = SpectralFilter(WaveletResponse(3), bank=True)
+        found = bank(pairs, laplacian.degrees[:, None] * x).unflatten(1, (2, 5))
+        torch.testing.assert_close(found.sum(-1), x)
+        walk = torch.eye(10) - laplacian.to_dense() / 2
+        powers = [torch.linalg.matrix_power(walk, i) @ x for i in (0, 1, 2, 4, 8)]
+        expected = [*(a - b for a, b in pairwise(powers)), powers[-1]]
+        torch.testing.assert_close(found, torch.stack(expected, -1))
+
+    def test_polynomials_of_chebyshev(self):
+        phi = PolynomialResponse(5, 2, bound=3.0)
+        with torch.no_grad():
+            phi.coefficients.copy_(points(6, 2))
+        at = torch.linspace(0, 3, 7, dtype=torch.float64)[:, None]
+        chebyshev = torch.cat([(j * (2 * at / 3 - 1).clamp(-1, 1).acos()).cos() for j in range(6)], 1)
+        torch.testing.assert_close(phi(at), chebyshev @ phi.coefficients.double())
+
+
+class TestSignatures:
+    def test_heat_kernel(self):
+        laplacian = laplacian_of(random_affinity(9), "unnormalized")
+        found = spectral_signature(eigenpairs(laplacian, 9), HeatResponse([0.1, 3.0]))
+        kernels = torch.stack([torch.matrix_exp(-t * laplacian.to_dense()).diagonal() for t in (0.1, 3.0)], 1)
+        torch.testing.assert_close(found, kernels)
+
+    def test_wave_kernel(self):
+        """The definition of Aubry et al. 2011."""
+        pairs = eigenpairs(laplacian_of(random_affinity(9), "unnormalized"), 6)
+        energies, sigma = [-0.5, 0.5, 1.5], 0.7
+        logarithms = pairs.values[1:].log()
+        weight = (-(torch.tensor(energies)[:, None] - logarithms).square() / (2 * sigma**2)).exp()
+        expected = (pairs.vectors[:, 1:].square() @ weight.mT) / weight.sum(1)
+        found = spectral_signature(pairs, WaveResponse(energies, sigma), normalize=True)
+        torch.testing.assert_close(found, expected)
+
+    def test_of_symmetric_nodes_are_equal_in_any_basis(self):
+        pairs = eigenpairs(laplacian_of(cycle(12)), 7)
+        found = spectral_signature(pairs, HeatResponse([1.0]))
+        torch.testing.assert_close(found, found[:1].expand_as(found))
+        torch.testing.assert_close(spectral_signature(turned(pairs), HeatResponse([1.0])), found)
+
+    def test_a_trace_of_zero(self):
+        pairs = eigenpairs(laplacian_of(path(4)), 1)
+        assert not spectral_signature(pairs, WaveResponse([0.0], 1.0), normalize=True).any()
+
+
+RHO = network(2, 3, seed=1)
+FUNCTIONS = {
+    "filter": lambda pairs, phi: SpectralFilter(phi)(pairs, points(8, 3)),
+    "bank": lambda pairs, phi: SpectralFilter(phi, bank=True)(pairs, points(8, 1)),
+    "signature": lambda pairs, phi: spectral_signature(pairs, phi),
+    "shares": lambda pairs, phi: spectral_signature(pairs, lambda v: phi(v).exp(), normalize=True),
+    "kernel": lambda pairs, phi: (pairs.vectors @ spectral_function(pairs, phi) @ pairs.vectors.mT).movedim(0, -1),
+    "encoding": lambda pairs, phi: StableEncoding(phi, RHO)(pairs),
+    "encoding in parts": lambda pairs, phi: StableEncoding(phi, RHO, columns=3)(pairs),
+}
+
+
+def loss_of(function, phi, affinity, k, normalization="symmetric"):
+    weight, graph = edge_parameters(affinity)
+
+    def loss(weight):
+        found = function(eigenpairs(Laplacian(graph(weight), normalization), k), phi)
+        return (found * points(found.numel(), 1).reshape(found.shape)).sum()
+
+    return weight, loss
+
+
+def heat_or_wave(value):
+    return torch.cat([HeatResponse([0.5])(value), WaveResponse([0.0, 1.0], 1.0)(value)], 1)
+
+
+class TestDerivativesAtEqualEigenvalues:
+    """The cycle of 8 has 0, and two pairs of equal eigenvalues; the complete graph one of seven."""
+
+    @forward_mode
+    @covering(
+        2,
+        function=FUNCTIONS,
+        phi={"network": network(3), "wavelets": WaveletResponse(1, bound=16.0), "heat, wave": heat_or_wave},
+        case={"cycle": (cycle(8), 5), "complete": (complete(8), 8)},
+        normalization=NORMALIZATIONS,
+    )
+    def test_first_second_and_forward_mode(self, function, phi, case, normalization, request):
+        weight, loss = loss_of(function, phi, *case, normalization)
+        forward = "parts" not in request.node.name  # torch's checkpoints have no forward mode
+        assert torch.autograd.gradcheck(loss, (weight,), fast_mode=True, atol=1e-6, check_forward_ad=forward)
+        assert torch.autograd.gradgradcheck(loss, (weight,), fast_mode=True, atol=1e-5, rtol=1e-4)
+
+    @pytest.mark.parametrize("difference", [1e-14, 1e-10, 1e-7])
+    def test_nearly_equal(self, difference):
+        affinity = cycle(8)
+        affinity[0, 1] = affinity[1, 0] = 1 + difference
+        weight, loss = loss_of(FUNCTIONS["filter"], network(3), affinity, 5)
+        direction, step = points(8, 1)[:, 0], 1e-3  # so large that differences see no pair
+        (gradient,) = torch.autograd.grad(loss(weight), weight)
+        with torch.no_grad():
+            at = {i: loss(weight + i * step * direction) for i in (-2, -1, 1, 2)}
+        expected = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+        torch.testing.assert_close(gradient @ direction, expected, rtol=1e-6, atol=1e-7)
+
+    def test_parameters_of_phi_and_signals_beside_weights(self):
+        phi, (weight, graph) = network(3), edge_parameters(cycle(8))
+        names, parameters = zip(*phi.named_parameters(), strict=True)
+
+        def filtered(weight, x, *parameters):
+            def changed(value):
+                return torch.func.functional_call(phi, dict(zip(names, parameters, strict=True)), (value,))
+
+            return SpectralFilter(changed)(eigenpairs(Laplacian(graph(weight)), 5), x)
+
+        inputs = (weight, points(8, 3).requires_grad_(), *parameters)
+        assert torch.autograd.gradcheck(filtered, inputs, fast_mode=True, atol=1e-6)
+        assert torch.autograd.gradgradcheck(filtered, inputs, fast_mode=True, atol=1e-5, rtol=1e-4)
+
+    def test_values_and_vectors_alone_would_be_wrong(self):
+        weight, graph = edge_parameters(cycle(8))
+
+        def gradient(through_projected):
+            pairs = eigenpairs(Laplacian(graph(weight)), 5)
+            naive = (pairs.vectors * (-2 * pairs.values).exp()) @ (pairs.vectors.mT @ points(8, 1))
+            right = SpectralFilter(HeatResponse([2.0]))(pairs, points(8, 1))
+            loss = ((right if through_projected else naive) * points(8, 1, seed=1)).sum()
+            return torch.autograd.grad(loss, weight)[0]
+
+        with pytest.warns(DegeneracyWarning):
+            wrong = gradient(False)
+        assert (wrong - gradient(True)).norm() > 0.01 * wrong.norm()
+
+    def test_a_phi_that_changes_its_argument(self):
+        weight, loss = loss_of(FUNCTIONS["filter"], lambda value: value.mul_(3).exp_(), cycle(8), 5)
+        assert torch.autograd.gradcheck(loss, (weight,), fast_mode=True, atol=1e-6)
+
+
+class TestBatches:
+    SIZES = (cycle(6), path(2), random_affinity(9), torch.zeros(1, 1, dtype=torch.float64))
+
+    def batch(self, device="cpu"):
+        whole = torch.zeros(len(self.SIZES), 9, 9, dtype=torch.float64)
+        mask = torch.zeros(len(self.SIZES), 9, dtype=torch.bool)
+        for b, affinity in enumerate(self.SIZES):
+            whole[b, : len(affinity), : len(affinity)] = affinity
+            mask[b, : len(affinity)] = True
+        return whole.to(device).requires_grad_(), mask.to(device)
+
+    @covering(1, function=list(range(4)), device=DEVICES)
+    @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+    def test_each_graph_as_alone(self, function, device):
+        """Missing pairs, and padding that holds NaN."""
+        phi, rho = network(3).to(device), network(2, 3).to(device)
+        functions = [
+            lambda pairs, x, mask: SpectralFilter(phi)(pairs, x, mask=mask),
+            lambda pairs, x, mask: SpectralFilter(phi, bank=True)(pairs, x, mask=mask),
+            lambda pairs, x, mask: spectral_signature(pairs, phi, normalize=False),
+            lambda pairs, x, mask: StableEncoding(phi, rho, columns=4)(pairs, mask=mask),
+        ]
+        affinity, mask = self.batch(device)
+        x = points(9, 3, batch=4).to(device)
+        padded = torch.where(mask[..., None], x, torch.nan)
+        pairs = eigenpairs(Laplacian(Graph.from_dense(affinity, mask=mask)), 5, fill=True)
+        found = functions[function](pairs, padded, mask)
+        assert not found[~mask].any()
+        aim = points(9, found.shape[-1], batch=4).to(device)
+        (gradient,) = torch.autograd.grad((found * aim).sum(), affinity)
+        for b, one in enumerate(self.SIZES):
+            n, alone = len(one), one.to(device).requires_grad_()
+            pairs = eigenpairs(Laplacian(Graph.from_dense(alone)), 5, fill=True)
+            expected = functions[function](pairs, x[b, :n], mask[b, :n])
+            torch.testing.assert_close(found[b, :n], expected)
+            (own,) = torch.autograd.grad((expected * aim[b, :n]).sum(), alone)
+            torch.testing.assert_close(gradient[b, :n, :n], own, rtol=1e-6, atol=1e-9)
+
+    def test_sign_invariant_encodings_of_missing_pairs_are_zero(self):
+        affinity, mask = self.batch()
+        pairs = eigenpairs(Laplacian(Graph.from_dense(affinity.detach(), mask=mask)), 5, fill=True)
+        found = SignInvariant(network(3, 2))(pairs.vectors, pairs.values)
+        assert found.shape == (4, 9, 5, 3)
+        assert not found.movedim(2, 1)[~pairs.values.isfinite()].any()
+        assert found.isfinite().all()
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_signals_keep_their_dtype(self, dtype):
+        affinity, x = random_affinity(20), points(20, 2)
+        pairs = eigenpairs(laplacian_of(affinity.float()), 6)
+        exact = SpectralFilter(HeatResponse([0.3]))(eigenpairs(laplacian_of(affinity), 6), x)
+        found = SpectralFilter(HeatResponse([0.3]))(pairs, x.to(dtype))
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), exact, rtol=0, atol=20 * torch.finfo(dtype).eps)
+
+    def test_autocast_changes_nothing(self):
+        pairs, x = eigenpairs(laplacian_of(random_affinity(20).float()), 6), points(20, 2).float()
+        plain = SpectralFilter(network(1).float())
+        expected = plain(pairs, x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(plain(pairs, x), expected)
+
+    @pytest.mark.parametrize("unit", [1e-12, 1e12])
+    def test_units(self, unit):
+        """Times in the unit of the weights give the same filter, and gradients in the inverse unit."""
+        x = points(8, 1)
+        for scale in (1.0, unit):
+            affinity = (cycle(8) * scale).requires_grad_()
+            pairs = eigenpairs(laplacian_of(affinity, "unnormalized"), 5)
+            found = SpectralFilter(HeatResponse([0.5 / scale]))(pairs, x)
+            (gradient,) = torch.autograd.grad((found * points(8, 1, seed=1)).sum(), affinity)
+            if scale == 1:
+                expected = found, gradient
+        torch.testing.assert_close(found, expected[0], rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(gradient * unit, expected[1], rtol=1e-6, atol=1e-8)
+
+
+class TestInvariance:
+    def test_of_signs(self):
+        pairs = eigenpairs(laplacian_of(random_affinity(9)), 5)
+        signs = torch.tensor([1.0, -1, -1, 1, -1], dtype=torch.float64)
+        for values in (None, pairs.values):
+            encode = SignInvariant(network(4, 1 if values is None else 2))
+            found = encode(pairs.vectors, values)
+            assert found.shape == (9, 5, 4)
+            torch.testing.assert_close(encode(pairs.vectors * signs, values), found)
+
+    def test_of_bases(self):
+        """The stable encoding is the same in any basis of equal eigenvalues, the sign-invariant one is not."""
+        pairs = eigenpairs(laplacian_of(cycle(8)), 5)
+        stable, signed = StableEncoding(network(3), RHO), SignInvariant(network(4))
+        torch.testing.assert_close(stable(turned(pairs)), stable(pairs))
+        assert (signed(turned(pairs).vectors) - signed(pairs.vectors)).abs().max() > 1e-3
+
+    def test_the_order_of_nodes_is_kept(self):
+        affinity, order = random_affinity(9), torch.randperm(9, generator=torch.Generator().manual_seed(0))
+        encode = StableEncoding(network(3), RHO)
+        found = [encode(eigenpairs(laplacian_of(a), 5)) for a in (affinity, affinity[order][:, order])]
+        torch.testing.assert_close(found[0][order], found[1])
+
+    def test_networks_on_the_graph_get_its_edges(self):
+        affinity = random_affinity(9)
+        pairs, inner = eigenpairs(laplacian_of(affinity), 5), network(2, 3)
+        encode = StableEncoding(network(3), lambda entries, a: inner(a @ entries), columns=2)
+        matrices = pairs.vectors @ spectral_function(pairs, network(3)) @ pairs.vectors.mT
+        expected = inner(torch.einsum("pi,mij->jpm", affinity, matrices)).sum(0)
+        torch.testing.assert_close(encode(pairs, affinity), expected)
+
+
+TREE = torch.zeros(7, 7, dtype=torch.float64)
+for i, j in ((0, 1), (1, 2), (2, 3), (3, 4), (2, 5), (5, 6)):  # nodes 1 and 0, and 5 and 6 or 3 and 4, change places
+    TREE[i, j] = TREE[j, i] = 1
+
+
+class TestCanonicalVectors:
+    @covering(
+        2,
+        affinity={**GRAPHS, "star": complete_bipartite(1, 4), "tree": TREE, "torus": complete_bipartite(3, 3)},
+        normalization=["symmetric", "unnormalized"],
+    )
+    def test_follow_the_order_of_nodes(self, affinity, normalization):
+        n, order = len(affinity), torch.randperm(len(affinity), generator=torch.Generator().manual_seed(1))
+        laplacian = laplacian_of(affinity, normalization)
+        k = int(laplacian.active.sum())
+        pairs = eigenpairs(laplacian, k)
+        one = canonicalize(turned(pairs))
+        other = canonicalize(eigenpairs(laplacian_of(affinity[order][:, order], normalization), k))
+        assert torch.equal(one.unique, other.unique)
+        torch.testing.assert_close(one.vectors[order][:, one.unique], other.vectors[:, one.unique], atol=1e-7, rtol=0)
+        v = one.vectors
+        torch.testing.assert_close(v.mT @ v, torch.eye(k).double(), atol=1e-9, rtol=0)
+        torch.testing.assert_close(laplacian.to_dense() @ v, v * pairs.values, atol=1e-8, rtol=0)
+        assert v.shape == (n, k)
+
+    def test_what_automorphisms_turn_is_not_unique(self):
+        assert canonicalize(eigenpairs(laplacian_of(cycle(8)), 8)).unique.tolist() == [True] + [False] * 7
+        assert canonicalize(eigenpairs(laplacian_of(random_affinity(9)), 9)).unique.all()
+
+    def test_a_cut_eigenspace_is_not_unique(self):
+        star = torch.block_diag(path(3), path(4))
+        assert canonicalize(eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
+        assert canonicalize(eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
+
+    def test_batches_with_missing_pairs(self):
+        affinity, mask = TestBatches().batch()
+        pairs = eigenpairs(Laplacian(Graph.from_dense(affinity.detach(), mask=mask)), 5, fill=True)
+        found = canonicalize(pairs)
+        assert not found.unique[~pairs.values.isfinite()].any()
+        alone = canonicalize(eigenpairs(laplacian_of(random_affinity(9)), 5))
+        torch.testing.assert_close(found.vectors[2], alone.vectors)
+        assert found.vectors.isfinite().all()
+
+    def test_gradients(self):
+        """Of vectors of simple eigenvalues, and of a plane that an edge weight moves as a whole."""
+        weight, graph = edge_parameters(random_affinity(7))
+
+        def loss(weight):
+            return (canonicalize(eigenpairs(Laplacian(graph(weight)), 4)).vectors * points(7, 4)).sum()
+
+        assert torch.autograd.gradcheck(loss, (weight,), fast_mode=True, atol=1e-6)
+
+
+class TestTransform:
+    @pytest.fixture
+    def data(self):
+        pyg = pytest.importorskip("torch_geometric", reason="transforms data of PyTorch Geometric")
+        graphs = [cycle(20), complete(7), random_affinity(12), two_cliques(3, 4), path(2)]
+        edges = [affinity.nonzero().T.contiguous() for affinity in graphs]
+        return [
+            pyg.data.Data(x=torch.randn(len(a), 2), edge_index=e, edge_weight=a[tuple(e)], num_nodes=len(a))
+            for a, e in zip(graphs, edges, strict=True)
+        ]
+
+    @pytest.mark.parametrize("normalization", NORMALIZATIONS)
+    def test_signatures_of_each_graph(self, data, normalization):
+        phi = HeatResponse([0.5, 2.0])
+        transform = AddSpectralFeatures(phi, 6, "heat", normalization=normalization, eigenvalues="values")
+        for item, found in zip(data, transform(data), strict=True):
+            graph = Graph.from_edge_index(item.edge_index, item.edge_weight, num_nodes=item.num_nodes)
+            pairs = eigenpairs(Laplacian(graph, normalization), 7, fill=True)
+            torch.testing.assert_close(found.heat, spectral_signature(pairs, phi), rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(found["values"][0], pairs.values[1:])
+            assert "heat" not in item
+
+    def test_one_list_and_batch_agree(self, data):
+        from torch_geometric.data import Batch
+
+        transform = AddSpectralFeatures(WaveResponse([-1.0, 0.0, 1.0], 0.5), 6, normalize=True)
+        alone = torch.cat([transform(item).spectral_features for item in data])
+        torch.testing.assert_close(torch.cat([item.spectral_features for item in transform(data)]), alone)
+        torch.testing.assert_close(transform(Batch.from_data_list(data)).spectral_features, alone)
+        appended = AddSpectralFeatures(HeatResponse([1.0]), 6, None)(data[0]).x
+        assert appended.shape == (20, 3)
+        assert transform([]) == []
+        assert "AddSpectralFeatures(WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), 6" in repr(transform)
+
+    def test_gradients_at_equal_eigenvalues(self, data):
+        item, weight = data[0], torch.ones(20, dtype=torch.float64, requires_grad=True)
+        place = torch.minimum(*item.edge_index)
+        edge = torch.where((item.edge_index.amin(0) == 0) & (item.edge_index.amax(0) == 19), 19, place)
+
+        def loss(weight):
+            changed = item.clone()
+            changed.edge_weight = weight[edge]
+            found = AddSpectralFeatures(HeatResponse([2.0]), 4)(changed).spectral_features
+            return (found[:, 0] * points(20, 1)[:, 0]).sum()
+
+        assert torch.autograd.gradcheck(loss, (weight,), fast_mode=True, atol=1e-6)
+
+    def test_isolated_nodes_and_empty_graphs(self, data):
+        lonely = data[0].clone()
+        lonely.num_nodes, lonely.x = 21, None
+        transform = AddSpectralFeatures(HeatResponse([1.0]), 3)
+        found = transform(lonely).spectral_features
+        assert not found[20].any()
+        none = lonely.clone()
+        none.edge_index, none.edge_weight, none.num_nodes = torch.zeros(2, 0, dtype=torch.int64), None, 0
+        assert transform(none).spectral_features.shape == (0, 1)
+
+
+PAIRS = eigenpairs(laplacian_of(path(4)), 3)
+SIGNAL = points(4, 2)
+HEAT = HeatResponse([1.0])
+
+
+def with_gradients(phi):
+    affinity = path(4).requires_grad_()
+    return spectral_signature(eigenpairs(laplacian_of(affinity), 3), phi)
+
+
+BAD = {
+    "pairs": (lambda: spectral_function(PAIRS.values, HEAT), TypeError, "pairs must be the result of eigenpairs"),
+    "phi": (lambda: SpectralFilter(2.0), TypeError, "phi must be a function"),
+    "phi class": (lambda: SpectralFilter(HeatResponse), TypeError, "phi must be a function.*make an object"),
+    "phi number": (lambda: spectral_signature(PAIRS, lambda v: 1.0), TypeError, "result of phi must be a tensor"),
+    "phi shape": (lambda: spectral_signature(PAIRS, lambda v: v[:, 0]), ValueError, r"shape \(n, m\) .*\(3, 1\), got"),
+    "phi rows": (lambda: spectral_signature(PAIRS, lambda v: v[:1]), ValueError, r"phi must return shape .*\(1, 1\)"),
+    "phi width": (lambda: spectral_signature(PAIRS, lambda v: v[:, :0]), ValueError, "phi must return shape"),
+    "phi NaN": (lambda: spectral_signature(PAIRS, lambda v: v * math.nan), ValueError, "result of phi must be finite"),
+    "phi Inf": (lambda: spectral_signature(PAIRS, lambda v: 1 / v), ValueError, "result of phi must be finite.*0 too"),
+    "phi dtype": (lambda: spectral_signature(PAIRS, lambda v: v.float()), TypeError, "return the pairs' dtype, got"),
+    "phi complex": (lambda: spectral_signature(PAIRS, lambda v: (1j * v).exp()), TypeError, "complex128; use"),
+    "phi parameters": (
+        lambda: spectral_signature(PAIRS, network(2).float()),
+        TypeError,
+        r"phi must be of the pairs' dtype, got \{torch.float32\}; use phi.to\(torch.float64\)",
+    ),
+    "phi slope": (lambda: with_gradients(torch.sqrt), ValueError, "derivative of phi must be finite.*leave the pair"),
+    "phi responses": (
+        lambda: SpectralFilter(network(3))(PAIRS, SIGNAL),
+        ValueError,
+        "phi must return 1 or 2 responses",
+    ),
+    "x type": (lambda: SpectralFilter(HEAT)(PAIRS, [[1.0]]), TypeError, "x must be a torch.Tensor"),
+    "x complex": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL + 0j), TypeError, "x must be float32 or float64.*complex"),
+    "x dtype": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL.float()), TypeError, r"x must have the dtype .*x\.to"),
+    "x integers": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL.long()), TypeError, "x must be float32 or float64"),
+    "x nodes": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL[:3]), ValueError, r"x must have shape \(4, 'C'\)"),
+    "x vector": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL[:, 0]), ValueError, r"x must have shape \(4, 'C'\)"),
+    "x batch": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL[None]), ValueError, r"x must have shape \(4, 'C'\)"),
+    "mask": (lambda: SpectralFilter(HEAT)(PAIRS, SIGNAL, mask=torch.ones(3) > 0), ValueError, "mask must have shape"),
+    "mask dtype": (lambda: StableEncoding(HEAT, nn.Identity())(PAIRS, mask=torch.ones(4)), TypeError, "mask must be"),
+    "bank": (lambda: SpectralFilter(HEAT, bank="no"), TypeError, "bank must be True or False"),
+    "normalize": (lambda: spectral_signature(PAIRS, HEAT, normalize=1), TypeError, "normalize must be True or False"),
+    "times": (lambda: HeatResponse([-1.0]), ValueError, "times must be positive"),
+    "times number": (lambda: HeatResponse(1.0), TypeError, "times must be a list"),
+    "no times": (lambda: HeatResponse([]), TypeError, "times must be a list of at least one number"),
+    "order": (lambda: PolynomialResponse(-1), ValueError, "order must be at least 0"),
+    "sigma": (lambda: WaveResponse([1.0], 0), ValueError, "sigma must be positive"),
+    "levels": (lambda: WaveletResponse(31), ValueError, "levels must be at most 30"),
+    "bound": (
+        lambda: WaveletResponse(1, bound=0.5)(torch.ones(1, 1)),
+        ValueError,
+        "bound must be at least .*, 1, got 0.5",
+    ),
+    "k": (lambda: eigenpairs(laplacian_of(path(4)), 5), ValueError, "k must be at most the number of nodes"),
+    "rho shape": (lambda: StableEncoding(HEAT, lambda a: a.sum(-1))(PAIRS), ValueError, "rho must return shape"),
+    "columns": (lambda: StableEncoding(HEAT, nn.Identity(), columns=0), ValueError, "columns must be at least 1"),
+    "sign phi": (lambda: SignInvariant(lambda v: v.sum())(PAIRS.vectors), ValueError, "phi must return shape"),
+    "sign vectors": (lambda: SignInvariant(nn.Identity())(PAIRS.vectors + 0j), TypeError, "vectors must be float"),
+    "sign values": (
+        lambda: SignInvariant(nn.Identity())(PAIRS.vectors, PAIRS.values[:2]),
+        ValueError,
+        r"values must have shape \(3,\)",
+    ),
+    "walk": (
+        lambda: canonicalize(eigenpairs(laplacian_of(path(4), "random_walk"), 3)),
+        ValueError,
+        "pairs must have orthonormal vectors",
+    ),
+    "tolerance": (lambda: canonicalize(PAIRS, tolerance=0), ValueError, "tolerance must be positive"),
+    "transform phi": (lambda: AddSpectralFeatures("heat", 3), TypeError, "phi must be a function"),
+    "transform k": (lambda: AddSpectralFeatures(HEAT, 0), ValueError, "k must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_bad_input(case):
+    call, error, message = case
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_errors_of_phi_are_its_own():
+    def broken(value):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        spectral_signature(PAIRS, broken)
+
+
+def test_state_dict_and_learning():
+    """A filter learns the times of another one."""
+    x, pairs = points(30, 2), eigenpairs(laplacian_of(random_affinity(30, keep=0.1)), 20)
+    aim = SpectralFilter(HeatResponse([0.5, 3.0]))(pairs, x)
+    learned = SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    optimizer = torch.optim.LBFGS(learned.parameters(), max_iter=50)
+
+    def loss():
+        optimizer.zero_grad()
+        value = (learned(pairs, x) - aim).square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    again = SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    again.load_state_dict(learned.state_dict())
+    torch.testing.assert_close(again.phi.log_times.exp(), torch.tensor([0.5, 3.0]).double(), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,373 @@
+"""Functions φ(A) = V φ(Λ) Vᵀ of a Laplacian by its smallest eigenpairs: filters of signals, signatures of nodes.
+
+They depend neither on the signs of the vectors nor on the basis of an eigenspace. The derivative (Daleckii and Krein)
+has (φ(λ_i) − φ(λ_j)) / (λ_i − λ_j) between distinct eigenvalues, which the rule of eigenvectors yields, and φ′(λ)
+between equal ones, which it cannot yield. There Λ is a matrix, diag(λ) + E: E is zero, but has derivatives (see
+`Eigenpairs.projected`), and
+
+    φ(Λ) = diag φ(λ) + ½ (φ′(λ_i) + φ′(λ_j)) ∘ E + ¼ (φ″(λ_i) + φ″(λ_j)) ∘ E² + …,
+
+exact to second order at equal eigenvalues. As the weights are means over i and j, φ(Λ) z needs no k × k matrix for each
+response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.laplacian import needs_derivatives
+from torch_lapeig.eigen.solve import Eigenpairs
+from torch_lapeig.support import checks
+
+Response = Callable[[Tensor], Tensor]
+
+
+class Expansion(NamedTuple):
+    """Function of Λ with m responses, to second order in the entries off its diagonal.
+
+    Attributes:
+        values: φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs.
+        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E²; empty where no derivative is asked for.
+    """
+
+    values: Tensor
+    terms: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def applied(self, z: Tensor) -> Tensor:
+        """Return φ_c(Λ) z_c of each column c of ``z``, ``(..., k, C)``; one response serves all columns."""
+        result = self.values * z
+        for weight, matrix in self.terms:
+            result = result + (weight * checks.matmul(matrix, z) + checks.matmul(matrix, weight * z)) / 2
+        return result
+
+    def bank(self, z: Tensor) -> Tensor:
+        """Return φ_m(Λ) z_c of each column c and response m, ``(..., k, C, m)``."""
+        count, columns = self.values.shape[-1], z.shape[-1]
+        repeat = (*[1] * (z.ndim - 1), columns)
+        terms = tuple((weight.repeat(repeat), matrix) for weight, matrix in self.terms)
+        found = Expansion(self.values.repeat(repeat), terms).applied(z.repeat_interleave(count, -1))
+        return found.reshape(*z.shape, count)
+
+    def at_nodes(self, v: Tensor) -> Tensor:
+        """Return the diagonals of V φ_m(Λ) Vᵀ, ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
+        result = checks.matmul(v.square(), self.values)
+        for weight, matrix in self.terms:
+            result = result + checks.matmul(v * checks.matmul(v, matrix), weight)
+        return result
+
+    def trace(self) -> Tensor:
+        """Return tr φ_m(Λ), ``(..., 1, m)``."""
+        parts = [weight * matrix.diagonal(dim1=-2, dim2=-1)[..., None] for weight, matrix in self.terms]
+        return sum(parts, self.values).sum(-2, keepdim=True)
+
+
+def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
+    """Return φ(Λ) of eigenpairs; see `spectral_function`."""
+    checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
+    present, at = pairs.values.isfinite()[..., None], pairs.projected.diagonal(dim1=-2, dim2=-1)
+    at = torch.where(present[..., 0], at, at[..., :1]).reshape(-1, 1)
+
+    def shaped(part: Tensor) -> Tensor:
+        # Without a graph of their own, they keep tangents of forward mode.
+        part = part if torch.is_grad_enabled() else part.detach()
+        return torch.where(present, part.reshape(*present.shape[:-1], -1), 0)
+
+    if not needs_derivatives(pairs.projected):
+        return Expansion(shaped(response_to(phi, at)))
+    with torch.enable_grad():
+        at = at + torch.zeros_like(at).requires_grad_()
+        value = response_to(phi, at)
+        slope = _derivative(value, at)
+        curvature = _derivative(slope, at)
+    checks.check_finite(slope, "the derivative of phi", "leave the pair out, or take a phi that is smooth there")
+    curvature = torch.where(curvature.isfinite(), curvature, 0)  # second derivatives of `value` are not finite, either
+    off = off_diagonal(pairs.projected, pairs.projected.shape[-1])
+    return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, checks.matmul(off, off))))
+
+
+def response_to(phi: Response, at: Tensor) -> Tensor:
+    """Return φ of eigenvalues ``(n, 1)``, ``(n, m)``, checked."""
+    checks.check_function(phi, "phi", "a function of eigenvalues (n, 1), such as HeatResponse([1.0])")
+    try:
+        value = phi(at.clone())  # which it may change
+    except RuntimeError as error:
+        dtypes = {p.dtype for p in phi.parameters()} if isinstance(phi, nn.Module) else set()
+        if dtypes <= {at.dtype}:
+            raise
+        raise TypeError(f"phi must be of the pairs' dtype, got {dtypes}; use phi.to({at.dtype})") from error
+    checks.check_instance(value, "the result of phi", Tensor, "a tensor")
+    if value.dtype != at.dtype:
+        raise TypeError(f"phi must return the pairs' dtype, got {value.dtype}; use phi.to({at.dtype})")
+    if value.ndim != 2 or len(value) != len(at) or value.shape[1] == 0:
+        raise ValueError(f"phi must return shape (n, m) for eigenvalues {tuple(at.shape)}, got {tuple(value.shape)}")
+    checks.check_finite(value, "the result of phi", "take a phi that is finite at every eigenvalue, 0 too")
+    return value
+
+
+def _derivative(value: Tensor, at: Tensor) -> Tensor:
+    """Return the derivative of ``value`` ``(n, m)``, whose row i depends on row i of ``at`` alone.
+
+    Reverse mode gives Σ_m u_m φ′_m, which is linear in u: its derivative in u has all columns at once.
+    """
+    value = value + 0 * at  # depends on `at` where φ is constant, too
+    u = torch.ones_like(value).requires_grad_()
+    (weighted,) = torch.autograd.grad(value, at, u, create_graph=True)
+    (slope,) = torch.autograd.grad(weighted, u, torch.ones_like(weighted), create_graph=True)
+    return slope
+
+
+@checks.full_precision
+def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
+    """Return φ(Λ) as matrices, whose first and second derivatives are exact at equal eigenvalues.
+
+    `SpectralFilter` and `spectral_signature` compute products with V φ(Λ) Vᵀ and its diagonal in less memory.
+
+    Args:
+        pairs: of `eigenpairs`; rows and columns of missing pairs (``fill=True``) are zero.
+        phi: function of one eigenvalue, a module or any other: gets n of them as ``(n, 1)`` and returns m responses
+            ``(n, m)``, in the dtype of the pairs. Gradients flow to its parameters.
+
+    Returns:
+        ``(m, k, k)`` or ``(B, m, k, k)``.
+
+    Raises:
+        TypeError: ``pairs`` or ``phi`` of another type; φ returns another dtype. ValueError: φ returns another shape,
+            NaN or Inf; φ′ is not finite where gradients to the graph are asked for.
+
+    >>> from torch_lapeig import Graph, Laplacian, eigenpairs
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> spectral_function(eigenpairs(Laplacian(path), 3), torch.exp).diagonal(
+    ...     dim1=1, dim2=2
+    ... )
+    tensor([[1.0000, 2.7183, 7.3891]])
+    """
+    found = expansion(pairs, phi)
+    k = found.values.shape[-2]
+    one = torch.eye(k, dtype=found.values.dtype, device=found.values.device)
+    return found.bank(one.expand(*found.values.shape[:-2], k, k)).movedim(-1, -3)
+
+
+@checks.full_precision
+def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = False) -> Tensor:
+    """Return the diagonals of V φ_m(Λ) Vᵀ: features of nodes that depend neither on signs nor on bases.
+
+    Heat kernel signatures with `HeatResponse` (Sun, Ovsjanikov & Guibas 2009); wave kernel signatures with
+    `WaveResponse` and ``normalize=True`` (Aubry, Schlickewei & Cremers 2011).
+
+    Args:
+        pairs, phi: see `spectral_function`.
+        normalize: divide by the traces Σ_l φ_m(λ_l) of each graph; zeros where a trace is zero.
+
+    Returns:
+        ``(N, m)`` or ``(B, N, m)``; rows of padding and of isolated nodes are zero.
+
+    Raises:
+        TypeError, ValueError: see `spectral_function`.
+
+    >>> from torch_lapeig import Graph, Laplacian, eigenpairs
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+    >>> pairs = eigenpairs(Laplacian(path, "unnormalized"), 3)
+    >>> spectral_signature(pairs, HeatResponse([0.1, 1.0]))
+    tensor([[0.9092, 0.5256],
+            [0.8272, 0.3665],
+            [0.9092, 0.5256]])
+    """
+    found = expansion(pairs, phi)
+    signature, trace = found.at_nodes(pairs.vectors), found.trace()
+    if not checks.check_flag(normalize, "normalize"):
+        return signature
+    return torch.where(trace == 0, 0, signature / torch.where(trace == 0, 1, trace))
+
+
+class SpectralFilter(nn.Module):
+    """Filter V φ(Λ) Vᵀ x of signals on the nodes of a graph, with a learnable φ.
+
+    What lies outside of the span of the k vectors is left out. Gradients flow to x, φ and the weights of the graph. Of
+    generalised vectors with Yᵀ M Y = I, Y φ(Λ) Yᵀ is a kernel with respect to the mass M, and φ(M⁻¹ L) x is the filter
+    of M x: with ``"random_walk"``, of ``laplacian.degrees[..., None] * x``.
+
+    Args:
+        phi: response to eigenvalues, see `spectral_function`: `HeatResponse`, `PolynomialResponse`, `WaveletResponse`,
+            a network such as ``nn.Sequential(nn.Linear(1, 32), nn.SiLU(), nn.Linear(32, m))``, or any function.
+        bank: apply every response to every column. Otherwise response c belongs to column c, and a single response to
+            all columns.
+
+    Raises:
+        TypeError, ValueError: ``phi`` is no function; when called: see `spectral_function`, and ``x`` or ``mask`` of
+            another shape, dtype or device.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
+    >>> pairs = eigenpairs(Laplacian(KNN(8)(points)), 20)
+    >>> SpectralFilter(HeatResponse([0.5, 2.0, 8.0], learnable=True))(pairs, points).shape
+    torch.Size([100, 3])
+    >>> SpectralFilter(WaveletResponse(3), bank=True)(pairs, points).shape
+    torch.Size([100, 15])
+    """
+
+    def __init__(self, phi: Response, *, bank: bool = False) -> None:
+        super().__init__()
+        checks.check_function(phi, "phi", "a function of eigenvalues (n, 1), such as HeatResponse([1.0])")
+        self.phi = phi
+        self.bank = checks.check_flag(bank, "bank")
+
+    @checks.full_precision
+    def forward(self, pairs: Eigenpairs, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Return the filtered signals, ``(..., N, C)``, or ``(..., N, C·m)`` of a bank, column by column.
+
+        Args:
+            pairs: of `eigenpairs`, with vectors ``(N, k)`` or ``(B, N, k)``.
+            x: signals ``(N, C)`` or ``(B, N, C)``, of the dtype of the pairs, or of half precision.
+            mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
+        """
+        found, v = expansion(pairs, self.phi), pairs.vectors
+        count = found.values.shape[-1]
+        checks.check_floating(checks.single(x), "x")
+        if x.shape[:-1] != v.shape[:-1]:
+            raise ValueError(f"x must have shape {(*v.shape[:-1], 'C')} to go with the pairs, got {tuple(x.shape)}")
+        if not self.bank and count not in (1, x.shape[-1]):
+            raise ValueError(
+                f"phi must return 1 or {x.shape[-1]} responses, as x has columns, got {count}; or bank=True"
+            )
+        if x.dtype not in (v.dtype, *checks.HALVES):
+            raise TypeError(f"x must have the dtype of the pairs, got {x.dtype}; use x.to({v.dtype})")
+        checks.check_same_device(x, "x", v, "the pairs")
+        signal = x.to(v.dtype)
+        if mask is not None:
+            checks.check_mask(mask, x)
+            signal = torch.where(mask[..., None], signal, 0)
+        z = checks.matmul(v.mT, signal)
+        return checks.matmul(v, found.bank(z).flatten(-2) if self.bank else found.applied(z)).to(x.dtype)
+
+
+class HeatResponse(nn.Module):
+    """Heat kernel exp(−t λ), one response for each time.
+
+    Args:
+        times: t, positive. learnable: make their logarithms parameters.
+
+    Raises:
+        TypeError, ValueError: no list of positive numbers.
+
+    >>> HeatResponse([1.0, 2.0])(torch.tensor([[1.0]]))
+    tensor([[0.3679, 0.1353]])
+    """
+
+    def __init__(self, times: Sequence[float], *, learnable: bool = False) -> None:
+        super().__init__()
+        numbers = [checks.check_positive(t, "times") for t in _listed(times, "times")]
+        dtype = torch.get_default_dtype() if checks.check_flag(learnable, "learnable") else torch.float64
+        self.log_times = nn.Parameter(torch.tensor(numbers, dtype=torch.float64).log().to(dtype), learnable)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the responses ``(n, m)`` to eigenvalues ``(n, 1)``."""
+        return torch.exp(-self.log_times.to(values).exp() * values)
+
+
+class PolynomialResponse(nn.Module):
+    """Polynomials Σ_j c_j T_j(2 λ / bound − 1) of Chebyshev with learnable coefficients, at first constant 1.
+
+    Args:
+        order: highest power, at least 0. channels: number of polynomials m.
+        bound: largest eigenvalue expected, 2 for the normalised Laplacians.
+
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range.
+
+    >>> PolynomialResponse(3)(torch.tensor([[0.0], [1.0]])).tolist()
+    [[1.0], [1.0]]
+    """
+
+    def __init__(self, order: int, channels: int = 1, *, bound: float = 2.0) -> None:
+        super().__init__()
+        shape = checks.check_count(order, "order", 0) + 1, checks.check_width(channels, "channels")
+        self.bound = checks.check_positive(bound, "bound")
+        self.coefficients = nn.Parameter(torch.eye(shape[0], 1).repeat(1, shape[1]))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the responses ``(n, m)`` to eigenvalues ``(n, 1)``."""
+        at = 2 * values / self.bound - 1
+        terms = [torch.ones_like(at), at]
+        for _ in self.coefficients[2:]:
+            terms.append(2 * at * terms[-1] - terms[-2])
+        return checks.matmul(torch.cat(terms[: len(self.coefficients)], 1), self.coefficients.to(values))
+
+
+@dataclass(frozen=True)
+class WaveResponse:
+    """Band-pass exp(−(e − ln λ)² / 2σ²), 0 at λ = 0, one response for each energy e (Aubry et al. 2011).
+
+    The paper takes 100 energies from ln λ_1 + 2σ to ln λ_k − 2σ, and for σ seven times their distance.
+
+    Args:
+        energies: e. sigma: σ, positive.
+
+    Raises:
+        TypeError, ValueError: no list of numbers; an argument of another type or out of range.
+
+    >>> WaveResponse([0.0], 1.0)(torch.tensor([[0.0], [1.0]])).tolist()
+    [[0.0], [1.0]]
+    """
+
+    energies: Sequence[float]
+    sigma: float
+
+    def __post_init__(self) -> None:
+        energies = tuple(checks.check_number(e, "energies") for e in _listed(self.energies, "energies"))
+        checks.keep(self, energies=energies, sigma=checks.check_positive(self.sigma, "sigma"))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return the responses ``(n, m)`` to eigenvalues ``(n, 1)``."""
+        positive = values > torch.finfo(values.dtype).tiny  # below, all derivatives vanish
+        distance = torch.tensor(self.energies, dtype=torch.float64).to(values) - torch.where(positive, values, 1).log()
+        return torch.where(positive, torch.exp(-(distance / self.sigma).square() / 2), 0)
+
+
+@dataclass(frozen=True)
+class WaveletResponse:
+    """Diffusion wavelets (Coifman & Maggioni 2006): dyadic differences of powers of the lazy walk p = 1 − λ / bound.
+
+    The responses are 1 − p, p − p², p² − p⁴, …, up to p^(2^levels), and last the low-pass p^(2^levels): levels + 2 of
+    them, whose sum is 1.
+
+    Args:
+        levels: from 0 to 30. bound: largest eigenvalue, 2 for the normalised Laplacians, where p are the eigenvalues
+            of (I + D⁻¹ W) / 2.
+
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range; when called, an eigenvalue above ``bound``.
+
+    >>> WaveletResponse(1)(torch.tensor([[1.0]]))
+    tensor([[0.5000, 0.2500, 0.2500]])
+    """
+
+    levels: int
+    bound: float = 2.0
+
+    def __post_init__(self) -> None:
+        levels = checks.check_count(self.levels, "levels", 0, 30)
+        checks.keep(self, levels=levels, bound=checks.check_positive(self.bound, "bound"))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return the responses ``(n, levels + 2)`` to eigenvalues ``(n, 1)``."""
+        if (largest := values.detach().amax()) > self.bound * (1 + 1e-5):
+            raise ValueError(f"bound must be at least the largest eigenvalue, {largest:.6g}, got {self.bound}")
+        powers = [torch.ones_like(values), 1 - values / self.bound]
+        for _ in range(self.levels):
+            powers.append(powers[-1].square())
+        return torch.cat([*(a - b for a, b in pairwise(powers)), powers[-1]], 1)
+
+
+def _listed(values: Sequence[float], name: str) -> list[float]:
+    """Return the numbers of a list or tensor that is not empty."""
+    numbers = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(numbers, (list, tuple)) or not numbers:
+        raise TypeError(f"{name} must be a list of at least one number, got {checks.arrived(values)}")
+    return list(numbers)
