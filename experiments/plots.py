@@ -45,8 +45,8 @@ def embedding_figure(
     images = np.concatenate([split.train, split.heldout]).reshape(-1, 8, 8)
     for axes, columns, pictures in ((main, before, images), (learned, after, None)):
         places = _ranks(*columns)
-        style = {"new": places[1], "images": pictures, "legend": axes is main}
-        plot_embedding(np.concatenate(places), labels, axes=axes, **style)
+        both = np.concatenate(places)
+        plot_embedding(both, labels, new=places[1], images=pictures, axes=axes, legend=axes is main)
     main.set_title("Laplacian eigenmaps of handwritten digits; rings: held out, by Nyström", fontsize=11, loc="left")
     main.set(xlabel="eigenvector 1 (rank)", ylabel="eigenvector 2 (rank)")
     learned.set_title("after learning a linear map and the bandwidth", fontsize=9, loc="left")

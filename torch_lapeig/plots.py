@@ -331,7 +331,8 @@ def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     extent, side = np.ptp(y, axis=0), 22.0  # points on paper
-    place = y * (axes.bbox.size * 72 / axes.figure.dpi) / np.where(extent > 0, extent, 1)
+    paper = 72 * np.array(axes.bbox.size) / axes.figure.dpi
+    place = paper * y / np.where(extent > 0, extent, 1)
     is_free = np.ones(len(y), dtype=bool)
     zoom = side / max(images.shape[1:3])
     is_ink = np.median(images) < images.min() + np.ptp(images) / 4  # on an empty ground, which stays white
