@@ -21,7 +21,7 @@ from experiments.tables import Table
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE, RESULTS = HERE / "records", HERE / "RESULTS.template.md", HERE / "RESULTS.md"
 DOCS = HERE.parent / "docs"
-PAGES = tuple(DOCS / name for name in ("degeneracy.md", "coming_from/index.md", "starts.md"))
+PAGES = (DOCS / "degeneracy.md", DOCS / "coming_from" / "index.md")
 IMAGES = HERE.parent / "docs" / "images" / "benchmarks"
 PLACE = re.compile(r"^\{\{ (\w+) \}\}$", re.MULTILINE)
 PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)", re.DOTALL)
