@@ -125,10 +125,10 @@ def neighbors(x: NDArray[Any], k: int = 15) -> csr_array:
     return HeatKernel()(points, knn_graph(points, k)).to_scipy()
 
 
-def distant_blobs(n: int) -> csr_array:
-    """The neighbourhood graph of twelve Gaussian blobs that are far apart: several components."""
+def distant_blobs(n: int) -> NDArray[Any]:
+    """Twelve Gaussian blobs that are far apart, so that their neighbourhood graph has several components."""
     rng = np.random.default_rng(0)
-    return neighbors(rng.normal(size=(n, 5)) + 50 * rng.normal(size=(12, 5))[np.arange(n) % 12])
+    return np.asarray(rng.normal(size=(n, 5)) + 50 * rng.normal(size=(12, 5))[np.arange(n) % 12])
 
 
 FAMILIES: dict[str, Callable[[int], csr_array]] = {
@@ -145,7 +145,7 @@ FAMILIES: dict[str, Callable[[int], csr_array]] = {
     "cliques of 40 in a ring": cliques,
     "blob with far leaves": far_leaves,
     "1000 blobs apart": lambda n: blobs(n, n // 20, []),
-    "12 Gaussian blobs apart": distant_blobs,
+    "12 Gaussian blobs apart": lambda n: neighbors(distant_blobs(n)),
     "digits": lambda n: neighbors(digits_points()),
     "MNIST test set": lambda n: neighbors(mnist_points()),
 }
@@ -192,7 +192,11 @@ def layouts(record: Record, quick: bool) -> None:
     from sklearn.datasets import make_swiss_roll
     from sklearn.manifold import trustworthiness
 
-    data = {"digits": digits_points(), "swiss roll": make_swiss_roll(2000, random_state=0)[0]}
+    data = {
+        "digits": digits_points(),
+        "swiss roll": make_swiss_roll(2000, random_state=0)[0],
+        "12 Gaussian blobs apart": distant_blobs(2000),
+    }
     if not quick and os.environ.get("TORCH_LAPEIG_DATA"):
         data["MNIST test set"] = mnist_points()
     table = Table(

@@ -112,7 +112,7 @@ def demo(
     found = over_seeds(results)
     metrics = {**scores_of, "learning": learning, "pixels": pixels(split), "over_seeds": found}
     spectra = tuple(scores[max(DIMENSIONS)]["eigenvalues"] for scores in scores_of.values())
-    run.figure("embedding", embedding_figure(split, stages["before"].plane, stages["after"].plane, spectra))
+    run.figure("embedding", embedding_figure(split, stages["before"].plane, stages["after"].plane, spectra), dpi=143)
     run.finish(metrics, table(scores_of), seeds_table(found))
 
 

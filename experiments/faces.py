@@ -19,9 +19,10 @@ from torch import Tensor
 
 from experiments.data import frey_faces
 from experiments.metrics import Numbers, between, bootstrap, ranks, trustworthiness
-from experiments.plots import map_with_zooms, thumbnails
+from experiments.plots import map_with_zooms
 from experiments.runs import Run, check_names, pick_device, table
 from torch_lapeig import DensityCorrected, HeatKernel, ImprovedWeights, LaplacianEigenmaps, Radius, radius_graph
+from torch_lapeig.plots import plot_embedding
 
 METHODS = {"improved": "Improved LE", "weighted": "weighted LE", "density_corrected": "density-corrected", "pca": "PCA"}
 DIFFERENCES = {
@@ -169,41 +170,36 @@ def map_figure(y: Numbers, film: Film) -> Figure:
     Most frames lie close together in the middle of long arms, so the axes show ranks.
     """
     place = rankdata(y[:, :2], axis=0) / len(y)
-    last = film.number[-1]
 
     def draw(axes: Axes, chosen: NDArray[np.int64], zoomed: bool) -> None:
-        colour = film.number[chosen]
-        style: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": last, "lw": 0, "alpha": 0.6}
-        axes.scatter(place[chosen, 0], place[chosen, 1], 6, c=colour, **style)
-        thumbnails(axes, film.images[chosen], place[chosen], 0.16 if zoomed else 0.055, 1.0, "gray")
+        plot_embedding(place, film.number, images=film.images, parts=[chosen], axes=[axes], legend=False)
+        axes.set(xlabel="", ylabel="")
 
     title = f"{len(y)} Frey faces: Improved Laplacian eigenmap; axes: ranks of the first two coordinates"
     figure = map_with_zooms(place, draw, 60, title)
-    _film_bar(figure, last, location="bottom", shrink=0.6, aspect=50, pad=0.02)
+    _film_bar(figure, film, location="bottom", shrink=0.6, aspect=50, pad=0.02)
     return figure
 
 
-def _film_bar(figure: Figure, last: int, **style: Any) -> None:
+def _film_bar(figure: Figure, film: Film, **style: Any) -> None:
     """Draw a bar that shows the colour of each time in the film."""
-    colours = ScalarMappable(Normalize(0, last), "viridis")
+    colours = ScalarMappable(Normalize(film.number[0], film.number[-1]), "viridis")
     figure.colorbar(colours, ax=figure.axes, label="frame of the film", **style)
 
 
 def space_figure(y: Numbers, film: Film) -> Figure:
     """Return the first three coordinates from two sides, some frames as pictures."""
-    figure = Figure(figsize=(13, 6.2))  # a constrained layout collapses around axes in space before Matplotlib 3.11
-    place = rankdata(y, axis=0) / len(y)
-    for i, azimuth in enumerate((-60, 30)):
-        axes: Any = figure.add_axes((0.01 + 0.47 * i, 0.03, 0.43, 0.92), projection="3d")
-        axes.scatter(*place.T, s=5, c=film.number, cmap="viridis", lw=0)
-        axes.view_init(25, azimuth)
-        axes.set(xlabel="1", ylabel="2", zlabel="3", xticklabels=[], yticklabels=[], zticklabels=[])
-        seen = np.column_stack([place, np.ones(len(y))]) @ axes.get_proj().T
-        flat = seen[:, :2] / seen[:, 3:]
-        thumbnails(axes, film.images, flat, 0.13, 0.9, "gray")
-    figure.suptitle(f"{len(y)} Frey faces in three dimensions, from two sides; axes: ranks", fontsize=12)
-    bar = figure.add_axes((0.945, 0.2, 0.01, 0.6))
-    figure.colorbar(ScalarMappable(Normalize(0, film.number[-1]), "viridis"), cax=bar, label="frame of the film")
+    figure = Figure(figsize=(13, 6.2), layout="constrained")
+    place = rankdata(y, axis=0) / len(y) - 0.5
+    up = np.radians(25)
+    for axes, turn in zip(figure.subplots(1, 2), np.radians([-60, 30]), strict=True):
+        away = place[:, 0] * np.cos(turn) + place[:, 1] * np.sin(turn)
+        across = place[:, 1] * np.cos(turn) - place[:, 0] * np.sin(turn)
+        seen = np.stack([across, place[:, 2] * np.cos(up) - away * np.sin(up)], 1)
+        plot_embedding(seen, film.number, images=film.images, axes=axes, legend=False)
+        axes.set(xlabel="", ylabel="")
+    figure.suptitle(f"{len(y)} Frey faces in three dimensions, from two sides: ranks of coordinates", fontsize=12)
+    _film_bar(figure, film, shrink=0.6)
     return figure
 
 

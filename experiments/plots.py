@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from experiments.data import Split
+from torch_lapeig.plots import plot_embedding, plot_spectrum
 
 matplotlib.use("Agg")
 
@@ -38,31 +38,24 @@ def embedding_figure(
         before, after: 2-D embeddings of the training and the held-out part, without and with learning.
         eigenvalues: of both.
     """
-    before, after = _ranks(*before), _ranks(*after)
-    figure = Figure(figsize=(13, 7.4), layout="constrained")
+    figure = Figure(figsize=(10, 5.7), layout="constrained")
     grid = figure.add_gridspec(2, 2, width_ratios=[1.75, 1])
-    main = figure.add_subplot(grid[:, 0])
-    _scatter(main, split, *before, size=12)
-    thumbnails(main, split.train.numpy().reshape(-1, 8, 8), before[0], 0.075, 2.4)
-    main.set_title("Laplacian eigenmaps of handwritten digits", fontsize=13, loc="left")
+    main, learned, spectrum = (figure.add_subplot(part) for part in (grid[:, 0], grid[0, 1], grid[1, 1]))
+    labels = np.concatenate([split.train_labels, split.heldout_labels])
+    images = np.concatenate([split.train, split.heldout]).reshape(-1, 8, 8)
+    for axes, columns, pictures in ((main, before, images), (learned, after, None)):
+        places = _ranks(*columns)
+        both = np.concatenate(places)
+        plot_embedding(both, labels, new=places[1], images=pictures, axes=axes, legend=axes is main)
+    main.set_title("Laplacian eigenmaps of handwritten digits; rings: held out, by Nyström", fontsize=11, loc="left")
     main.set(xlabel="eigenvector 1 (rank)", ylabel="eigenvector 2 (rank)")
-    dots = [main.scatter([], [], s=30, color=matplotlib.colormaps["tab10"](digit)) for digit in range(10)]
-    kinds = [main.scatter([], [], s=14, c="0.5"), main.scatter([], [], s=26, c="0.8", edgecolors="k", linewidths=0.8)]
-    labels = [*map(str, range(10)), "fitted (80 %)", "held out, by Nyström (20 %)"]
-    style = {"frameon": False, "columnspacing": 1.0, "handletextpad": 0.1, "fontsize": 9}
-    figure.legend([*dots, *kinds], labels, loc="outside lower left", ncols=12, **style)
-
-    learned = figure.add_subplot(grid[0, 1])
-    _scatter(learned, split, *after, size=5)
-    learned.set_title("after learning a linear map and the bandwidth", fontsize=11, loc="left")
-
-    spectrum = figure.add_subplot(grid[1, 1])
-    for values, label, colour in zip(eigenvalues, ("as given", "learned"), ("C0", "C3"), strict=True):
-        spectrum.plot(range(1, len(values) + 1), values, "o-", label=label, color=colour)
-    spectrum.set(xlabel="k", xticks=range(1, len(eigenvalues[0]) + 1), ylim=(0, None))
-    spectrum.set_title("eigenvalues of the normalised Laplacian", fontsize=11, loc="left")
+    learned.set_title("after learning a linear map and the bandwidth", fontsize=9, loc="left")
+    learned.set(xlabel="", ylabel="")
+    for values, label in zip(eigenvalues, ("as given", "learned"), strict=True):
+        plot_spectrum(values, axes=spectrum, label=label)
+    spectrum.set_ylim(0, None)
+    spectrum.set_title("eigenvalues of the normalised Laplacian", fontsize=9, loc="left")
     spectrum.legend(frameon=False)
-    spectrum.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -75,38 +68,6 @@ def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:
         return np.stack(columns, 1).astype(np.float32)
 
     return share(train), share(heldout)
-
-
-def _scatter(axes: Axes, split: Split, train: Array, heldout: Array, size: float) -> None:
-    """Draw points coloured by digit; held-out ones are larger, with a dark edge."""
-    for digit in range(10):
-        colour = matplotlib.colormaps["tab10"](digit)
-        x, y = train[split.train_labels == digit].T
-        axes.scatter(x, y, s=size, color=colour, alpha=0.75, lw=0)
-        x, y = heldout[split.heldout_labels == digit].T
-        axes.scatter(x, y, s=1.9 * size, color=colour, edgecolors="k", linewidths=0.6, zorder=3)
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color("0.8")
-
-
-def thumbnails(axes: Axes, images: Numbers, y: Numbers, spacing: float, zoom: float, cmap: str = "gray_r") -> None:
-    """Draw images at their place, each at least ``spacing`` of the figure's side away from those before.
-
-    Args:
-        axes: where.
-        images: ``(N, h, w)``. y: places ``(N, 2)``.
-        spacing: share of the extent of ``y``.
-        zoom: points on paper for each pixel of an image.
-        cmap: colours of the pixels.
-    """
-    place = (y - y.min(0)) / np.ptp(y, axis=0)
-    drawn: list[int] = []
-    for i in range(len(y)):
-        if all(np.linalg.norm(place[i] - place[j]) > spacing for j in drawn):
-            drawn.append(i)
-            image = OffsetImage(images[i], cmap=cmap, zoom=zoom)
-            box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 0.4, "ec": "0.4"})
-            axes.add_artist(box)
 
 
 # Eleven colours on white that are far apart by the eye's measure, not only by number (CIELAB, at least 25 apart).

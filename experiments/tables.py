@@ -13,7 +13,7 @@ import rich.table
 
 PACKAGES = (
     *("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "pyamg", "torch-geometric", "primme"),
-    *("umap-learn", "pynndescent", "jax", "xitorch", "torch-sla", "ncut-pytorch"),
+    *("umap-learn", "pynndescent", "jax", "xitorch", "torch-sla", "ncut-pytorch", "scanpy", "scikit-image"),
 )
 Cell = str | float | None
 PAGE_WIDTH = 100  # maximum characters of a row of a table in a document, unless two columns take more

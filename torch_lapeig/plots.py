@@ -330,14 +330,15 @@ def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
     """Draw pictures at their places, each some way from those before, with edges in colours ``(n, 4)``."""
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
-    extent = np.ptp(y, axis=0)
-    place = (y - y.min(0)) / np.where(extent > 0, extent, 1)
+    extent, side = np.ptp(y, axis=0), 22.0  # points on paper
+    paper = 72 * np.array(axes.bbox.size) / axes.figure.dpi
+    place = paper * y / np.where(extent > 0, extent, 1)
     is_free = np.ones(len(y), dtype=bool)
-    zoom = 22 / max(images.shape[1:3])  # points on paper for each pixel
+    zoom = side / max(images.shape[1:3])
     is_ink = np.median(images) < images.min() + np.ptp(images) / 4  # on an empty ground, which stays white
     while is_free.any():
         i = int(is_free.argmax())
-        is_free &= np.linalg.norm(place - place[i], axis=1) > 0.09  # of the picture's side
+        is_free &= np.abs(place - place[i]).max(1) > 1.4 * side
         image = OffsetImage(images[i], cmap="gray_r" if is_ink else "gray", zoom=zoom)
         box = AnnotationBbox(image, (float(y[i, 0]), float(y[i, 1])), pad=0.1, bboxprops={"lw": 1, "ec": colours[i]})
         axes.add_artist(box)

@@ -127,8 +127,8 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     k = checks.check_classes(labels)
 
     def moves_of(labels: Tensor) -> Moves:
-        clusters = torch.nn.functional.one_hot(labels.clamp_min(0), k) * (labels >= 0)[..., None]
-        links = graph.pattern.matmul(between, clusters.double().reshape(*graph.shape, k), is_symmetric=True)
+        clusters = (labels[..., None] == torch.arange(k, device=labels.device)).double()
+        links = graph.pattern.matmul(between, clusters.reshape(*graph.shape, k), is_symmetric=True)
         return Moves.of(labels, links.reshape(*lines, k), link_sums, degrees)
 
     now = moves_of(labels.reshape(lines))
@@ -199,8 +199,14 @@ class Moves(NamedTuple):
 
     def after(self, allowed: Tensor) -> Tensor:
         """Return the labels after the best moves, ``allowed`` ``(B,)`` of each graph."""
-        rank = self.gain.argsort(1, descending=True).argsort(1)
-        return torch.where(self.movers & (rank < allowed[:, None]), self.target, self.labels)
+        item, node = self.movers.nonzero(as_tuple=True)
+        best = self.gain[item, node].argsort(descending=True)
+        best = best[item[best].argsort(stable=True)]  # the movers of each graph together, the best first
+        item, node = item[best], node[best]
+        rank = torch.arange(len(item), device=item.device) - torch.searchsorted(item, item)
+        chosen = rank < allowed[item]
+        item, node = item[chosen], node[chosen]
+        return self.labels.index_put((item, node), self.target[item, node])
 
 
 def _over(cut: Tensor, volume: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from torch_lapeig import Graph, knn_graph, spectral_init
+from torch_lapeig.plots import plot_embedding
 
 torch.manual_seed(0)
 clusters, size = 40, 100
@@ -64,8 +65,6 @@ print(
 # What UMAP gets: ``umap.UMAP(init=start.coordinates.numpy())``.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-left.scatter(*start.coordinates.T, c=cluster, s=4)
-left.set_title("clusters in a chain, by their order")
-right.scatter(*apart.coordinates.T, c=group, s=4, cmap="tab10")
-right.set_title("nine parts")
+plot_embedding(start.coordinates, cluster, axes=left, name="cluster in the chain")
+plot_embedding(apart.coordinates, group, axes=right, name="part")
 plt.show()
