@@ -48,6 +48,7 @@ BENCHMARKS = {
     "peers": "benchmarks.peers",
     "initial": "benchmarks.initial",
     "diffusion": "benchmarks.diffusion",
+    "segmentation": "benchmarks.segmentation",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
 
