@@ -58,6 +58,8 @@ def graphs_for_others() -> Iterator[Probe]:
         "SciPy": (GRAPH.to_scipy(), "csr_array"),
         "rule": (lapeig.KNN(3), "KNN"),
         "class": (lapeig.Graph, "the class Graph"),
+        "signed graph": (lapeig.SignedGraph.from_dense(-AFFINITY), "SignedLaplacian"),
+        "directed graph": (lapeig.DirectedGraph.from_dense(AFFINITY.triu()), "MagneticLaplacian"),
         "edges": (GRAPH.edge_index, "Tensor"),
         "None": (None, "None"),
     }

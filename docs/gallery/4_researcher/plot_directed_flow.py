@@ -3,9 +3,9 @@ Communities that only directions show
 =====================================
 
 Three groups of nodes, joined at random: every two nodes have an edge with the same
-probability, so that the graph without directions has no groups. But edges between groups
-mostly run from the first to the second, from there to the third, and back to the first.
-The magnetic Laplacian sees it: its phases are the groups.
+probability, so that the graph without directions has no groups. But edges between
+groups mostly run from the first to the second, from there to the third, and back to the
+first. The magnetic Laplacian sees it: its phases are the groups.
 """
 
 # %%
@@ -33,7 +33,7 @@ graph = DirectedGraph.from_edge_index(arcs, torch.ones(arcs.shape[1]).double(), 
 
 
 def score(columns):
-    """Return how well clusters of rows agree with the groups: 1 for equal, 0 by chance."""
+    """Return how well clusters of rows agree with the groups; 0 is chance."""
     found = KMeans(3, n_init=10, random_state=0).fit_predict(columns.detach())
     return adjusted_rand_score(group, found)
 
@@ -54,21 +54,22 @@ assert without < 0.1
 # %%
 # The charge that fits
 # --------------------
-# Several charges are solved together. The smallest eigenvalue is 0 without a charge, and has
-# a minimum where the phases fit the flow. Its gradient flows to the charge, so that some
-# steps from a rough guess find it. Arcs along the flow fit best at 1/3, where three steps
-# lead back to the start. Those within groups run both ways and fit best at 0. A third of
-# the edges lie within groups; the sum of the cosines of all has its maximum at 1/4.
+# Several charges are solved together. The smallest eigenvalue is 0 without a charge,
+# and has a minimum where the phases fit the flow. First and second derivatives flow to
+# the charge, so that Newton's method finds it. Arcs along the flow fit best at 1/3,
+# where three steps lead back to the start. Those within groups run both ways and fit
+# best at 0. A third of the edges lie within groups: the sum of all cosines is largest
+# at 1/4.
 
-charges = torch.linspace(0, 0.5, 41, dtype=torch.float64)
+charges = torch.linspace(0, 0.5, 21, dtype=torch.float64)
 lowest = MagneticLaplacian(graph, charges).eigenpairs(1).values[:, 0]
 
 q = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-optimizer = torch.optim.Adam([q], lr=0.01)
-for _ in range(25):
-    optimizer.zero_grad()
-    MagneticLaplacian(graph, q).eigenpairs(1).values[0].backward()
-    optimizer.step()
+for _ in range(4):  # Newton's method
+    value = MagneticLaplacian(graph, q).eigenpairs(1).values[0]
+    (slope,) = torch.autograd.grad(value, q, create_graph=True)
+    (curvature,) = torch.autograd.grad(slope, q)
+    q = (q - slope / curvature).detach().requires_grad_()
 print(f"the charge that fits: {q.item():.3f}")
 assert abs(q.item() - 1 / 4) < 0.01
 
