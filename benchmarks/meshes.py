@@ -7,6 +7,7 @@ LaPy and potpourri3d are optional; all solve L u = λ M u with lumped areas.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 from collections.abc import Callable
 
@@ -92,7 +93,7 @@ def compared(mesh: Pairs, k: int, rounds: int, title: str) -> Table:
     def kept(name: str) -> None:
         found[name] = calls[name]()
 
-    seconds = in_turn({name: lambda name=name: kept(name) for name in calls}, rounds)
+    seconds = in_turn({name: functools.partial(kept, name) for name in calls}, rounds)
     fastest = min((name for name in calls if name != OURS), key=lambda name: median(seconds[name]))
     stiffness, mass = mesh_laplacian(*mesh)
     table = Table(

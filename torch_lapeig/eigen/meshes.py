@@ -11,7 +11,8 @@ cotangent is negative where an angle is obtuse; w_ij < 0 where the two angles op
 Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape: only
 lengths are needed, no positions. In the unfolded pair of faces the other diagonal is the new edge. Flips end with all
 w_ij ≥ 0. Edges that share no face are flipped together, in rounds. The lengths of the new edges are functions of the
-old ones, with gradients.
+old ones, with gradients. An edge flips where w_ij = 0, so that weights are continuous, and so is the mass by the areas
+of Voronoi's cells, m_i = ¼ Σ w_ij l_ij².
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def mesh_laplacian(
 ) -> MeshLaplacian:
     """Build the cotangent Laplacian and the lumped mass of triangle meshes, differentiable in the vertices.
 
-    The mass of a vertex is a third of the area of its faces (barycentric). Meshes may have a boundary, on which
-    functions are free (Neumann), any number of components, faces of any orientation, and edges of more than two faces,
-    at which all cotangents are summed. Computed in float64, and rounded to the vertices' dtype.
+    The mass of a vertex is a third of the area of its faces (barycentric); with ``intrinsic`` it is the area that is
+    nearest to the vertex (Voronoi). Meshes may have a boundary, on which functions are free (Neumann), any number of
+    components, faces of any orientation, and edges of more than two faces, at which all cotangents are summed. Computed
+    in float64, and rounded to the vertices' dtype.
 
     Args:
         vertices: ``(V, 3)`` or a batch ``(B, V, 3)``, or ``(..., 2)`` in the plane; float32 or float64, finite.
@@ -63,7 +65,7 @@ def mesh_laplacian(
         mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there; None for all. Vertices without a face take no
             part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
         intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
-            and its area stay; weights are continuous functions of the vertices, with kinks where an edge flips. With a
+            and its area stay. Weights and mass are continuous in the vertices, with kinks where an edge flips. With a
             boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"). Faces of no area
             are allowed: all lengths of their mesh grow by a tiny amount. By default the given triangulation is kept,
             whose stiffness is a smooth function, and the finite-element matrix of the literature.
@@ -97,20 +99,23 @@ def mesh_laplacian(
         corners, lengths, copies = _delaunay(corners, sides.edge, lengths)
         triangles = Triangles.of_lengths(lengths)
         sides = Sides.of(corners, total)
+        # The part of a triangle that is nearest to a corner, summed over Delaunay triangles.
+        shares = triangles.cotangents * lengths.square() / 8
+        areas = (shares.sum(1, keepdim=True) - shares) / copies
     else:
         triangles, copies = Triangles.of_points(points), 1
+        areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
         is_flat = triangles.twice_area <= 4 * eps * _lengths(points).amax(1).square()
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
-    triangles = Triangles(triangles.cotangents / copies, triangles.twice_area / copies)
-    third = sum_of_groups((triangles.twice_area / 6).repeat_interleave(3), corners.flatten(), total)
-    stiffness = _stiffness(triangles.cotangents.flatten(), sides, shape, vertices.dtype)
+    mass = sum_of_groups(areas.flatten(), corners.flatten(), total)
+    stiffness = _stiffness(triangles.cotangents.flatten() / copies, sides, shape, vertices.dtype)
     isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
     if isolated.any():
         checks.warn(
             f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
             checks.GraphWarning,
         )
-    return MeshLaplacian(stiffness, third.reshape(shape).to(vertices.dtype))
+    return MeshLaplacian(stiffness, mass.reshape(shape).to(vertices.dtype))
 
 
 def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
