@@ -47,6 +47,7 @@ BENCHMARKS = {
     "peers": "benchmarks.peers",
     "initial": "benchmarks.initial",
     "diffusion": "benchmarks.diffusion",
+    "matrix_free": "benchmarks.matrix_free",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
 
@@ -104,7 +105,7 @@ def run(name: str, arguments: Sequence[str], console: Console) -> None:
 
 def without_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments without this machine's folders and files, as a record shows them."""
-    named = {"--data": "--data FOLDER", "--folder": "", "--json": ""}
+    named = {"--data": "--data FOLDER", "--folder": "", "--json": "", "--snapatac2": "--snapatac2 PYTHON"}
     shown, skip = [], False
     for argument in arguments:
         option = argument.partition("=")[0]

@@ -18,10 +18,11 @@ from benchmarks.campaign import outcomes
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Outcome, Probe
+from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer())}
+PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Products())}
 
 
 def names() -> list[str]:
@@ -83,6 +84,8 @@ GOALS = [
     ("crash, adversarial step", "layer", "float", "crash", "0"),
     ("not finite, adversarial step", "layer", "float", "output not|gradient not", "0"),
     ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
+    ("wrong value or crash, by products", "products", "default", "wrong value|crash|without a warning", "0"),
+    ("gradient wrong, by products", "products", "default", "wrong gradient", "0"),
     ("misuse unclear", "misuse", "misuse", "unclear", "0"),
     ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]
