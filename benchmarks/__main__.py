@@ -49,6 +49,7 @@ BENCHMARKS = {
     "initial": "benchmarks.initial",
     "diffusion": "benchmarks.diffusion",
     "segmentation": "benchmarks.segmentation",
+    "matrix_free": "benchmarks.matrix_free",
 }
 PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
 
@@ -106,7 +107,7 @@ def run(name: str, arguments: Sequence[str], console: Console) -> None:
 
 def without_paths(arguments: Sequence[str]) -> list[str]:
     """Return the arguments without this machine's folders and files, as a record shows them."""
-    named = {"--data": "--data FOLDER", "--folder": "", "--json": ""}
+    named = {"--data": "--data FOLDER", "--folder": "", "--json": "", "--snapatac2": "--snapatac2 PYTHON"}
     shown, skip = [], False
     for argument in arguments:
         option = argument.partition("=")[0]

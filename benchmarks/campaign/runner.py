@@ -20,10 +20,13 @@ from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.meshes import Mesh
 from benchmarks.campaign.outcomes import Outcome, Probe
+from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 
 MISUSE = "benchmarks.campaign.misuse"
-PROBES: dict[str, Probe] = {probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed())}
+PROBES: dict[str, Probe] = {
+    probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products())
+}
 
 
 def names() -> list[str]:
@@ -87,6 +90,8 @@ GOALS = [
     ("gradient wrong, adversarial step", "layer", "float", "wrong gradient", "0"),
     ("wrong answer, meshes", "mesh", "default", "wrong|dish|not |sign|pad|proj|unconverged in|stray|crash|grad", "0"),
     ("signed and directed", "directed", "default", "wrong|dish|not |sign|pad|proj|unconv|undef|crash|grad", "0"),
+    ("wrong value or crash, by products", "products", "default", "wrong value|crash|without a warning", "0"),
+    ("gradient wrong, by products", "products", "default", "wrong gradient", "0"),
     ("misuse unclear", "misuse", "misuse", "unclear", "0"),
     ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]

@@ -56,9 +56,9 @@ class FunctionOperator(Operator):
     """
 
     function: Callable[..., Tensor]
-    shape: tuple[int, ...]
-    parameters: tuple[Tensor, ...] = ()
-    bound: Tensor = UNSET
+    shape: Any
+    parameters: Any = ()
+    bound: Any = UNSET
     dtype: torch.dtype = UNSET
     device: torch.device = UNSET
     seed: InitVar[int] = 0
@@ -68,8 +68,7 @@ class FunctionOperator(Operator):
 
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
-        shape: Any = self.shape
-        shape = checked_shape((shape,) if isinstance(shape, int) else shape)
+        shape = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape)
         checks.keep(self, shape=shape, parameters=_checked_parameters(self.parameters))
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")

@@ -103,6 +103,7 @@ class Operator(Protocol):
 
     def check(self) -> None:
         """Raise an error where the matrix cannot be solved, such as one with NaN; `eigenpairs` calls it."""
+        return
 
     def double(self) -> Operator:
         """Return the operator in which a problem is solved and differentiated: in float64 where there is one."""
