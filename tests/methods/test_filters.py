@@ -308,6 +308,15 @@ class TestPrecision:
         expected = plain(pairs, x)
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(plain(pairs, x), expected)
+            encoded = StableEncoding(network(3).float(), network(2, 3, seed=1).float())(
+                pairs
+            )  # ρ is the user's, and in half precision
+        torch.testing.assert_close(
+            encoded.float(),
+            StableEncoding(network(3).float(), network(2, 3, seed=1).float())(pairs),
+            rtol=0.1,
+            atol=0.1,
+        )
 
     @pytest.mark.parametrize("unit", [1e-12, 1e12])
     def test_units(self, unit):

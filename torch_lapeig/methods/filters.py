@@ -68,6 +68,7 @@ class Expansion(NamedTuple):
         return sum(parts, self.values).sum(-2, keepdim=True)
 
 
+@checks.full_precision
 def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     """Return φ(Λ) of eigenpairs; see `spectral_function`."""
     checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
