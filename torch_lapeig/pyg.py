@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -209,15 +210,11 @@ class AddMagneticPE(AddLaplacianPE):
 class AddSpectralFeatures(AddLaplacianPE):
     """Transform for PyTorch Geometric that adds `spectral_signature` of each graph: features without signs and bases.
 
-    With `HeatResponse` these are heat kernel signatures; with `WaveResponse` and ``normalize=True`` wave kernel
-    signatures. Lists and batches are solved together, as by `AddLaplacianPE`.
-
     Args:
-        phi: response to eigenvalues, see `torch_lapeig.methods.spectral_function`; gets them in float64.
+        phi: response to eigenvalues, such as `torch_lapeig.methods.HeatResponse`; gets them in float64.
         k: number of eigenpairs after the first, at least 1. The first pair, λ = 0, takes part too.
         attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
-        normalize: see `spectral_signature`.
-        eigenvalues, normalization, solve: see `AddLaplacianPE`.
+        normalize: see `spectral_signature`. ``options``: eigenvalues, normalization and solve of `AddLaplacianPE`.
 
     Raises:
         TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
@@ -238,15 +235,13 @@ class AddSpectralFeatures(AddLaplacianPE):
         attr_name: str | None = "spectral_features",
         *,
         normalize: bool = False,
-        eigenvalues: str | None = None,
-        normalization: Normalization = "symmetric",
-        solve: Solve | Solver | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
-        self.normalize = checks.check_flag(normalize, "normalize")
+        super().__init__(k, attr_name, **options)
         self.phi = phi
         width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
-        self.columns = Columns(lambda pairs: spectral_signature(pairs, phi, normalize=normalize), width)
+        normalize = checks.check_flag(normalize, "normalize")
+        self.columns = Columns(partial(spectral_signature, phi=phi, normalize=normalize), width)
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
         return columns_of_nodes(edge_index, nodes, self.k, weight, self.normalization, self.solve, self.columns)[0]

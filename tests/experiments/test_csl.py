@@ -1,4 +1,4 @@
-"""Circular skip links: the graphs, their spectra in closed form, and what networks make of them."""
+"""Circular skip links and pairs of equal spectra: the graphs, their spectra, and what networks make of them."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.__main__ import main
-from experiments.csl import COPIES, NODES, SKIPS, Gin, encoding, skip_links
+from experiments.csl import COPIES, NODES, SKIPS, Gin, cubelike_graphs, pairs_of, skip_links
 
 
 def test_graphs_are_regular_circulants():
@@ -16,22 +16,49 @@ def test_graphs_are_regular_circulants():
     assert adjacency.shape == (len(SKIPS) * COPIES, NODES, NODES)
     assert (adjacency == adjacency.mT).all()
     assert (adjacency.sum(1) == 4).all()
-    _, values = encoding(adjacency, 20)
+    values = pairs_of(adjacency, 20).values[:, 1:]
     angle = 2 * math.pi * torch.arange(NODES, dtype=torch.float64) / NODES
     spectra = torch.stack([1 - (angle.cos() + (skip * angle).cos()) / 2 for skip in SKIPS]).sort(1).values[:, 1:21]
     torch.testing.assert_close(values.double(), spectra[labels], rtol=0, atol=1e-5)
     assert torch.pdist(spectra).min() > 0.1
 
 
+def test_cubelike_graphs_differ_by_projectors_only():
+    adjacency, labels = cubelike_graphs()
+    assert (adjacency == adjacency.mT).all()
+    assert (adjacency.sum(1) == adjacency.sum(1)[:, :1]).all()
+    pairs = pairs_of(adjacency, 31)
+    same = labels // 2
+    for pair in range(3):
+        values = pairs.values[same == pair]
+        torch.testing.assert_close(values, values[:1].expand_as(values), rtol=0, atol=1e-5)
+        assert (values[0].diff() < 1e-5).sum() >= 25  # equal to the one before
+
+    def rows(graph):
+        """Return what node 0 sees of the projectors, in an order that does not depend on the others' numbers."""
+        values, vectors = pairs.values[graph], pairs.vectors[graph]
+        levels = (values.diff(prepend=values[:1] - 1) > 1e-4).cumsum(0) - 1
+        entries = torch.zeros(32, int(levels.max()) + 1).index_add(1, levels, vectors * vectors[:1])
+        order = entries.mul(2.0 ** torch.arange(entries.shape[1])).sum(1).argsort()
+        return entries[order]
+
+    for first in range(0, 6, 2):
+        a, b, c = (
+            rows(int((labels == kind).nonzero()[copy])) for kind, copy in ((first, 0), (first, 1), (first + 1, 0))
+        )
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+        assert (a - c).abs().max() > 0.02
+
+
 def test_message_passing_does_not_tell_them_apart():
     adjacency, _ = skip_links()
     torch.manual_seed(0)
-    logits = Gin(1, 16)(torch.ones(len(adjacency), NODES, 1), adjacency)
+    logits = Gin(1, 16, len(SKIPS))(torch.ones(len(adjacency), NODES, 1), adjacency)
     torch.testing.assert_close(logits, logits[:1].expand_as(logits))
 
 
 def test_encodings_do(tmp_path):
     main(["csl", "--quick", "--out", str(tmp_path)])
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert metrics["none"]["mean"] == pytest.approx(0.1, abs=0.05)
-    assert metrics["values"]["mean"] > 0.8
+    assert metrics["csl"]["none"]["mean"] == pytest.approx(0.1, abs=0.05)
+    assert metrics["csl"]["values"]["mean"] > 0.8

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 from itertools import pairwise
 
 import pytest
@@ -307,6 +308,15 @@ class TestPrecision:
         expected = plain(pairs, x)
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(plain(pairs, x), expected)
+            encoded = StableEncoding(network(3).float(), network(2, 3, seed=1).float())(
+                pairs
+            )  # ρ is the user's, and in half precision
+        torch.testing.assert_close(
+            encoded.float(),
+            StableEncoding(network(3).float(), network(2, 3, seed=1).float())(pairs),
+            rtol=0.1,
+            atol=0.1,
+        )
 
     @pytest.mark.parametrize("unit", [1e-12, 1e12])
     def test_units(self, unit):
@@ -440,6 +450,10 @@ class TestTransform:
         appended = AddSpectralFeatures(HeatResponse([1.0]), 6, None)(data[0]).x
         assert appended.shape == (20, 3)
         assert transform([]) == []
+        again = pickle.loads(pickle.dumps(transform))(data[0])
+        torch.testing.assert_close(again.spectral_features, alone[:20])
+        with pytest.raises(TypeError, match="unexpected keyword argument 'normalisation'"):
+            AddSpectralFeatures(HEAT, 3, normalisation="symmetric")
         assert "AddSpectralFeatures(WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), 6" in repr(transform)
 
     def test_gradients_at_equal_eigenvalues(self, data):
@@ -471,6 +485,18 @@ SIGNAL = points(4, 2)
 HEAT = HeatResponse([1.0])
 
 
+class OnceDifferentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        ctx.save_for_backward(value)
+        return value**2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return 2 * gradient * ctx.saved_tensors[0]
+
+
 def with_gradients(phi):
     affinity = path(4).requires_grad_()
     return spectral_signature(eigenpairs(laplacian_of(affinity), 3), phi)
@@ -494,6 +520,7 @@ BAD = {
         r"phi must be of the pairs' dtype, got \{torch.float32\}; use phi.to\(torch.float64\)",
     ),
     "phi slope": (lambda: with_gradients(torch.sqrt), ValueError, "derivative of phi must be finite.*leave the pair"),
+    "phi once": (lambda: with_gradients(OnceDifferentiable.apply), ValueError, "phi must be twice differentiable"),
     "phi responses": (
         lambda: SpectralFilter(network(3))(PAIRS, SIGNAL),
         ValueError,
@@ -526,6 +553,11 @@ BAD = {
     "columns": (lambda: StableEncoding(HEAT, nn.Identity(), columns=0), ValueError, "columns must be at least 1"),
     "sign phi": (lambda: SignInvariant(lambda v: v.sum())(PAIRS.vectors), ValueError, "phi must return shape"),
     "sign vectors": (lambda: SignInvariant(nn.Identity())(PAIRS.vectors + 0j), TypeError, "vectors must be float"),
+    "sign vector": (
+        lambda: SignInvariant(nn.Identity())(PAIRS.values),
+        ValueError,
+        r"vectors must have shape \(..., N",
+    ),
     "sign values": (
         lambda: SignInvariant(nn.Identity())(PAIRS.vectors, PAIRS.values[:2]),
         ValueError,

@@ -62,12 +62,8 @@ class Expansion(NamedTuple):
             result = result + checks.matmul(v * checks.matmul(v, matrix), weight)
         return result
 
-    def trace(self) -> Tensor:
-        """Return tr φ_m(Λ), ``(..., 1, m)``."""
-        parts = [weight * matrix.diagonal(dim1=-2, dim2=-1)[..., None] for weight, matrix in self.terms]
-        return sum(parts, self.values).sum(-2, keepdim=True)
 
-
+@checks.full_precision
 def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     """Return φ(Λ) of eigenpairs; see `spectral_function`."""
     checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
@@ -120,6 +116,8 @@ def _derivative(value: Tensor, at: Tensor) -> Tensor:
     u = torch.ones_like(value).requires_grad_()
     (weighted,) = torch.autograd.grad(value, at, u, create_graph=True)
     (slope,) = torch.autograd.grad(weighted, u, torch.ones_like(weighted), create_graph=True)
+    if not torch.allclose(slope.sum(1, keepdim=True), weighted, rtol=1e-3, equal_nan=True):
+        raise ValueError("phi must be twice differentiable, got a function with a once_differentiable backward")
     return slope
 
 
@@ -180,9 +178,10 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
             [0.9092, 0.5256]])
     """
     found = expansion(pairs, phi)
-    signature, trace = found.at_nodes(pairs.vectors), found.trace()
+    signature = found.at_nodes(pairs.vectors)
     if not checks.check_flag(normalize, "normalize"):
         return signature
+    trace = found.at_nodes(torch.eye(pairs.values.shape[-1]).to(pairs.values)).sum(-2, keepdim=True)
     return torch.where(trace == 0, 0, signature / torch.where(trace == 0, 1, trace))
 
 
@@ -195,7 +194,7 @@ class SpectralFilter(nn.Module):
 
     Args:
         phi: response to eigenvalues, see `spectral_function`: `HeatResponse`, `PolynomialResponse`, `WaveletResponse`,
-            a network such as ``nn.Sequential(nn.Linear(1, 32), nn.SiLU(), nn.Linear(32, m))``, or any function.
+            ``nn.Sequential(nn.Linear(1, 32), nn.SiLU(), nn.Linear(32, m))``, or any function.
         bank: apply every response to every column. Otherwise response c belongs to column c, and a single response to
             all columns.
 

@@ -50,6 +50,8 @@ class SignInvariant(nn.Module):
             context: further arguments of φ, such as the edges.
         """
         checks.check_floating(checks.single(vectors), "vectors")
+        if vectors.ndim < 2:
+            raise ValueError(f"vectors must have shape (..., N, k), got {tuple(vectors.shape)}")
         signs = torch.stack([vectors.mT[..., None], -vectors.mT[..., None]])
         if values is None:
             return _encoded(self.phi, "phi", signs, context).sum(0).movedim(-3, -2)

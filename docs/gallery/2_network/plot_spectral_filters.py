@@ -15,7 +15,13 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from torch_lapeig import Graph, Laplacian, SpectralFilter, eigenpairs, spectral_signature
+from torch_lapeig import (
+    Graph,
+    Laplacian,
+    SpectralFilter,
+    eigenpairs,
+    spectral_signature,
+)
 from torch_lapeig.methods import HeatResponse, WaveletResponse
 
 torch.manual_seed(0)
