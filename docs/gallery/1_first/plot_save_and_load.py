@@ -22,6 +22,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from torch_lapeig import KNN, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 pixels, classes = load_digits(return_X_y=True)
 x, x_new = torch.from_numpy(pixels).float().split([1500, 297])
@@ -60,14 +61,8 @@ except Exception as error:
 # Small dots: the digits of the fit. Large dots: new digits, placed by the loaded
 # module. Shown are the third and the fifth column, which tell most digits apart.
 
-y, y_new = (rows[:, [2, 4]] for rows in (fresh.embedding_, fresh.transform(x_new)))
-figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
-axes.scatter(*y.T, c=classes[:1500], cmap="tab10", s=3, alpha=0.4)
-dots = axes.scatter(
-    *y_new.T, c=classes[1500:], cmap="tab10", s=25, edgecolors="k", linewidths=0.4
-)
-figure.colorbar(dots, label="digit")
-axes.set(
-    title="digits, and new ones after loading", xlabel="column 3", ylabel="column 5"
-)
+y, y_new = fresh.embedding_, fresh.transform(x_new)
+axes = plot_embedding(y, classes[:1500], columns=(2, 4), legend=False)
+plot_embedding(y_new, classes[1500:], columns=(2, 4), axes=axes, name="digit")
+axes.set_title("digits, and new ones after loading")
 plt.show()

@@ -24,6 +24,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 
 from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 torch.manual_seed(0)
 along = torch.rand(300)
@@ -111,16 +112,14 @@ for name, share in errors.items():
 # %%
 # The picture
 # -----------
-# The learned map keeps the plane of the spiral and shrinks the four directions of
-# noise.
+# Two eigenvectors before and after, coloured by the way along the spiral. The learned
+# map keeps the plane of the spiral and shrinks the four directions of noise.
 
 image = (mixed @ metric).detach()  # of the unmixed channels
-size = torch.linalg.vector_norm(image, dim=1)
+size = torch.linalg.vector_norm(image, dim=1).tolist()
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.3), layout="constrained")
-axes[0].scatter(*before[:, :2].T, c=along, cmap="viridis", s=8)
-axes[0].set_title("two eigenvectors, as given")
-axes[1].scatter(*after[:, :2].T, c=along, cmap="viridis", s=8)
-axes[1].set_title("with the learned metric")
+plot_embedding(before, along, axes=axes[0], legend=False).set_title("as given")
+plot_embedding(after, along, axes=axes[1], legend=False).set_title("learned metric")
 axes[2].plot(losses)
 axes[2].set(title="loss", xlabel="step", ylim=(0, None))
 axes[3].bar(

@@ -24,6 +24,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from torch_lapeig import KNN, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 program = """
 import sys
@@ -104,8 +105,7 @@ print(
 
 owner = torch.arange(2).repeat_interleave(torch.tensor(split))
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-left.scatter(x[:, 0], x[:, 2], c=owner, s=8, cmap="coolwarm")
-left.set(title="points, by process", aspect="equal")
-right.scatter(*columns.T, c=owner, s=8, cmap="coolwarm")
-right.set_title("one map")
+plot_embedding(x, owner, columns=(0, 2), axes=left, legend=False)
+left.set(title="points", aspect="equal")
+plot_embedding(columns, owner, axes=right, name="process").set_title("one map")
 plt.show()

@@ -20,6 +20,7 @@ import torch
 from sklearn.datasets import make_swiss_roll
 
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 points, along = make_swiss_roll(900, random_state=1)
 x = torch.from_numpy(points)
@@ -50,9 +51,7 @@ for panel, (name, method) in zip(axes.flat, methods.items(), strict=True):
     seconds = time.perf_counter() - began
     kept = (neighbours(y) & true).sum() / true.sum()
     print(f"{name:24s} neighbours kept {kept:.2f}, {seconds:.2f} s")
-    panel.scatter(*y.T, c=along, s=5)
-    panel.set_title(f"{name}: {kept:.2f}")
-    panel.tick_params(labelbottom=False, labelleft=False)
+    plot_embedding(y, along, axes=panel, legend=False).set_title(f"{name}: {kept:.2f}")
 plt.show()
 
 # %%

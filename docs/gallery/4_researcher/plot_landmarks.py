@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from torch_lapeig import Landmarks, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding
 
 generator = torch.Generator().manual_seed(0)
 
@@ -49,6 +50,5 @@ left.scatter(*x.T, c=t, s=2)
 left.scatter(*model.train_points.T, c="k", s=1)
 left.set_title("new points, and the landmarks in black")
 right = figure.add_subplot(1, 2, 2)
-right.scatter(*y.T, c=t, s=3)
-right.set_title("their rows")
+plot_embedding(y, t, axes=right, name="way along the roll").set_title("their rows")
 plt.show()
