@@ -264,6 +264,19 @@ def test_batches_are_their_meshes(intrinsic):
         mesh_laplacian(vertices, faces, intrinsic=intrinsic)
 
 
+@pytest.mark.parametrize("intrinsic", [False, True])
+def test_units_far_beyond_those_of_nature(intrinsic):
+    vertices, faces = bent(1)
+    expected = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+    for exponent in (-500, 500):
+        stiffness, mass = mesh_laplacian(2.0**exponent * vertices, faces, intrinsic=intrinsic)
+        assert torch.equal(stiffness.values, expected.stiffness.values)
+        assert torch.equal(mass, expected.mass * 2.0**exponent * 2.0**exponent)
+    stiffness, mass = mesh_laplacian(2.0**530 * vertices, faces, intrinsic=intrinsic)
+    with pytest.raises(ValueError, match="mass must be finite"):
+        eigenpairs(stiffness, 3, mass=mass)
+
+
 @covering(2, dtype=[torch.float32, torch.float64], unit=[1e-12, 1.0, 1e12], intrinsic=[False, True])
 def test_units_and_dtypes(dtype, unit, intrinsic):
     vertices, faces = bent(3)
