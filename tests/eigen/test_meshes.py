@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from scipy.sparse import diags_array
 from scipy.spatial import Delaunay
 
 from problems import covering
@@ -169,6 +170,18 @@ def test_flips_agree_with_robust_laplacian():
         used = is_used(vertices, kept)
         assert (stiffness.to_dense() - torch.tensor(expected.toarray()))[used].abs().max() < 1e-10
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
+
+
+def test_point_clouds_by_robust_laplacian():
+    """As docs/meshes.md has it."""
+    robust_laplacian = pytest.importorskip("robust_laplacian")
+    points = torch.randn(1500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    laplacian, mass = robust_laplacian.point_cloud_laplacian((points / points.norm(dim=1, keepdim=True)).numpy())
+    graph = Graph.from_scipy(diags_array(laplacian.diagonal()) - laplacian)
+    pairs = eigenpairs(Laplacian(graph, "unnormalized"), 9, mass=torch.from_numpy(mass.diagonal()))
+    assert pairs.converged
+    expected = torch.tensor([0, *[2] * 3, *[6] * 5], dtype=torch.float64)
+    torch.testing.assert_close(pairs.values, expected, rtol=0.08, atol=1e-12)
 
 
 def test_matrices_are_continuous_where_an_edge_flips():
