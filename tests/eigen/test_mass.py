@@ -168,8 +168,8 @@ def test_float32_masses_get_gradients():
 
 def test_wrong_masses_are_refused_by_name():
     laplacian, mass = unnormalized(random_affinity(6)), masses(6)
-    for value in (0.0, -1.0):
-        with pytest.raises(ValueError, match=rf"mass must be positive, got {value} at node \[2\]"):
+    for value in (0.0, -1.0, 1e-310):
+        with pytest.raises(ValueError, match=rf"mass must be positive.*, got {value} at node \[2\]"):
             eigenpairs(laplacian, 2, mass=mass.index_fill(0, torch.tensor([2]), value))
     for value in (torch.nan, torch.inf):
         with pytest.raises(ValueError, match="mass must be finite"):

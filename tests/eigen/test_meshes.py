@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from scipy.sparse import diags_array
 from scipy.spatial import Delaunay
 
 from problems import covering
@@ -171,6 +172,18 @@ def test_flips_agree_with_robust_laplacian():
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
 
 
+def test_point_clouds_by_robust_laplacian():
+    """As docs/meshes.md has it."""
+    robust_laplacian = pytest.importorskip("robust_laplacian")
+    points = torch.randn(1500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    laplacian, mass = robust_laplacian.point_cloud_laplacian((points / points.norm(dim=1, keepdim=True)).numpy())
+    graph = Graph.from_scipy(diags_array(laplacian.diagonal()) - laplacian)
+    pairs = eigenpairs(Laplacian(graph, "unnormalized"), 9, mass=torch.from_numpy(mass.diagonal()))
+    assert pairs.converged
+    expected = torch.tensor([0, *[2] * 3, *[6] * 5], dtype=torch.float64)
+    torch.testing.assert_close(pairs.values, expected, rtol=0.08, atol=1e-12)
+
+
 def test_matrices_are_continuous_where_an_edge_flips():
     """Four vertices on a circle: an edge flips, weights and mass do not jump."""
     faces, corner = torch.tensor([[0, 1, 2], [0, 2, 3]]), torch.tensor([0.0, 0, 1, 0]).double()[:, None]
@@ -262,6 +275,19 @@ def test_batches_are_their_meshes(intrinsic):
     torch.testing.assert_close(shared.mass[1], 4 * shared.mass[0])
     with pytest.warns(GraphWarning, match="30 vertices belong to no face"):
         mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+
+
+@pytest.mark.parametrize("intrinsic", [False, True])
+def test_units_far_beyond_those_of_nature(intrinsic):
+    vertices, faces = bent(1)
+    expected = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+    for exponent in (-500, 500):
+        stiffness, mass = mesh_laplacian(2.0**exponent * vertices, faces, intrinsic=intrinsic)
+        assert torch.equal(stiffness.values, expected.stiffness.values)
+        assert torch.equal(mass, expected.mass * 2.0**exponent * 2.0**exponent)
+    stiffness, mass = mesh_laplacian(2.0**530 * vertices, faces, intrinsic=intrinsic)
+    with pytest.raises(ValueError, match="mass must be finite"):
+        eigenpairs(stiffness, 3, mass=mass)
 
 
 @covering(2, dtype=[torch.float32, torch.float64], unit=[1e-12, 1.0, 1e12], intrinsic=[False, True])

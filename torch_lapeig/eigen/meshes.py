@@ -92,7 +92,8 @@ def mesh_laplacian(
     shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
     sides = Sides.of(corners, total)
     _refuse_copies(corners, sides, total)
-    points = gather(vertices.double().reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
+    unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
+    points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     eps = torch.finfo(vertices.dtype).eps
     if intrinsic:
         lengths = _thickened(_lengths(points), sides, corners[:, 0] // shape[-1], eps)
@@ -107,7 +108,7 @@ def mesh_laplacian(
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
         is_flat = triangles.twice_area <= 4 * eps * _lengths(points).amax(1).square()
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
-    mass = sum_of_groups(areas.flatten(), corners.flatten(), total)
+    mass = sum_of_groups(areas.flatten(), corners.flatten(), total).reshape(shape) * unit[..., 0] * unit[..., 0]
     stiffness = _stiffness(triangles.cotangents.flatten() / copies, sides, shape, vertices.dtype)
     isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
     if isolated.any():
@@ -115,12 +116,13 @@ def mesh_laplacian(
             f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
             checks.GraphWarning,
         )
-    return MeshLaplacian(stiffness, mass.reshape(shape).to(vertices.dtype))
+    return MeshLaplacian(stiffness, mass.to(vertices.dtype))
 
 
 def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
     """Return the vertices of the faces without padding, ``(F, 3)``; vertex v of mesh b has the number ``b * V + v``."""
     checks.check_floating(vertices, "vertices")
+    checks.check_outside_func(vertices, "vertices")
     if vertices.ndim not in (2, 3) or vertices.shape[-1] not in (2, 3):
         raise ValueError(
             f"vertices must have shape (V, 3) or (B, V, 3), or (..., 2) in the plane, got {tuple(vertices.shape)}"
@@ -212,12 +214,10 @@ class Triangles(NamedTuple):
 
 
 def _norms(x: Tensor) -> Tensor:
-    """Return the norms of rows, of any size in the range of the dtype; 0 without a derivative for a row of 0."""
-    scale = checks.primal(x).abs().amax(-1, keepdim=True)
-    is_zero = scale == 0
-    scale = torch.where(is_zero, 1, scale)
-    found: Tensor = scale[..., 0] * torch.where(is_zero, 1, x / scale).square().sum(-1).sqrt()
-    return found.masked_fill(is_zero[..., 0], 0)
+    """Return the norms of rows; 0 without a derivative for a row of 0."""
+    squares = x.square().sum(-1)
+    is_zero = squares == 0
+    return torch.where(is_zero, 1, squares).sqrt().masked_fill(is_zero, 0)
 
 
 def _lengths(points: Tensor) -> Tensor:

@@ -419,9 +419,10 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
     checks.check_same_device(mass, "mass", operator.bound, "laplacian")
     checks.check_finite(mass, "mass")
     active = operator.active.reshape(mass.shape)
-    if not (sound := checks.primal(mass) > 0).logical_or(~active).all():
+    if not (sound := checks.primal(mass) >= torch.finfo(mass.dtype).tiny).logical_or(~active).all():
         node = (active & ~sound).nonzero()[0].tolist()
-        raise ValueError(f"mass must be positive, got {float(checks.primal(mass)[tuple(node)])} at node {node}")
+        value = float(checks.primal(mass)[tuple(node)])
+        raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
 
 
