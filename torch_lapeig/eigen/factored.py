@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -215,23 +215,52 @@ class FactoredCosine(Operator):
         first = root / torch.linalg.vector_norm(root, dim=1, keepdim=True).clamp_min(torch.finfo(self.dtype).tiny)
         return torch.nn.functional.pad(first, (0, m - 1)) if m else first[..., :0]
 
+    def _scaled_by(self, row: Tensor, x: Tensor) -> Tensor:
+        """Return X with each row times a number ``(..., N, 1)``."""
+        if self._sparse is None:
+            return row * x
+        return x * row[:, 0].repeat_interleave(self._sparse.crow.diff(), output_size=len(x))
+
+    @cached_property
+    def _scaled(self) -> Tensor:
+        with torch.no_grad():
+            return self._scaled_by(self._scaling.row, checks.primal(self._x))
+
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph."""
-        return self._product(checks.primal(self._x), self._scaling, y)
+        return self._product(self._scaled, self._scaling, y)
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
         (x,) = parameters
-        return self._product(x, self._scaling_of(x), y)
+        scaling = self._scaling_of(x)
+        return self._product(self._scaled_by(scaling.row, x), scaling, y)
 
     @checks.full_precision
-    def _product(self, x: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
-        block, part = y.reshape(*self.shape, y.shape[-1]), 0.5 if self._is_shifted else 1.0
-        similar = self._forth(x, self._back(x, scaling.row * block))
-        found = torch.addcmul(scaling.own * block, scaling.row, similar, value=-part)
+    def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
+        block = y.reshape(*self.shape, y.shape[-1])
+        return (scaling.own * block + self._similar(scaled, scaling, block, -1.0)).reshape(y.shape)
+
+    def _similar(self, scaled: Tensor, scaling: Scaling, block: Tensor, times: float | Tensor) -> Tensor:
+        """Return ``times`` D^-½ W D^-½ Y with the diagonal of W; ``times`` may differ between graphs, ``(B, 1, 1)``."""
+        times = times / 2 if self._is_shifted else times
+        found = self._forth(scaled, times * self._back(scaled, block))
         if self._is_shifted:
-            found = found - part * scaling.root * (scaling.root * block).sum(-2, keepdim=True)
-        return found.reshape(y.shape)
+            found = found + scaling.root * (times * (scaling.root * block).sum(-2, keepdim=True))
+        return found
+
+    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the polynomial with as few passes over blocks as possible; see `Operator.chebyshev`."""
+        half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
+        if len(self.shape) == 1:
+            half, centre = half[0], centre[0]
+        own, times = 2 * (self._scaling.own - centre) / half, -2 / half
+
+        def twice(y: Tensor) -> Tensor:
+            block = y.reshape(*self.shape, -1)
+            return self._similar(self._scaled, self._scaling, block, times).addcmul_(own, block).reshape(y.shape)
+
+        return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:

@@ -55,6 +55,7 @@ degree = unit @ unit.sum(0) - 1
 
 
 def walk(y):
+    """Return the product with −D^-½ W D^-½."""
     y = y / degree.sqrt()[:, None]
     return (y - unit @ (unit.T @ y)) / degree.sqrt()[:, None]
 
