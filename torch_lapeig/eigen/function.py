@@ -155,17 +155,6 @@ class FunctionOperator(Operator):
         vars(scaled).update(vars(self), bound=self.bound / unit, _unit=unit)
         return scaled, unit
 
-    def scaled(self, factor: Tensor) -> Operator:
-        """Return S A S for S = diag(``factor``), with ends of its own where A is shifted; see `Operator.scaled`."""
-        if self.spectral_shift is None:
-            return super().scaled(factor)
-
-        def scaled(y: Tensor, s: Tensor, *parameters: Tensor) -> Tensor:
-            return s[..., None] * self.function(s[..., None] * y, *parameters)
-
-        parameters = factor, *self.parameters
-        return FunctionOperator(scaled, self.shape, parameters, dtype=self.dtype, device=self.device)
-
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return (A(θ) + c I) Y with the shift c; see `Operator.matmul_at`."""
         batched = y.reshape(self.batch_size, self.num_nodes, -1)

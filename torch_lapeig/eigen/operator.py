@@ -267,25 +267,40 @@ class ScaledProducts(Operator):
 
     def __init__(self, inside: Operator, factor: Tensor) -> None:
         self.shape, self.dtype, self.device = inside.shape, inside.dtype, inside.device
-        self.bound = inside.bound * checks.primal(factor).square().reshape(inside.batch_size, -1).amax(1)
         self._inside, self._factor = inside, factor
+        self._largest = checks.primal(factor).square().reshape(inside.batch_size, -1).amax(1)
+        self.bound = inside.bound * self._largest
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """Return the factor and the parameters of A."""
-        return self._factor, *self._inside.parameters
+        """Return the tensors of A and the factor."""
+        return (*self._inside.parameters, self._factor)
+
+    def check(self) -> None:
+        """Raise an error where A cannot be solved."""
+        self._inside.check()
 
     @property
     def active(self) -> Tensor:
         """Return the nodes that take part; see `Operator.active`."""
         return self._inside.active
 
+    @property
+    def spectral_shift(self) -> Tensor | None:
+        """Return the shift of an indefinite A times the factor's largest square; see `Operator.spectral_shift`."""
+        shift = self._inside.spectral_shift
+        return None if shift is None else shift * self._largest
+
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
-        """Return S A S Y; see `Operator.matmul_at`."""
-        factor, *inside = parameters
-        scaled = factor.reshape(*y.shape[:-1], 1) * y
-        product = self._inside.matmul_at(inside, scaled) if inside else self._inside.matmul(scaled)
-        return factor.reshape(*y.shape[:-1], 1) * product
+        """Return S A S Y, plus the shift times Y; see `Operator.matmul_at`."""
+        *own, factor = parameters
+        s, inside = factor[..., None], self._inside
+        found = s * (inside.matmul_at(own, s * y) if own else inside.matmul(s * y))
+        if (shift := inside.spectral_shift) is None:
+            return found
+        # The product of the inner operator has its own shift.
+        more = shift[:, None, None] * (self._largest[:, None, None] - s.square())
+        return found + more.reshape(*more.shape[more.ndim - y.ndim :]) * y
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
