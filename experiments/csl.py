@@ -33,7 +33,6 @@ ENCODINGS = {
     "signed": "sign-invariant (SignNet)",
     "stable": "basis-invariant (SPE)",
 }
-LEARNED = ("signed", "stable")  # with the network, in ten times its time
 GRAPHS = {"csl": "circular skip links", "cubelike": "pairs of equal spectra"}
 # Neighbours of 0 in Cayley graphs of Z_2^5, where i and j are neighbours if i xor j is in the set: three pairs of one
 # spectrum each, with eigenvalues of multiplicity up to 15. Found among random sets.
@@ -52,7 +51,6 @@ def csl(
     out: Path = Path("runs/csl"),
     graphs: list[str] = list(GRAPHS),  # noqa: B006 (never changed)
     encodings: list[str] = list(ENCODINGS),  # noqa: B006
-    learned_on: list[str] = ["cubelike"],  # noqa: B006
     columns: int = 31,
     seeds: int = 10,
     epochs: int = 150,
@@ -69,7 +67,6 @@ def csl(
         encodings: none, random (new random numbers in each step), vectors (Laplacian eigenvectors, with random signs in
             training), values (with the eigenvalues too), signatures (of the heat kernel), signed (by SignInvariant of
             eigenvectors and eigenvalues), stable (by StableEncoding).
-        learned_on: graphs on which signed and stable are trained, which takes ten times as long as the others.
         columns: of the encodings; an odd number cuts no eigenspace of csl, 31 none of cubelike.
         seeds: splits of the graphs into halves, one for training, and trainings.
         epochs: of a training.
@@ -82,7 +79,6 @@ def csl(
         graphs, encodings, seeds = ["csl"], ["none", "values"], 1
     check_names("graphs", graphs, GRAPHS)
     check_names("encodings", encodings, ENCODINGS)
-    check_names("learned_on", learned_on, GRAPHS)
     check_least("seeds", seeds, 1)
     run = Run(out, locals())
     sets = {name: (skip_links if name == "csl" else cubelike_graphs)() for name in graphs}
@@ -98,29 +94,24 @@ def csl(
             right = network(rows_of(pairs[kind], test), adjacency[test]).argmax(1) == labels[test]
         return {"accuracy": float(right.float().mean())}
 
-    chosen = [(k, name) for k, name in product(graphs, encodings) if name not in LEARNED or k in learned_on]
-    graphs = [kind for kind in graphs if any(kind == one for one, _ in chosen)]
-    check_names("encodings", [name for _, name in chosen], ENCODINGS)
-    cases = [(*one, seed) for one, seed in product(chosen, range(seeds))]
+    cases = list(product(graphs, encodings, range(seeds)))
     cells = run.cells("trainings", accuracy, cases)
-    scores = {one: [cells[case]["accuracy"] for case in cases if case[:2] == one] for one in chosen}
-    last = {kind: [name for one, name in chosen if one == kind][-1] for kind in graphs}
-    metrics: dict[str, Any] = {kind: {} for kind in graphs}
-    for kind, name in chosen:
-        metrics[kind][name] = summary(scores[kind, name], scores[kind, last[kind]])
+
+    def scores(kind: str, name: str) -> list[float]:
+        return [cells[kind, name, seed]["accuracy"] for seed in range(seeds)]
+
+    last = encodings[-1]
+    metrics = {kind: {name: summary(scores(kind, name), scores(kind, last)) for name in encodings} for kind in graphs}
     run.figure("csl", figure(pairs[graphs[0]].values[:, 1:], sets[graphs[0]][1]), dpi=80)
 
-    def told(kind: str, name: str) -> list[str]:
-        found = metrics[kind].get(name)
-        if found is None:
-            return ["–"] * (1 + (kind in learned_on))
-        ahead = "–" if name == last[kind] else plus_minus(found["behind"], 1, 100)
-        return [plus_minus(found, 1, 100), *([ahead] if kind in learned_on else [])]
+    def told(found: dict[str, Any]) -> list[str]:
+        return [plus_minus(found, 1, 100), plus_minus(found["behind"], 1, 100)]
 
-    heads = [[GRAPHS[kind], *([f"{last[kind]} less it"] if kind in learned_on else [])] for kind in graphs]
-    rows = [[ENCODINGS[name], *chain(*(told(kind, name) for kind in graphs))] for name in encodings]
+    rows = [[ENCODINGS[name], *chain(*(told(metrics[kind][name]) for kind in graphs))] for name in encodings]
+    rows[-1][2::2] = ["–"] * len(graphs)
     title = "accuracy (%), mean ± 95 % interval over splits"
-    run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", *chain(*heads)], rows))
+    heads = chain(*([GRAPHS[kind], f"{last} less it"] for kind in graphs))
+    run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", *heads], rows))
 
 
 def summary(found: list[float], other: list[float]) -> dict[str, Any]:
