@@ -19,6 +19,7 @@ from benchmarks.campaign.functions import Function
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
+from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
@@ -75,6 +76,12 @@ class TestShortCampaign:
     @given(seeds)
     def test_adversarial_points(self, seed: int) -> None:
         probe = Layer(most=100)
+        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+
+    @few(8)
+    @given(seeds)
+    def test_products(self, seed: int) -> None:
+        probe = Products(most=60)
         default_is_right(probe, probe.draw(np.random.default_rng(seed)))
 
 

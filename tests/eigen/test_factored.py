@@ -135,8 +135,16 @@ def test_isolated_rows_take_no_part(is_sparse):
     torch.testing.assert_close(pairs.values, exact.values)
     assert (pairs.vectors[[0, -1]] == 0).all()
     assert subspace_angle(pairs.vectors[1:-1], exact.vectors) < 1e-8
-    with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
-        eigenpairs(FactoredCosine(torch.eye(5)), 1)
+    for alone in (
+        torch.eye(5),
+        torch.zeros(5, 3),
+        torch.ones(5, 0),
+        torch.zeros(5, 3).to_sparse_csr(),
+        torch.ones(1, 2),
+    ):
+        with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
+            eigenpairs(FactoredCosine(alone), 1)
+    assert eigenpairs(FactoredCosine(torch.ones(1, 2), loops=True), 1).values == 0
 
 
 def test_disconnected_rows_have_several_null_vectors():
@@ -210,3 +218,8 @@ def test_repeated_columns_are_refused_and_solvers_of_entries_too():
         FactoredCosine(twice)
     with pytest.raises(TypeError, match="needs the entries of the matrix, got a FactoredCosine"):
         eigenpairs(FactoredCosine(counts()), 3, Lobpcg())
+    x = counts()
+    operator = FactoredCosine(x)
+    x.mul_(2)
+    with pytest.raises(ValueError, match="x has changed in place"):
+        eigenpairs(operator, 3)

@@ -208,6 +208,26 @@ def test_what_is_refused(function, options, error, message):
         FunctionOperator(function, 20, **options)
 
 
+def test_parameters_that_the_function_does_not_use_have_no_gradient():
+    unused, x = torch.ones(3, dtype=torch.float64, requires_grad=True), angles()
+    for parameters in ([unused], [unused, x]):
+
+        def function(y, unused, *rest):
+            return turned(y, *(rest or [x.detach()]))
+
+        pairs = eigenpairs(FunctionOperator(function, 40, parameters), 3)
+        invariant(pairs).backward()
+        assert unused.grad is None or not unused.grad.any()
+    torch.testing.assert_close(x.grad, torch.autograd.grad(loss(x), x)[0])
+
+
+def test_autocast_does_not_reach_the_function():
+    matrix = (BASIS * SPECTRUM) @ BASIS.mT
+    with torch.autocast("cpu", torch.bfloat16):
+        pairs = eigenpairs(FunctionOperator(lambda y, matrix: matrix @ y, 40, [matrix.float()]), 4)
+    torch.testing.assert_close(pairs.values.double(), SPECTRUM[:4], atol=1e-4, rtol=0)
+
+
 def test_empty_shapes_and_changed_parameters_are_refused():
     with pytest.raises(ValueError, match="at least one graph with a node"):
         FunctionOperator(keep, 0)

@@ -109,14 +109,15 @@ class FactoredCosine(Operator):
 
     Raises:
         TypeError: another kind or dtype of X. ValueError: no rows, NaN or Inf, an entry below zero for ``"cosine"``, an
-            unsorted or repeated column of a CSR tensor, an unknown similarity.
+            unsorted or repeated column of a CSR tensor, an unknown similarity; in `eigenpairs`, X that has changed in
+            place.
 
     >>> from torch_lapeig import eigenpairs
     >>> counts = torch.tensor([[3.0, 1, 0], [2, 1, 0], [0, 1, 4], [0, 0, 2]])
     >>> operator = FactoredCosine(counts)
     >>> pairs = eigenpairs(operator, 2)
     >>> pairs.vectors[:, 1].sign()
-    tensor([ 1.,  1., -1., -1.])
+    tensor([-1., -1.,  1.,  1.])
     """
 
     def __init__(self, x: Any, *, loops: bool = False, similarity: Similarity = "cosine") -> None:
@@ -135,6 +136,12 @@ class FactoredCosine(Operator):
 
     def _put(self, values: Tensor) -> None:
         self._x, self.dtype, self.device = values, values.dtype, values.device
+        self._version = values._version
+
+    def check(self) -> None:
+        """Raise ValueError if X has changed in place since the operator was made, which keeps its degrees."""
+        if self._x._version != self._version:
+            raise ValueError("x has changed in place since the operator was made; make a new FactoredCosine")
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -161,7 +168,8 @@ class FactoredCosine(Operator):
 
     def _scaling_of(self, x: Tensor) -> Scaling:
         """Return the scaling of rows, differentiable in X."""
-        unit = checks.power_of_two(x, tuple(range(x.ndim)))  # squares must neither overflow nor vanish
+        # Squares must neither overflow nor vanish.
+        unit = checks.power_of_two(x, tuple(range(x.ndim))) if x.numel() else x.new_ones([1] * x.ndim)
         ones = x.new_ones(x.shape[-1] if self._sparse is None else self._sparse.size[1], 1)
         squares = self._forth((x / unit).square(), ones.expand(*x.shape[:-2], -1, -1))[..., 0]
         present = squares > 0

@@ -65,6 +65,7 @@ class FunctionOperator(Operator):
     _unit: Tensor | None = field(init=False, repr=False, default=None)
     _versions: tuple[int, ...] = field(init=False, repr=False, default=())
 
+    @checks.full_precision
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
         shape = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape)

@@ -75,8 +75,7 @@ class Operator(Protocol):
             # V is a function of θ, too. Views of θ, on which it does not depend, hold it fixed.
             own = [x.view_as(x) if is_recorded else x.detach().requires_grad_(x.requires_grad) for x in parameters]
             product = self.matmul_at(own, v if is_recorded else v.detach())
-            asked = [x for x in own if x.requires_grad]
-            found = iter(torch.autograd.grad(product, asked, y, create_graph=is_recorded, allow_unused=True))
+            found = iter(_gradients(product, [x for x in own if x.requires_grad], y, create_graph=is_recorded))
         return tuple(next(found) if is_needed else None for is_needed in needed)
 
     def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
@@ -85,16 +84,17 @@ class Operator(Protocol):
         The gradient of <Y, A(θ) X> in θ is linear in Y: its inner product with dθ is <Y, dA X>.
         """
         is_recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (*parameters, x))
-        moving = [tangent is not None for tangent in tangents]
         with torch.enable_grad():
-            both = zip(parameters, moving, strict=True)
-            own = [p.view_as(p) if p.requires_grad else p.detach().requires_grad_(moves) for p, moves in both]
+            both = zip(parameters, tangents, strict=True)
+            own = [p.view_as(p) if p.requires_grad else p.detach().requires_grad_(t is not None) for p, t in both]
             y = torch.zeros_like(x, requires_grad=True)
-            asked = [p for p, moves in zip(own, moving, strict=True) if moves]
-            options: Any = {"allow_unused": True, "materialize_grads": True}
-            pulled = torch.autograd.grad(self.matmul_at(own, x), asked, y, create_graph=True, **options)
-            change = [tangent for tangent in tangents if tangent is not None]
-            (found,) = torch.autograd.grad(pulled, y, change, create_graph=is_recorded, **options)
+            pulled = _gradients(self.matmul_at(own, x), [p for p in own if p.requires_grad], y, create_graph=True)
+            change = [t for t, p in zip(tangents, own, strict=True) if p.requires_grad]
+            pairs = [(p, t) for p, t in zip(pulled, change, strict=True) if p is not None and t is not None]
+            if not pairs:  # parameters that the function does not use
+                return torch.zeros_like(x)
+            inner = torch.stack([(p * t).sum() for p, t in pairs]).sum()
+            (found,) = torch.autograd.grad(inner, y, create_graph=is_recorded)
         return found
 
     def sensitivity(self, values: Tensor) -> Tensor:
@@ -301,6 +301,15 @@ class ScaledProducts(Operator):
         # The product of the inner operator has its own shift.
         more = shift[:, None, None] * (self._largest[:, None, None] - s.square())
         return found + more.reshape(*more.shape[more.ndim - y.ndim :]) * y
+
+
+def _gradients(
+    product: Tensor, inputs: list[Tensor], weight: Tensor, *, create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of <weight, product>; None for inputs on which the product does not depend."""
+    if not product.requires_grad:
+        return (None,) * len(inputs)
+    return torch.autograd.grad(product, inputs, weight, create_graph=create_graph, allow_unused=True)
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
