@@ -115,14 +115,14 @@ wavelets = SpectralFilter(WaveletResponse(4, bound=8.0), bank=True)(pairs, point
 signature = spectral_signature(pairs, HeatResponse([2.0]))
 figure, axes = plt.subplots(1, 5, figsize=(13, 2.9), layout="constrained")
 at = torch.linspace(0, float(pairs.values[-1]), 200, dtype=torch.float64)[:, None]
-axes[0].plot(at, band(at), "k--", lw=1, label="aim")
-axes[0].plot(at, response(at).detach(), label="learned")
+axes[0].plot(at.numpy(), band(at).numpy(), "k--", lw=1, label="aim")
+axes[0].plot(at.numpy(), response(at).detach().numpy(), label="learned")
 axes[0].set(title="response", xlabel="eigenvalue")
 axes[0].legend(frameon=False)
 for panel, scale in zip(axes[1:4], (1, 3, 4), strict=True):
-    panel.imshow(wavelets[:, scale].reshape(side, side), cmap="RdBu")
+    panel.imshow(wavelets[:, scale].reshape(side, side).numpy(), cmap="RdBu")
     panel.set_title(f"wavelet {scale}")
-axes[4].imshow(signature.reshape(side, side))
+axes[4].imshow(signature.reshape(side, side).numpy())
 axes[4].set_title("heat kernel signature")
 for panel in axes[1:]:
     panel.set_axis_off()
