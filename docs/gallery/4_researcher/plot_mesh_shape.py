@@ -89,8 +89,8 @@ optimizer.step(closure)
 found = shape(coefficients.detach())
 
 
-def widths(vertices):
-    """Return the standard deviations along the principal axes, by area."""
+def variances(vertices):
+    """Return the variances along the principal axes, by area."""
     mass = mesh_laplacian(vertices, faces).mass
     centred = vertices - (mass @ vertices) / mass.sum()
     return torch.linalg.eigvalsh(centred.T @ (mass[:, None] * centred) / mass.sum())
@@ -99,7 +99,8 @@ def widths(vertices):
 areas = [float(mesh_laplacian(v, faces).mass.sum()) for v in (found, shape(hidden))]
 print(f"loss {losses[0]:.3f} at first, {losses[-1]:.1e} after {len(losses)} solves")
 print(f"area {areas[0]:.4f}, of the target {areas[1]:.4f}")
-print("variances along the axes", widths(found), widths(shape(hidden)))
+print(f"variances along the axes {variances(found)},")
+print(f"of the target {variances(shape(hidden))}")
 assert losses[-1] < 1e-3 * losses[0]
 
 # %%
