@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -198,6 +198,8 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     worst = int(residuals.argmax())
     if isinstance(solution.solver, Eigh):
         advice = "dense arithmetic may not resolve the entries: rescale or prune the weights"
+    elif not knows_entries(solution.operator):
+        advice = "use Lobpcg(preconditioner=...) with an approximate inverse, more iterations, or a larger tolerance"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"
     message = (

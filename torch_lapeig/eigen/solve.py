@@ -401,7 +401,8 @@ def _operator_of(laplacian: Any) -> Operator:
     if is_operator(laplacian):
         laplacian.check()
         return laplacian
-    raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use Laplacian(graph)")
+    way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else "Laplacian(graph)"
+    raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use {way_out}")
 
 
 def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
