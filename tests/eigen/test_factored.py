@@ -60,7 +60,7 @@ def storages(x):
     csr = x.to_sparse_csr()
     scipy_csr = scipy.sparse.csr_array(x.numpy())
     doubled = scipy.sparse.coo_array(  # entries in two parts
-        (np.repeat(scipy_csr.tocoo().data / 2, 2), [np.repeat(part, 2) for part in scipy_csr.tocoo().coords]), x.shape
+        (np.repeat(scipy_csr.tocoo().data / 2, 2), [np.repeat(part, 2) for part in scipy_csr.nonzero()]), x.shape
     )
     return {"csr": csr, "coo": x.to_sparse_coo(), "scipy": scipy_csr, "csc": scipy_csr.tocsc(), "doubled": doubled}
 
@@ -181,7 +181,7 @@ def test_float32_is_solved_in_float64():
 def test_co_clusters_are_singular_vectors_of_the_scaled_matrix():
     """Rows and columns of A as the two sides of a bipartite graph: 1 − λ are the singular values (Dhillon 2001)."""
     a = counts(30, 12)
-    whole = scipy.sparse.block_array([[None, a.numpy()], [a.numpy().T, None]], format="csr")
+    whole = scipy.sparse.csr_array(scipy.sparse.bmat([[None, a.numpy()], [a.numpy().T, None]]))
     pairs = eigenpairs(Laplacian(Graph.from_scipy(whole)), 4)
     scaled = a.sum(1).rsqrt()[:, None] * a * a.sum(0).rsqrt()
     u, sizes, vh = torch.linalg.svd(scaled)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from scipy.sparse import diags_array
+from scipy.sparse import diags
 from scipy.spatial import Delaunay
 
 from problems import covering
@@ -177,7 +177,7 @@ def test_point_clouds_by_robust_laplacian():
     robust_laplacian = pytest.importorskip("robust_laplacian")
     points = torch.randn(1500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     laplacian, mass = robust_laplacian.point_cloud_laplacian((points / points.norm(dim=1, keepdim=True)).numpy())
-    graph = Graph.from_scipy(diags_array(laplacian.diagonal()) - laplacian)
+    graph = Graph.from_scipy(diags(laplacian.diagonal()) - laplacian)
     pairs = eigenpairs(Laplacian(graph, "unnormalized"), 9, mass=torch.from_numpy(mass.diagonal()))
     assert pairs.converged
     expected = torch.tensor([0, *[2] * 3, *[6] * 5], dtype=torch.float64)
