@@ -87,7 +87,7 @@ def test_copies_of_one_point_warn():
         LLE(2, KNN(5))(torch.ones(20, 3))
 
 
-def test_direct_preconditioner_needs_few_iterations_and_serves_the_gradient():
+def test_factors_need_few_iterations_and_serve_the_gradient():
     x = surface(700).requires_grad_()
     module = LLE(2, KNN(8))
     with warnings.catch_warnings():
@@ -98,7 +98,7 @@ def test_direct_preconditioner_needs_few_iterations_and_serves_the_gradient():
     LLE(2, KNN(8), solve=Eigh())(dense).square().sum(1)[:5].sum().backward()
     torch.testing.assert_close(x.grad, dense.grad, atol=1e-4 * float(dense.grad.abs().max()), rtol=0)
     (pairs,) = module.embed(dense.detach()).pairs
-    assert pairs.iterations <= 20
+    assert pairs.iterations <= 25  # one space, of 20 solves in C and 21 in torch
     assert pairs.values[0] == 0
 
 
