@@ -54,6 +54,7 @@ def check_known_spectra(ranks):
             expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
             torch.testing.assert_close(pairs.values, expected, atol=1e-12, rtol=0, msg=f"{known.name} {k}")
             assert pairs.converged
+            assert pairs.is_sharded
 
 
 def compare(pairs, exact, home):

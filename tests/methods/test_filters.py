@@ -510,7 +510,14 @@ def with_gradients(phi):
     return spectral_signature(eigenpairs(laplacian_of(affinity), 3), phi)
 
 
+SHARDED = dataclasses.replace(PAIRS, is_sharded=True)
 BAD = {
+    "filter of shards": (
+        lambda: SpectralFilter(HEAT)(SHARDED, torch.ones(4, 1)),
+        ValueError,
+        "pairs must be of a graph on one process",
+    ),
+    "stable of shards": (lambda: StableEncoding(HEAT, lambda a: a)(SHARDED), ValueError, "rows on several ranks"),
     "pairs": (lambda: spectral_function(PAIRS.values, HEAT), TypeError, "pairs must be the result of eigenpairs"),
     "phi": (lambda: SpectralFilter(2.0), TypeError, "phi must be a function"),
     "phi class": (lambda: SpectralFilter(HeatResponse), TypeError, "phi must be a function.*make an object"),

@@ -121,7 +121,7 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
 
     facts = {"solver": solve.solver, **whole.ranks.of_first(solved)}
     vectors, projected, values = whole.shared_out(found, given, k)
-    return Eigenpairs(values=values, vectors=vectors, projected=projected, **facts)
+    return Eigenpairs(values=values, vectors=vectors, projected=projected, is_sharded=True, **facts)
 
 
 def _to_first(ranks: Ranks, count: int) -> list[int]:

@@ -49,6 +49,7 @@ class Eigenpairs:
             ``residuals`` belong to the returned vectors, after rounding to float32 where the weights are float32.
         iterations: number of iterations of the solver.
         solver: the solver that found the pairs.
+        is_sharded: whether the rows of ``vectors`` lie on several ranks, of which this process has its own.
 
     >>> path = Graph.from_edge_index(
     ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
@@ -66,6 +67,7 @@ class Eigenpairs:
     converged: Tensor
     iterations: int
     solver: Solver
+    is_sharded: bool = False
 
     @classmethod
     def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
@@ -79,6 +81,7 @@ class Eigenpairs:
             converged=solution.converged,
             iterations=solution.ritz.iterations,
             solver=solution.solver,
+            is_sharded=solution.operator.is_sharded,
         )
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:

@@ -88,6 +88,12 @@ def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, checks.matmul(off, off))))
 
 
+def check_whole(pairs: Eigenpairs) -> None:
+    """Raise ValueError where this process has some rows of the vectors only: sums over nodes would be wrong."""
+    if pairs.is_sharded:
+        raise ValueError("pairs must be of a graph on one process, got rows on several ranks; gather the graph")
+
+
 def response_to(phi: Response, at: Tensor) -> Tensor:
     """Return φ of eigenvalues ``(n, 1)``, ``(n, m)``, checked."""
     checks.check_function(phi, "phi", "a function of eigenvalues (n, 1), such as HeatResponse([1.0])")
@@ -200,7 +206,7 @@ class SpectralFilter(nn.Module):
 
     Raises:
         TypeError, ValueError: ``phi`` is no function; when called: see `spectral_function`, and ``x`` or ``mask`` of
-            another shape, dtype or device.
+            another shape, dtype or device, and pairs whose rows lie on several ranks.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
@@ -227,6 +233,7 @@ class SpectralFilter(nn.Module):
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
         """
         found, v = expansion(pairs, self.phi), pairs.vectors
+        check_whole(pairs)
         count = found.values.shape[-1]
         checks.check_floating(checks.single(x), "x")
         if x.shape[:-1] != v.shape[:-1]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torch_lapeig.eigen.solve import Eigenpairs
-from torch_lapeig.methods.filters import Expansion, Response, expansion
+from torch_lapeig.methods.filters import Expansion, Response, check_whole, expansion
 from torch_lapeig.support import checks
 
 Network = Callable[..., Tensor]
@@ -79,7 +79,7 @@ class StableEncoding(nn.Module):
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range; when called: see `spectral_function`, a mask
-            of another shape, or ρ returns another shape.
+            of another shape, pairs whose rows lie on several ranks, or ρ returns another shape.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> pairs = eigenpairs(Laplacian(KNN(5)(torch.rand(50, 3))), 8)
@@ -105,6 +105,7 @@ class StableEncoding(nn.Module):
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows are zero and whose columns do not count.
         """
         found, n = expansion(pairs, self.phi), pairs.vectors.shape[-2]
+        check_whole(pairs)
         mask = torch.ones_like(pairs.vectors[..., 0], dtype=torch.bool) if mask is None else mask
         checks.check_mask(mask, pairs.vectors)
         part = partial(self._part, found, pairs.vectors, mask, context)
