@@ -18,6 +18,7 @@ from benchmarks.campaign.directed import Directed, Truth
 from benchmarks.campaign.functions import Function
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
+from benchmarks.campaign.meshes import Mesh
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
 from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
@@ -76,6 +77,12 @@ class TestShortCampaign:
     @given(seeds)
     def test_adversarial_points(self, seed: int) -> None:
         probe = Layer(most=100)
+        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+
+    @few(8)
+    @given(seeds)
+    def test_meshes(self, seed: int) -> None:
+        probe = Mesh()
         default_is_right(probe, probe.draw(np.random.default_rng(seed)))
 
     @few(8)

@@ -65,7 +65,8 @@ def choose(operator: Operator, k: int) -> Choice:
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
     if n > FALLBACK_NODES:
-        return Choice((ChebyshevSubspace(), MULTIGRID, last_resort(n)), "a large dense graph")
+        multigrid = (MULTIGRID,) if getattr(operator, "of_affinities", False) else ()
+        return Choice((ChebyshevSubspace(), *multigrid, last_resort(n)), "a large dense graph")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
     most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)

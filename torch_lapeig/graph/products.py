@@ -86,8 +86,8 @@ class _Product(_OfTwo):
     @checks.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        pairs = zip((tangents[0], values), (y, tangents[1]), strict=True)
-        terms = [product(of, to, pattern) for of, to in pairs if of is not None and to is not None]
+        factors = zip((tangents[0], values), (y, tangents[1]), strict=True)
+        terms = [product(edges, block, pattern) for edges, block in factors if edges is not None and block is not None]
         return sum(terms[1:], terms[0])
 
 

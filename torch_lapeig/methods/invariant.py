@@ -119,7 +119,7 @@ class StableEncoding(nn.Module):
     def _part(
         self, found: Expansion, v: Tensor, mask: Tensor, context: tuple[Any, ...], begin: int, end: int
     ) -> Tensor:
-        """Return what some columns of the matrices contribute."""
+        """Return the contribution of some columns of the matrices."""
         encoded = _encoded(self.rho, "rho", _entries(found, v, v[..., begin:end, :]), context)
         return torch.where(mask[..., begin:end, None, None], encoded, 0).sum(-3)
 
@@ -133,7 +133,7 @@ def _entries(found: Expansion, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _encoded(network: Network, name: str, columns: Tensor, context: tuple[Any, ...]) -> Tensor:
-    """Return what a network makes of columns ``(..., c, N, m)``, checked."""
+    """Return a network's result for columns ``(..., c, N, m)``, with its shape checked."""
     result = network(columns, *context)
     checks.check_instance(result, f"the result of {name}", Tensor, "a tensor")
     if result.shape[:-1] != columns.shape[:-1]:
