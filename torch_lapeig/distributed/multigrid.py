@@ -17,6 +17,7 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.solvers.multigrid import (
     LEAST_DIAGONAL,
     SMOOTHED_FROM,
+    Cycle,
     Hierarchy,
     SmoothedAggregation,
     aggregates,
@@ -27,7 +28,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedMultigrid:
+class ShardedMultigrid(Cycle):
     """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
 
     Attributes:
@@ -45,6 +46,7 @@ class ShardedMultigrid:
     scale: Tensor
     largest: Tensor
     smoothing: int
+    near_null: int
 
     def __call__(self, r: Tensor) -> Tensor:
         """Return approximately A⁻¹ r, for columns whose squares fit float32: lengths from 1e-18 to 1e18."""
@@ -90,13 +92,15 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
     ground = operator.null.ground.reshape(-1)
     mass, affinity = ground.double().square(), pattern.scaled(operator.values.detach(), ground).double()
     affinity = affinity.masked_fill(pattern.row == pattern.col, 0).clamp_min(0)
-    diagonal = no_smaller(pattern.sum_rows(affinity), LEAST_DIAGONAL * float(operator.bound) * mass)
+    diagonal, least = pattern.sum_rows(affinity), LEAST_DIAGONAL * float(operator.bound) * mass
+    raised, diagonal = ((diagonal > 0) & (diagonal < least)).sum(), no_smaller(diagonal, least)
     root = torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
     aggregate, offsets = _aggregates(pattern, affinity, diagonal > 0, options.seed + ranks.rank)
     coarse = _coarse(pattern, affinity, mass, aggregate, offsets, options)
     if ranks.any(coarse is None):
         return None
     assert coarse is not None
+    (near_null,) = ranks.shared(ranks.sum(raised) + coarse.near_null)
     dtype = torch.float32 if options.single else torch.float64
     matrix = pattern.assemble((diagonal > 0).double(), -pattern.scaled(affinity, root)).to(dtype)
     coarse_root = torch.where(coarse.diagonal > 0, coarse.diagonal, torch.inf).rsqrt()
@@ -113,6 +117,7 @@ def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> Shar
         (scale / largest).to(ground.dtype),
         largest.to(ground.dtype),
         options.smoothing,
+        int(near_null),
     )
 
 

@@ -23,7 +23,7 @@ from torch_lapeig.eigen.solvers.blocks import (
     to_device,
     to_host,
 )
-from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
+from torch_lapeig.eigen.solvers.multigrid import Cycle, SmoothedAggregation
 from torch_lapeig.eigen.solvers.solver import (
     Inverse,
     Preconditioner,
@@ -39,6 +39,8 @@ from torch_lapeig.eigen.solvers.solver import (
 
 # Called with the number of an iteration, Ritz values and residuals.
 Check = Callable[[int, Tensor, Tensor], Shortfall]
+
+WIDEST_BLOCK = 100  # columns for graphs with so many clusters that are hardly joined
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class Lobpcg:
             # A pair that the first block hardly contains grows as fast as residuals fall, and has appeared by a
             # residual of 1e-5. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
             request = dataclasses.replace(request, tolerance=min(request.tolerance, 1e-5))
+        if isinstance(inverse, Cycle):
+            # All vectors that a cycle enlarges alike must be in the block, which would converge to any of them.
+            known = request.null.shape[1]
+            most = min(WIDEST_BLOCK, request.operator.fewest_active - known)
+            columns = max(request.columns, min(inverse.near_null - known + 4, most))
+            request = dataclasses.replace(request, columns=columns)
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
         return request.answer(found.values, found.vectors, found.iterations, found.finished, inverse)

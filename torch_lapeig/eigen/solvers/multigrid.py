@@ -49,23 +49,46 @@ class Hierarchy:
         diagonal: ``(N, 1)`` float64, of the finest Laplacian.
         complexity: number of entries of all levels over the entries of the finest.
         smoothing: number of products of each smoothing.
+        raised: number of nodes with a raised diagonal, on the level that has most of them.
+        idle: number of nodes without edges on the coarsest level that take no part.
     """
 
     levels: tuple[Level, ...]
     diagonal: Tensor
     complexity: float
     smoothing: int
+    raised: int
+    idle: int
+
+    @cached_property
+    def _coarse(self) -> tuple[Tensor, Tensor]:
+        """Return the eigenvalues and eigenvectors of the coarsest matrix."""
+        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
+        return values, vectors
+
+    @property
+    def _least(self) -> float:
+        """Return the least eigenvalue that is inverted.
+
+        The round-off of faintly joined clusters would exceed everything else beyond.
+        """
+        return torch.finfo(self.levels[0].matrix.dtype).eps
 
     @cached_property
     def coarse_inverse(self) -> Tensor:
-        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
-        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
-        keep = values > 1e-14 * len(values)  # of unit diagonal: this cuts the null space only
-        dtype = self.levels[0].matrix.dtype
-        # Limit the inverse for faintly joined clusters, whose round-off would exceed everything else.
-        size = values[keep].clamp_min(torch.finfo(dtype).eps)
-        inverse: Tensor = (vectors[:, keep] / size) @ vectors[:, keep].mT
-        return inverse.to(dtype)
+        """Return the inverse of the coarsest matrix, in the precision of the cycle.
+
+        Round-off does not tell null vectors from clusters that faint edges join. Both are inverted: a solver takes its
+        known null vectors out of the result.
+        """
+        values, vectors = self._coarse
+        inverse: Tensor = (vectors / values.clamp_min(self._least)) @ vectors.mT
+        return inverse.to(self.levels[0].matrix.dtype)
+
+    @cached_property
+    def near_null(self) -> int:
+        """Return the number of independent vectors that a cycle enlarges alike; see `Cycle`."""
+        return int((self._coarse[0] <= self._least).sum()) - self.idle + self.raised
 
     def cycle(self, b: Tensor, level: int = 0) -> Tensor:
         """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
@@ -93,9 +116,19 @@ class Hierarchy:
         return x
 
 
+class Cycle:
+    """Approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+
+    Attributes:
+        near_null: number of independent vectors, the null vectors among them, that it enlarges alike.
+    """
+
+    near_null: int
+
+
 @dataclass(frozen=True, eq=False)
-class Multigrid:
-    """Cycle of a hierarchy as an approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+class Multigrid(Cycle):
+    """Cycle of a hierarchy on one process.
 
     Attributes:
         scale: N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones.
@@ -103,6 +136,7 @@ class Multigrid:
 
     hierarchy: Hierarchy
     scale: Tensor
+    near_null: int
 
     def __call__(self, r: Tensor) -> Tensor:
         """Return approximately A⁻¹ r; columns are scaled to length 1 before they are cast to the levels' dtype."""
@@ -182,7 +216,7 @@ class SmoothedAggregation:
         if hierarchy is None:
             return None
         scale = torch.where(hierarchy.diagonal > 0, ground / hierarchy.diagonal.sqrt(), 0)
-        return Multigrid(hierarchy, scale.to(ground.dtype))
+        return Multigrid(hierarchy, scale.to(ground.dtype), hierarchy.near_null)
 
     def hierarchy(
         self, row: Tensor, col: Tensor, weight: Tensor, mass: Tensor, excess: Tensor | None = None
@@ -204,6 +238,7 @@ class SmoothedAggregation:
         excess = None if excess is None else excess.double()
         matrix, diagonal = _balance(matrix, excess)
         least = LEAST_DIAGONAL * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
+        raised = int(((diagonal > 0) & (diagonal < least * mass)).sum())
         finest = diagonal = no_smaller(diagonal, least * mass)
         levels: list[Level] = []
         total = first = len(matrix.values())
@@ -213,6 +248,7 @@ class SmoothedAggregation:
                 break
             total += len(step.matrix.values())
             coarse_mass = (step.restriction @ mass[:, None])[:, 0]
+            raised = max(raised, int(((step.diagonal > 0) & (step.diagonal < least * coarse_mass)).sum()))
             coarse_diagonal = no_smaller(step.diagonal, least * coarse_mass)
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
             root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
@@ -224,7 +260,8 @@ class SmoothedAggregation:
             return None
         # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct.
         levels.append(Level(_unit(matrix, diagonal, torch.float64)))
-        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing)
+        idle = 0 if len(levels) > 1 else int((diagonal <= 0).sum())
+        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing, raised, idle)
 
 
 class Coarsening(NamedTuple):
