@@ -52,7 +52,13 @@ from torch_lapeig.methods import (
     normalized_cut,
     spectral_signature,
 )
-from torch_lapeig.support.checks import ConvergenceError, ConvergenceWarning, DegeneracyWarning, GraphWarning
+from torch_lapeig.support.checks import (
+    ConvergenceError,
+    ConvergenceWarning,
+    DegeneracyWarning,
+    GraphWarning,
+    ResolutionWarning,
+)
 
 __version__ = "0.2.0"
 
@@ -86,6 +92,7 @@ __all__ = [
     "MagneticLaplacian",
     "Precomputed",
     "Radius",
+    "ResolutionWarning",
     "SelfTuning",
     "SignedGraph",
     "SignedLaplacian",

@@ -49,6 +49,7 @@ class Solution:
     residuals: Tensor  # (B, k)
     gap: Tensor  # (B,)
     converged: Tensor  # (B,)
+    resolved: Tensor  # (B,), see `_resolved`
 
     @property
     def symmetric(self) -> SymmetricOperator:
@@ -64,7 +65,16 @@ class Solution:
     @cached_property
     def is_converged(self) -> bool:
         """Return whether the pairs of all graphs have converged."""
-        return checks.synchronise(self.converged.all())[0]
+        return self._flags[0]
+
+    @property
+    def is_resolved(self) -> bool:
+        """Return whether round-off hides nothing in the pairs of all graphs."""
+        return self._flags[1]
+
+    @cached_property
+    def _flags(self) -> list[bool]:
+        return checks.synchronise(self.converged.all(), self.resolved.all())
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""
@@ -138,7 +148,37 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         residuals=residuals,
         gap=gap,
         converged=ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal,
+        resolved=_resolved(problem, values, guard_values, residuals, gap),
     )
+
+
+def _resolved(problem: Problem, values: Tensor, guard_values: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
+    """Return whether round-off is well below the range of the wanted eigenvalues and the next one, bool ``(B,)``.
+
+    A solve knows the eigenvalues of a matrix to some eps ‖A‖. Where more of them lie so close together than null
+    vectors are known, any mixture of their vectors has small residuals relative to ‖A‖. The null space of affinities is
+    known as a whole: a second eigenvalue beside it that is round-off is not a multiple 0. Of other matrices equal
+    eigenvalues are no reason, as long as round-off is small beside these.
+    """
+    operator, k = problem.operator, problem.k
+    every = torch.nn.functional.pad(torch.cat([values, guard_values[:, :1]], 1), (0, 1), value=torch.inf)[:, : k + 1]
+    residual, eps = residuals.amax(1), torch.finfo(operator.dtype).eps
+    # A residual that the tolerance allows is small beside the gap.
+    allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
+    floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.bound)
+    known = operator.nullity
+    if operator.of_affinities:
+        spread, is_equal = (
+            every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0],
+            torch.zeros_like(floor, dtype=torch.bool),
+        )
+    else:
+        shift = 0 if operator.spectral_shift is None else operator.spectral_shift
+        spread, is_equal = every[:, k] - every[:, 0], floor <= eps**0.5 * (every[:, k] - shift).abs()
+    return (spread > floor) | is_equal | (known >= k)
+
+
+ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most
 
 
 class Measured(NamedTuple):
@@ -210,6 +250,23 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     if on_failure == "raise":
         raise checks.ConvergenceError(message)
     checks.warn(message, checks.ConvergenceWarning)
+
+
+def report_unresolved(solution: Solution, on_failure: str) -> None:
+    """Warn or raise where round-off hides the differences of eigenvalues."""
+    hidden = ~solution.resolved
+    b, k = int(hidden.int().argmax()), solution.values.shape[1]
+    bound = float(solution.operator.bound[b])
+    last = solution.values[b, -1] + solution.gap[b].nan_to_num(posinf=0)
+    message = (
+        f"round-off hides the differences among the {k} smallest eigenvalues and the next one in {int(hidden.sum())} "
+        f"of {len(hidden)} graphs: they range from {solution.values[b, 0]:.1e} to {last:.1e}, and a matrix of norm "
+        f"{bound:.1e} has a round-off of {bound * torch.finfo(solution.operator.dtype).eps:.0e}. Their vectors may be "
+        "any mixture of each other; use a larger bandwidth or more neighbours, or raise the smallest masses"
+    )
+    if on_failure == "raise":
+        raise checks.ConvergenceError(message)
+    checks.warn(message, checks.ResolutionWarning)
 
 
 def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:

@@ -58,14 +58,14 @@ def choose(operator: Operator, k: int) -> Choice:
     if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
-    if batch == 1 and not is_sparse and not getattr(operator, "of_affinities", False):
+    if batch == 1 and not is_sparse and not operator.of_affinities:
         return Choice((Lobpcg(preconditioner=None), last_resort(n)), "a dense kernel")
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
     if n > FALLBACK_NODES:
-        multigrid = (MULTIGRID,) if getattr(operator, "of_affinities", False) else ()
+        multigrid = (MULTIGRID,) if operator.of_affinities else ()
         return Choice((ChebyshevSubspace(), *multigrid, last_resort(n)), "a large dense graph")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.

@@ -152,16 +152,19 @@ class FunctionOperator(Operator):
         if ((unit >= 2.0**-20) & (unit <= 2.0**20)).all():
             return self, None
         scaled = object.__new__(type(self))
-        vars(scaled).update(vars(self), bound=self.bound / unit, _unit=unit)
+        shift = None if self.spectral_shift is None else self.spectral_shift / unit
+        vars(scaled).update(vars(self), bound=self.bound / unit, spectral_shift=shift, _unit=unit)
         return scaled, unit
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return (A(θ) + c I) Y with the shift c; see `Operator.matmul_at`."""
         batched = y.reshape(self.batch_size, self.num_nodes, -1)
         found = self.function(batched if len(self.shape) > 1 else batched[0], *parameters).reshape(batched.shape)
+        if self._unit is not None:
+            found = found / self._unit[:, None, None]
         if self.spectral_shift is not None:
             found = found + self.spectral_shift[:, None, None] * batched
-        return (found if self._unit is None else found / self._unit[:, None, None]).reshape(y.shape)
+        return found.reshape(y.shape)
 
 
 def _positive(bound: Tensor) -> Tensor:

@@ -182,6 +182,7 @@ class MagneticLaplacian:
             residuals=found.residuals.to(values).reshape(*lead, k),
             gap=pairs.gap.reshape(lead),
             converged=pairs.converged.reshape(lead),
+            resolved=pairs.resolved.reshape(lead),
         )
 
 

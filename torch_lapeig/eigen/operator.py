@@ -114,6 +114,11 @@ class Operator(Protocol):
         return self, None
 
     @property
+    def of_affinities(self) -> bool:
+        """Return whether this is a Laplacian of affinities, whose null vectors are all known."""
+        return False
+
+    @property
     def spectral_shift(self) -> Tensor | None:
         """Return numbers ``(B,)`` that `eigenpairs` subtracts from the eigenvalues of this operator; None for 0."""
         return None
@@ -284,6 +289,11 @@ class ScaledProducts(Operator):
     def active(self) -> Tensor:
         """Return the nodes that take part; see `Operator.active`."""
         return self._inside.active
+
+    @property
+    def of_affinities(self) -> bool:
+        """Return whether this is a Laplacian of affinities, whose null vectors are all known."""
+        return False
 
     @property
     def spectral_shift(self) -> Tensor | None:

@@ -133,6 +133,7 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
         residuals=residuals,
         gap=gap,
         converged=converged,
+        resolved=converged,  # connected: the second value is far above round-off
     )
 
 

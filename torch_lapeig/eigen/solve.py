@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, residual_norms
+from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, report_unresolved, residual_norms
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
@@ -45,8 +45,12 @@ class Eigenpairs:
         gap: λ_{k+1} − λ_k, ``()`` or ``(B,)``, with a relative error of at most 10 %; infinite if there is no further
             pair.
         converged: bool ``()`` or ``(B,)``: all residuals are within the tolerance, the next value is settled, copies of
-            multiple values have been searched for, and the vectors are orthonormal. This is decided in float64;
-            ``residuals`` belong to the returned vectors, after rounding to float32 where the weights are float32.
+            multiple values have been searched for, the vectors are orthonormal, and the values are resolved. This is
+            decided in float64; ``residuals`` belong to the returned vectors, after rounding to float32 where the
+            weights are float32.
+        resolved: bool ``()`` or ``(B,)``: the round-off of the solve, some eps times the norm of the matrix, is well
+            below the range of the values and the next one, known null vectors aside. If not, vectors may be any mixture
+            of each other, and a `ResolutionWarning` says so. Equal values are no reason: ``gap`` speaks of them.
         iterations: number of iterations of the solver.
         solver: the solver that found the pairs.
         is_sharded: whether the rows of ``vectors`` lie on several ranks, of which this process has its own.
@@ -65,6 +69,7 @@ class Eigenpairs:
     residuals: Tensor
     gap: Tensor
     converged: Tensor
+    resolved: Tensor
     iterations: int
     solver: Solver
     is_sharded: bool = False
@@ -78,7 +83,8 @@ class Eigenpairs:
             projected=found.projected,
             residuals=solution.residuals if residuals is None else residuals,
             gap=solution.gap,
-            converged=solution.converged,
+            converged=solution.converged & solution.resolved,
+            resolved=solution.resolved,
             iterations=solution.ritz.iterations,
             solver=solution.solver,
             is_sharded=solution.operator.is_sharded,
@@ -90,7 +96,8 @@ class Eigenpairs:
         parts = [getattr(self, name).to(dtype) for name in names]
         shaped = [part.reshape((*lead, *part.shape[1:])) for part in parts]
         changed = dict(zip(names, shaped, strict=True))
-        return dataclasses.replace(self, **changed, converged=self.converged.reshape(lead))
+        flags = {name: getattr(self, name).reshape(lead) for name in ("converged", "resolved")}
+        return dataclasses.replace(self, **changed, **flags)
 
 
 @dataclass(frozen=True)
@@ -272,6 +279,8 @@ def eigenpairs(
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
+    elif not solution.is_resolved:
+        report_unresolved(solution, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if is_laplacian or root is not None:
         differentiated = _with_trivial(exact, operator, root, differentiated)
@@ -373,10 +382,10 @@ class Arranged(NamedTuple):
         projected, vectors = found
         if self.order is not None:
             vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
-        if self.unit is not None:
-            projected, solution = projected * self.unit[:, None, None], solution.times(self.unit)
         if (shift := self.operator.spectral_shift) is not None:
             projected = projected - shift[:, None, None] * torch.eye(projected.shape[-1]).to(projected)
+        if self.unit is not None:
+            projected, solution = projected * self.unit[:, None, None], solution.times(self.unit)
         return solution, Differentiated(projected, vectors)
 
 

@@ -60,6 +60,23 @@ class ConvergenceWarning(UserWarning):
     """
 
 
+class ResolutionWarning(ConvergenceWarning):
+    """Warning of eigenvalues that differ by no more than the round-off of their matrix.
+
+    >>> import torch
+    >>> from torch_lapeig import eigenpairs
+    >>> from torch_lapeig.eigen import FunctionOperator
+    >>> values = torch.arange(9, dtype=torch.float64)
+    >>> values[-1] = 1e20
+    >>> matrix = FunctionOperator(lambda y: values[:, None] * y, 9)
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     pairs = eigenpairs(matrix, 3)
+    >>> said[0].category.__name__, bool(pairs.resolved)
+    ('ResolutionWarning', False)
+    """
+
+
 class DegeneracyWarning(UserWarning):
     """Warning of an undefined gradient: the loss depends on the choice of eigenvectors of equal eigenvalues.
 
