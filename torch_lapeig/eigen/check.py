@@ -50,6 +50,7 @@ class Solution:
     gap: Tensor  # (B,)
     converged: Tensor  # (B,)
     resolved: Tensor  # (B,), see `_resolved`
+    faint: Tensor  # (B,), whether a second value beside a known null vector is 0, or nearly so
 
     @property
     def symmetric(self) -> SymmetricOperator:
@@ -72,9 +73,14 @@ class Solution:
         """Return whether round-off hides nothing in the pairs of all graphs."""
         return self._flags[1]
 
+    @property
+    def has_faint(self) -> bool:
+        """Return whether a graph of the batch has ``faint`` values."""
+        return self._flags[2]
+
     @cached_property
     def _flags(self) -> list[bool]:
-        return checks.synchronise(self.converged.all(), self.resolved.all())
+        return checks.synchronise(self.converged.all(), self.resolved.all(), self.faint.any())
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""
@@ -136,6 +142,8 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     # As `allowed_residual` says.
     allowed = torch.maximum(problem.tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)
     is_orthonormal = found.skewness <= math.sqrt(torch.finfo(values.dtype).eps)
+    every = torch.cat([values, guard_values], 1)
+    is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
     return Solution(
         operator=operator,
         solver=solver,
@@ -148,11 +156,12 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         residuals=residuals,
         gap=gap,
         converged=ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal,
-        resolved=_resolved(problem, values, guard_values, residuals, gap),
+        resolved=_resolved(problem, every[:, : k + 1], residuals, gap),
+        faint=is_faint.any(1) & (operator.nullity > 0),
     )
 
 
-def _resolved(problem: Problem, values: Tensor, guard_values: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
+def _resolved(problem: Problem, values: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     """Return whether round-off is well below the range of the wanted eigenvalues and the next one, bool ``(B,)``.
 
     A solve knows the eigenvalues of a matrix to some eps ‖A‖. Where more of them lie so close together than null
@@ -161,21 +170,18 @@ def _resolved(problem: Problem, values: Tensor, guard_values: Tensor, residuals:
     eigenvalues are no reason, as long as round-off is small beside these.
     """
     operator, k = problem.operator, problem.k
-    every = torch.nn.functional.pad(torch.cat([values, guard_values[:, :1]], 1), (0, 1), value=torch.inf)[:, : k + 1]
+    every = torch.nn.functional.pad(values, (0, k + 1 - values.shape[1]), value=torch.inf)
     residual, eps = residuals.amax(1), torch.finfo(operator.dtype).eps
     # A residual that the tolerance allows is small beside the gap.
     allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
     floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.bound)
     known = operator.nullity
     if operator.of_affinities:
-        spread, is_equal = (
-            every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0],
-            torch.zeros_like(floor, dtype=torch.bool),
-        )
-    else:
-        shift = 0 if operator.spectral_shift is None else operator.spectral_shift
-        spread, is_equal = every[:, k] - every[:, 0], floor <= eps**0.5 * (every[:, k] - shift).abs()
-    return (spread > floor) | is_equal | (known >= k)
+        second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
+        return (second > floor) | (known >= k)
+    following = every[:, k] if operator.spectral_shift is None else every[:, k] - operator.spectral_shift
+    are_equal = floor <= eps**0.5 * following.abs()
+    return (every[:, k] - every[:, 0] > floor) | are_equal | (known >= k)
 
 
 ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most

@@ -134,6 +134,7 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
         gap=gap,
         converged=converged,
         resolved=converged,  # connected: the second value is far above round-off
+        faint=torch.zeros_like(converged),
     )
 
 

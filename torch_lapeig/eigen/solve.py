@@ -283,7 +283,7 @@ def eigenpairs(
         report_unresolved(solution, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if is_laplacian or root is not None:
-        differentiated = _with_trivial(exact, operator, root, differentiated)
+        differentiated = _with_trivial(exact, operator, root, differentiated, solution)
     if factor is not None:
         differentiated = _with_factor(exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
@@ -439,15 +439,17 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
 
 
-def _with_trivial(given: Any, operator: Operator, root: Tensor | None, found: Differentiated) -> Differentiated:
+def _with_trivial(
+    given: Any, operator: Operator, root: Tensor | None, found: Differentiated, solution: Solution
+) -> Differentiated:
     """Return pairs with the closed-form derivative of the first vector, to which the other vectors stay orthogonal.
 
-    Several components have as many eigenvalues 0, within whose eigenspace the rule rotates nothing. But the first
-    vector there is always the whole graph's, whose derivative is known: it is in proportion to the ground of ``given``,
-    times ``root`` M^½ with a mass.
+    Several components have as many eigenvalues 0, and components that faint edges join have eigenvalues which round-off
+    does not tell from 0. The rule rotates nothing within their space. But the first vector there is always the whole
+    graph's, whose derivative is known: it is in proportion to the ground of ``given``, times ``root`` M^½ with a mass.
     """
     vectors = found.vectors
-    if operator.most_null <= 1 or not (vectors.requires_grad or checks.is_dual(vectors)):
+    if not (vectors.requires_grad or checks.is_dual(vectors)) or not solution.has_faint:
         return found
     ground = given.ground if isinstance(given, Laplacian) else given.null.ground
     ground = (ground if root is None else ground * root.reshape(ground.shape))[..., None]
@@ -462,9 +464,10 @@ def _with_trivial(given: Any, operator: Operator, root: Tensor | None, found: Di
     # Of length 1 for second derivatives, too.
     beside = beside + checks.matmul(beside, checks.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
-    several = (operator.nullity > 1)[:, None, None]
     return found._replace(
-        vectors=torch.where(several, checks.primal(vectors) + (whole - checks.primal(whole)), vectors)
+        vectors=torch.where(
+            solution.faint[:, None, None], checks.primal(vectors) + (whole - checks.primal(whole)), vectors
+        )
     )
 
 

@@ -82,12 +82,13 @@ class NullSpace:
         volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s maps e_1 to s, the roots of the parts' shares of the volume.
         whole = volume.sum(1, keepdim=True)
-        w = (volume / torch.where(whole > 0, whole, 1)).sqrt()
-        w[:, 0] += 1
+        root = (volume / torch.where(whole > 0, whole, 1)).sqrt()
+        w = torch.cat([root[:, :1] + 1, root[:, 1:]], 1)
         number = torch.arange(m, device=size.device)
         at_node = (self.part[..., None] == number).to(w.dtype)
         scale = 2 / w.square().sum(1)
         turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
+        turn[..., :1] = root.gather(1, self.part)[..., None]  # equal, but where the first part is tiny its digits would cancel
         unit = (size / volume.gather(1, self.part)).sqrt()
         basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
         return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
