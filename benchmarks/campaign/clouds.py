@@ -108,6 +108,15 @@ def clusters(rng: Rng, n: int) -> Floats:
     return found
 
 
+def chain_of_rings(rng: Rng, n: int) -> Floats:
+    """Return noisy circles in a row, at most a diameter apart."""
+    count = int(rng.integers(2, 8))
+    x = _circle(max(n, 6))
+    x[:, 0] += rng.uniform(2.05, 4) * rng.integers(0, count, len(x))
+    found: Floats = x + 10 ** rng.uniform(-6, -1) * rng.standard_normal(x.shape)
+    return found
+
+
 def line(rng: Rng, n: int) -> Floats:
     """Return evenly spaced points on a line in space."""
     found: Floats = np.linspace(0, 1, max(n, 4))[:, None] * np.array([[1.0, 2.0, -1.0]])
@@ -131,6 +140,7 @@ IRREGULAR: dict[str, Cloud] = {
     "cloud of exact copies": exact_copies,
     "cloud with outliers": outliers,
     "set of clusters": clusters,
+    "chain of rings": chain_of_rings,
 }
 CLOUDS: dict[str, Cloud] = SYMMETRIC | IRREGULAR
 
@@ -152,6 +162,9 @@ def heat_graph(rng: Rng, x: Floats) -> Edges:
     near |= near.T
     np.fill_diagonal(near, False)
     lengths = d2[near]
-    t = float(np.median(lengths)) * 10 ** rng.choice([-1.0, 0.0, 1.0])
+    # A fixed bandwidth suits few of the points: many weights are round-off beside others, or vanish.
+    t = float(
+        np.median(lengths) * 10 ** rng.choice([-1.0, 0.0, 1.0]) if rng.random() < 0.7 else 10 ** rng.uniform(-1, 2)
+    )
     kernel = np.exp(-d2 / (t if t > 0 else 1.0))
     return of_dense(np.where(near, kernel, 0.0))

@@ -177,10 +177,10 @@ def lollipop(rng: Rng, n: int) -> Edges:
 
 
 def barbell(rng: Rng, n: int) -> Edges:
-    """Return two equal cliques and a bridge of weight 1e-12 to 1."""
+    """Return two equal cliques and a bridge of weight 1e-30 to 1."""
     side = min(max(n // 2, 2), 80)
     cliques = union([complete(rng, side)] * 2)
-    bridge = simple(2 * side, [(side - 1, side)], 10 ** rng.uniform(-12, 0))
+    bridge = simple(2 * side, [(side - 1, side)], 10 ** rng.uniform(-30, 0))
     pairs = np.concatenate([cliques.pairs, bridge.pairs])
     return Edges(2 * side, pairs, np.concatenate([cliques.weight, bridge.weight]))
 
@@ -190,7 +190,7 @@ def ring_of_cliques(rng: Rng, n: int) -> Edges:
     count = max(3, n // size)
     cliques = union([complete(rng, size)] * count)
     ring = [(c * size, ((c + 1) % count) * size + 1) for c in range(count)]
-    weight = np.concatenate([cliques.weight, np.full(count, 10 ** rng.uniform(-9, 0))])
+    weight = np.concatenate([cliques.weight, np.full(count, 10 ** rng.uniform(-30, 0))])
     return simple(size * count, np.concatenate([cliques.pairs, ring]), weight)
 
 
@@ -260,6 +260,16 @@ def blocks(rng: Rng, n: int) -> Edges:
     return simple(size * count, np.stack([i, j], 1)[keep])
 
 
+def chain_of_cycles(rng: Rng, n: int) -> Edges:
+    """Return cycles in a row, with bridges of weight 1e-30 to 1 between them."""
+    count = int(rng.integers(2, 7))
+    size = max(3, n // count)
+    rings = union([cycle(rng, size)] * count)
+    bridges = [(c * size, (c + 1) * size) for c in range(count - 1)]
+    weight = np.concatenate([rings.weight, 10 ** rng.uniform(-30, 0, count - 1)])
+    return simple(size * count, np.concatenate([rings.pairs, bridges]), weight)
+
+
 def decades(rng: Rng, n: int) -> Edges:
     """Return weights over 24 decades on a random or a symmetric graph."""
     base = [erdos_renyi, grid, power_law, path, binary_tree][int(rng.integers(5))](rng, n)
@@ -316,7 +326,7 @@ GRAPHS: list[Family] = [
     path, cycle, circulant, grid, grid_3d, torus, torus_3d, anisotropic_torus, nearly_symmetric, hypercube, hamming,
     star, complete, complete_multipartite, complete_bipartite, kneser, johnson, paley, binary_tree, spider, caterpillar,
     lollipop, barbell, ring_of_cliques, wheel, windmill, prism, moebius_ladder, erdos_renyi, small_world, power_law,
-    random_regular, blocks, decades, two_scales, copies, bridged_copies, products, islands,
+    random_regular, blocks, chain_of_cycles, decades, two_scales, copies, bridged_copies, products, islands,
 ]  # fmt: skip
 
 
@@ -327,6 +337,7 @@ def _of_points(cloud: clouds.Cloud) -> Family:
 FAMILIES: dict[str, Family] = {family.__name__: family for family in GRAPHS}
 # Families whose point is lost where weights are rounded to float32: most of theirs are solved in float64 only.
 DOUBLE = {"nearly_symmetric", "points of a heavy tail", "points of a cauchy law", "points of a set of clusters"}
+DOUBLE |= {"points of a chain of rings"}
 FAMILIES |= {f"points of a {name}": _of_points(cloud) for name, cloud in clouds.CLOUDS.items()}
 
 

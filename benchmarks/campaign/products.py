@@ -46,6 +46,9 @@ class Products:
             other = torch.from_numpy(rng.standard_normal(matrix.shape))
             shift = float(rng.uniform(-1, 3)) * unit * torch.eye(len(matrix))
             parts = torch.stack([matrix - shift, matrix @ matrix / unit, unit * (other + other.mT) / len(matrix)])
+            if rng.random() < 0.2:  # one eigenvalue far above the others
+                far = torch.from_numpy(rng.standard_normal(len(matrix)))
+                parts[0] += 10 ** rng.uniform(1, 16) * unit * torch.outer(far, far) / len(matrix)
             parts = parts * float(10 ** rng.uniform(-12, 12)) / unit
             yield self._case(rng, family, "function", len(matrix), parts=parts)
         x, kind = rows(rng, families.size(rng, 4, self.most))
@@ -77,7 +80,7 @@ class Products:
             # Where a warning has come, the gradient may be undefined.
             if not found and not any(w.category is DegeneracyWarning or is_due(w) for w in caught):
                 found += _of_gradient(case, given, matrix, spectrum / bound, loss, gradient)
-        unconverged = pairs is not None and not bool(pairs.converged)
+        unconverged = pairs is not None and not bool(pairs.converged | ~pairs.resolved)
         return Outcome(f"default {case['kind']}", case["family"], found, time.perf_counter() - begin, unconverged)
 
 

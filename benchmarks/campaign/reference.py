@@ -17,6 +17,7 @@ import numpy as np
 import scipy.linalg
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
 from benchmarks.campaign.edges import Edges, Floats
 
@@ -44,6 +45,12 @@ class Reference:
         """Return residual that rounding in ``dtype`` alone leaves behind."""
         factor = max(40.0, 0.3 * len(self.matrix) ** 0.5, 4.0 * self.longest**0.5)
         return float(factor * torch.finfo(dtype).eps * self.bound)
+
+    @functools.cached_property
+    def components(self) -> int:
+        """Return the number of components of active nodes, each of which has one null vector."""
+        inside = self.matrix[np.ix_(self.active, self.active)]
+        return int(connected_components(inside != 0, directed=False)[0]) if len(inside) else 0
 
     def gap(self, k: int) -> float:
         """Return λ_{k+1} − λ_k; infinite where there are no more."""

@@ -79,6 +79,7 @@ GOALS = [
     ("wrong gap, said to be converged, default", "solve", "default", "wrong gap", "0 of 10⁴"),
     ("crash of the default", "solve|gradient", "default", "crash", "0"),
     ("another promise broken, default", "solve", "default", "dish|not |sign|pad|proj|unconverged in|stray", "0"),
+    ("round-off in silence, or a false alarm", "solve", "", "round-off|false", "0"),
     ("unconverged, default", "solve", "default", "unconverged", "≤ 1 in 10³"),
     ("unconverged without a warning", "solve", "default", "unconverged without", "0"),
     ("gradient wrong without a warning, float64", "gradient", "default float64", "wrong grad|undefined", "0"),

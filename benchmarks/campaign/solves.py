@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from benchmarks.campaign import families, pairs
 from benchmarks.campaign.edges import Edges, graph_of
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import Reference, reference, splitting
-from torch_lapeig import ConvergenceError, ConvergenceWarning, GraphWarning, Laplacian, eigenpairs
+from torch_lapeig import ConvergenceError, ConvergenceWarning, GraphWarning, Laplacian, ResolutionWarning, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, TorchLobpcg
 
 Rng = np.random.Generator
@@ -115,15 +117,36 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
             found.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
     seconds = time.perf_counter() - begin
     if answer is not None:
-        warned = any(issubclass(w.category, ConvergenceWarning) for w in caught)
-        if not answer.converged.all() and not warned:
+        said = {w.category for w in caught}
+        if not answer.converged.all() and not said & {ConvergenceWarning, ResolutionWarning}:
             found.append(Finding("unconverged without a warning", str(answer.solver)))
-        refused = not bool(answer.converged.all())
-        for item, edges in zip(pairs.answers(answer), graphs, strict=True):
-            found += pairs.check(item, reference(edges, case["normalization"]), case["normalization"])
+        refused = not bool((answer.converged | ~answer.resolved).all())
+        resolved = answer.resolved.reshape(-1).tolist()
+        for item, edges, is_resolved in zip(pairs.answers(answer), graphs, resolved, strict=True):
+            if not is_resolved and ConvergenceWarning not in said:  # all solves have converged
+                item = dataclasses.replace(item, converged=True)
+            spectrum = reference(edges, case["normalization"])
+            found += pairs.check(item, spectrum, case["normalization"])
+            found += of_resolution(is_resolved, spectrum, k)
     strange = {w.category.__name__ for w in caught if not is_due(w)}
     found += [Finding("stray warning", ", ".join(sorted(strange)))] if strange else []
     return Outcome(case["solver"], case["family"], found, seconds, unconverged=refused)
+
+
+def of_resolution(is_resolved: bool, spectrum: Reference, k: int) -> list[Finding]:
+    """Return a finding where round-off hides eigenvalues in silence, or is said to hide what it does not.
+
+    Beside one null vector of each component, the second value must be above the round-off of float64.
+    """
+    parts = spectrum.components
+    if k <= parts:
+        return [] if is_resolved else [Finding("false alarm", f"k={k} null vectors")]
+    second = float(spectrum.values[parts + 1]) if parts + 1 < spectrum.size else math.inf
+    if is_resolved and second < torch.finfo(torch.float64).eps * spectrum.bound:
+        return [Finding("round-off in silence", f"the second value is {second:.1e}, the bound {spectrum.bound:.1e}")]
+    if not is_resolved and second > 20 * spectrum.round_off(torch.float64):
+        return [Finding("false alarm", f"the second value is {second:.1e}, the bound {spectrum.bound:.1e}")]
+    return []
 
 
 def is_due(warning: warnings.WarningMessage) -> bool:

@@ -144,6 +144,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     is_orthonormal = found.skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
+    converged = ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal
     return Solution(
         operator=operator,
         solver=solver,
@@ -155,13 +156,13 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         guard_vectors=guard_vectors,
         residuals=residuals,
         gap=gap,
-        converged=ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal,
-        resolved=_resolved(problem, every[:, : k + 1], residuals, gap),
+        converged=converged,
+        resolved=_resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap),
         faint=is_faint.any(1) & (operator.nullity > 0),
     )
 
 
-def _resolved(problem: Problem, values: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
+def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -> Tensor:
     """Return whether round-off is well below the range of the wanted eigenvalues and the next one, bool ``(B,)``.
 
     A solve knows the eigenvalues of a matrix to some eps ‖A‖. Where more of them lie so close together than null
@@ -171,7 +172,7 @@ def _resolved(problem: Problem, values: Tensor, residuals: Tensor, gap: Tensor) 
     """
     operator, k = problem.operator, problem.k
     every = torch.nn.functional.pad(values, (0, k + 1 - values.shape[1]), value=torch.inf)
-    residual, eps = residuals.amax(1), torch.finfo(operator.dtype).eps
+    eps = torch.finfo(operator.dtype).eps
     # A residual that the tolerance allows is small beside the gap.
     allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
     floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.bound)
@@ -258,17 +259,16 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     checks.warn(message, checks.ConvergenceWarning)
 
 
-def report_unresolved(solution: Solution, on_failure: str) -> None:
-    """Warn or raise where round-off hides the differences of eigenvalues."""
+def report_unresolved(solution: Solution, bound: Tensor, on_failure: str) -> None:
+    """Warn or raise where round-off hides the differences of eigenvalues, given the bounds ``(B,)`` of the spectra."""
     hidden = ~solution.resolved
-    b, k = int(hidden.int().argmax()), solution.values.shape[1]
-    bound = float(solution.operator.bound[b])
-    last = solution.values[b, -1] + solution.gap[b].nan_to_num(posinf=0)
+    b = int(hidden.int().argmax())
+    round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])
     message = (
-        f"round-off hides the differences among the {k} smallest eigenvalues and the next one in {int(hidden.sum())} "
-        f"of {len(hidden)} graphs: they range from {solution.values[b, 0]:.1e} to {last:.1e}, and a matrix of norm "
-        f"{bound:.1e} has a round-off of {bound * torch.finfo(solution.operator.dtype).eps:.0e}. Their vectors may be "
-        "any mixture of each other; use a larger bandwidth or more neighbours, or raise the smallest masses"
+        f"round-off hides the differences of the smallest eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
+        f"the first are {[float(f'{value:.2g}') for value in solution.values[b, :4]]}, and the round-off of a matrix of "
+        f"norm {float(bound[b]):.1e} is up to {round_off:.0e}. Their vectors may be any mixture of each other; use a "
+        "larger bandwidth or more neighbours, or raise the smallest masses"
     )
     if on_failure == "raise":
         raise checks.ConvergenceError(message)

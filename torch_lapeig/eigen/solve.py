@@ -280,7 +280,7 @@ def eigenpairs(
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, solve.on_failure)
+        report_unresolved(solution, operator.bound, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if is_laplacian or root is not None:
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)

@@ -88,7 +88,9 @@ class NullSpace:
         at_node = (self.part[..., None] == number).to(w.dtype)
         scale = 2 / w.square().sum(1)
         turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
-        turn[..., :1] = root.gather(1, self.part)[..., None]  # equal, but where the first part is tiny its digits would cancel
+        turn[..., :1] = root.gather(1, self.part)[
+            ..., None
+        ]  # equal, but where the first part is tiny its digits would cancel
         unit = (size / volume.gather(1, self.part)).sqrt()
         basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
         return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
