@@ -23,7 +23,6 @@ from torch_lapeig import (
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
 
 SOLVERS = [None, Eigh(), Lobpcg(), ShiftInvert(), ChebyshevSubspace()]
-EPS = torch.finfo(torch.float64).eps
 
 
 def answer(*args, **options):

@@ -165,10 +165,15 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
 def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -> Tensor:
     """Return whether round-off is well below the range of the wanted eigenvalues and the next one, bool ``(B,)``.
 
-    A solve knows the eigenvalues of a matrix to some eps ‖A‖. Where more of them lie so close together than null
-    vectors are known, any mixture of their vectors has small residuals relative to ‖A‖. The null space of affinities is
-    known as a whole: a second eigenvalue beside it that is round-off is not a multiple 0. Of other matrices equal
-    eigenvalues are no reason, as long as round-off is small beside these.
+    A solve knows the eigenvalues of a matrix to some eps ‖A‖. Below, a mixture of eigenvectors has small residuals,
+    too. One value of round-off beside null vectors that are known has a vector that is determined; with a second one,
+    either may be any mixture. Only the null space of affinities is known as a whole, so that such values are not equal.
+    Of other matrices equal eigenvalues are no reason, as long as round-off is small beside them.
+
+    Args:
+        values: the first k + 1, ``(B, k + 1)``, or the first k where there are no more.
+        residual: largest residual ``(B,)``, 0 where a solve has failed.
+        gap: ``(B,)``.
     """
     operator, k = problem.operator, problem.k
     every = torch.nn.functional.pad(values, (0, k + 1 - values.shape[1]), value=torch.inf)
@@ -264,10 +269,10 @@ def report_unresolved(solution: Solution, bound: Tensor, on_failure: str) -> Non
     hidden = ~solution.resolved
     b = int(hidden.int().argmax())
     round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])
+    first = ", ".join(f"{value:.1e}" for value in solution.values[b, :4])
     message = (
         f"round-off hides the differences of the smallest eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
-        f"the first are {[float(f'{value:.2g}') for value in solution.values[b, :4]]}, and the round-off of a matrix of "
-        f"norm {float(bound[b]):.1e} is up to {round_off:.0e}. Their vectors may be any mixture of each other; use a "
+        f"they begin with {first}, and the round-off of a matrix of norm {bound[b]:.1e} is up to {round_off:.0e}. Their vectors may be any mixture of each other; use a "
         "larger bandwidth or more neighbours, or raise the smallest masses"
     )
     if on_failure == "raise":
