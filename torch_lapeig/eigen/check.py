@@ -259,9 +259,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
         f"{int(failed.sum())} of {len(failed)} graphs, largest residual "
         f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; {advice}"
     )
-    if on_failure == "raise":
-        raise checks.ConvergenceError(message)
-    checks.warn(message, checks.ConvergenceWarning)
+    _say(message, checks.ConvergenceWarning, on_failure)
 
 
 def report_unresolved(solution: Solution, bound: Tensor, on_failure: str) -> None:
@@ -272,12 +270,17 @@ def report_unresolved(solution: Solution, bound: Tensor, on_failure: str) -> Non
     first = ", ".join(f"{value:.1e}" for value in solution.values[b, :4])
     message = (
         f"round-off hides the differences of the smallest eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
-        f"they begin with {first}, and the round-off of a matrix of norm {bound[b]:.1e} is up to {round_off:.0e}. Their vectors may be any mixture of each other; use a "
-        "larger bandwidth or more neighbours, or raise the smallest masses"
+        f"they begin with {first}, and the round-off of a matrix of norm {bound[b]:.1e} is up to {round_off:.0e}. "
+        "Their vectors may be any mixture of each other; use a larger bandwidth or more neighbours, or raise the "
+        "smallest masses"
     )
+    _say(message, checks.ResolutionWarning, on_failure)
+
+
+def _say(message: str, category: type[Warning], on_failure: str) -> None:
     if on_failure == "raise":
         raise checks.ConvergenceError(message)
-    checks.warn(message, checks.ResolutionWarning)
+    checks.warn(message, category)
 
 
 def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
