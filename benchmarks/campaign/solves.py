@@ -123,11 +123,11 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
         refused = not bool((answer.converged | ~answer.resolved).all())
         resolved = answer.resolved.reshape(-1).tolist()
         for item, edges, is_resolved in zip(pairs.answers(answer), graphs, resolved, strict=True):
-            if not is_resolved and ConvergenceWarning not in said:  # all solves have converged
-                item = dataclasses.replace(item, converged=True)
             spectrum = reference(edges, case["normalization"])
+            if ConvergenceWarning not in said:  # all solves have converged
+                item = dataclasses.replace(item, converged=True)
+                found += of_resolution(is_resolved, spectrum, k)
             found += pairs.check(item, spectrum, case["normalization"])
-            found += of_resolution(is_resolved, spectrum, k)
     strange = {w.category.__name__ for w in caught if not is_due(w)}
     found += [Finding("stray warning", ", ".join(sorted(strange)))] if strange else []
     return Outcome(case["solver"], case["family"], found, seconds, unconverged=refused)

@@ -120,7 +120,7 @@ def test_far_new_points(name):
     torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 
 
-@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning", "ignore::torch_lapeig.ResolutionWarning")
 @pytest.mark.parametrize("weights", [SelfTuning(3), DensityCorrected(0.5, SelfTuning(3))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
@@ -167,6 +167,7 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
     torch.testing.assert_close(model.transform(new), torch.linalg.lstsq(columns, rows.T).solution.T)
 
 
+@pytest.mark.filterwarnings("ignore::torch_lapeig.ResolutionWarning")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_fitted_points_get_their_rows_whatever_the_weights(alpha):
     """Of heavy tails some edges underflow in the fit, whose corrected logarithms do not."""

@@ -186,7 +186,7 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -
         second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
         return (second > floor) | (known >= k)
     following = every[:, k] if operator.spectral_shift is None else every[:, k] - operator.spectral_shift
-    are_equal = floor <= eps**0.5 * following.abs()
+    are_equal = (floor <= eps**0.5 * following.abs()) | (residual == 0)  # without a residual pairs are exact
     return (every[:, k] - every[:, 0] > floor) | are_equal | (known >= k)
 
 

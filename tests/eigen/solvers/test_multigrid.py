@@ -10,6 +10,7 @@ from torch_lapeig import (
     Graph,
     HeatKernel,
     Laplacian,
+    ResolutionWarning,
     eigenpairs,
     knn_graph,
 )
@@ -150,6 +151,6 @@ class TestFaintEdges:
         assert len(cycle.hierarchy.levels) > 2
         image = cycle(points(n * parts, 4))
         assert image.isfinite().all()
-        pairs = eigenpairs(operator, 2 * parts, Lobpcg(), tolerance=1e-3)
+        with pytest.warns(ResolutionWarning):  # of four values below round-off, and of nothing else
+            pairs = eigenpairs(operator, 2 * parts, Lobpcg(), tolerance=1e-3)
         torch.testing.assert_close(pairs.values[:parts], torch.zeros(parts, dtype=torch.float64), rtol=0, atol=1e-12)
-        assert pairs.converged

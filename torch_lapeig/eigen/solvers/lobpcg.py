@@ -100,10 +100,8 @@ class Lobpcg:
             request = dataclasses.replace(request, tolerance=min(request.tolerance, 1e-5))
         if isinstance(inverse, Cycle):
             # All vectors that a cycle enlarges alike must be in the block, which would converge to any of them.
-            known = request.null.shape[1]
-            most = min(WIDEST_BLOCK, request.operator.fewest_active - known)
-            columns = max(request.columns, min(inverse.near_null - known + 4, most))
-            request = dataclasses.replace(request, columns=columns)
+            most = min(WIDEST_BLOCK, request.operator.fewest_active - request.null.shape[1])
+            request = dataclasses.replace(request, columns=max(request.columns, min(inverse.near_null + 4, most)))
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
         return request.answer(found.values, found.vectors, found.iterations, found.finished, inverse)

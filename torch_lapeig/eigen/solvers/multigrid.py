@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 from torch_lapeig.graph.products import csr, multiply, with_diagonal
 from torch_lapeig.support import checks
@@ -49,46 +50,43 @@ class Hierarchy:
         diagonal: ``(N, 1)`` float64, of the finest Laplacian.
         complexity: number of entries of all levels over the entries of the finest.
         smoothing: number of products of each smoothing.
+        null: projector ``(n, n)`` on the null space of the coarsest matrix, known in closed form.
         raised: number of nodes with a raised diagonal, on the level that has most of them.
-        idle: number of nodes without edges on the coarsest level that take no part.
     """
 
     levels: tuple[Level, ...]
     diagonal: Tensor
     complexity: float
     smoothing: int
+    null: Tensor
     raised: int
-    idle: int
 
     @cached_property
     def _coarse(self) -> tuple[Tensor, Tensor]:
-        """Return the eigenvalues and eigenvectors of the coarsest matrix."""
-        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense())
+        """Return the eigenvalues and eigenvectors of the coarsest matrix; those of null vectors are 1 here."""
+        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense() + self.null)
         return values, vectors
 
     @property
     def _least(self) -> float:
-        """Return the least eigenvalue that is inverted.
-
-        The round-off of faintly joined clusters would exceed everything else beyond.
-        """
+        """Return the least eigenvalue to invert: beyond, faintly joined clusters have more round-off than all else."""
         return torch.finfo(self.levels[0].matrix.dtype).eps
 
     @cached_property
     def coarse_inverse(self) -> Tensor:
-        """Return the inverse of the coarsest matrix, in the precision of the cycle.
+        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle.
 
-        Round-off does not tell null vectors from clusters that faint edges join. Both are inverted: a solver takes its
-        known null vectors out of the result.
+        Round-off does not tell null vectors from clusters that faint edges join. So only the null vectors that are
+        known are left out.
         """
         values, vectors = self._coarse
-        inverse: Tensor = (vectors / values.clamp_min(self._least)) @ vectors.mT
+        inverse: Tensor = (vectors / values.clamp_min(self._least)) @ vectors.mT - self.null
         return inverse.to(self.levels[0].matrix.dtype)
 
     @cached_property
     def near_null(self) -> int:
         """Return the number of independent vectors that a cycle enlarges alike; see `Cycle`."""
-        return int((self._coarse[0] <= self._least).sum()) - self.idle + self.raised
+        return int((self._coarse[0] <= self._least).sum()) + self.raised
 
     def cycle(self, b: Tensor, level: int = 0) -> Tensor:
         """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
@@ -120,7 +118,7 @@ class Cycle:
     """Approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 
     Attributes:
-        near_null: number of independent vectors, the null vectors among them, that it enlarges alike.
+        near_null: number of independent vectors that it enlarges alike, though their eigenvalues may differ by decades.
     """
 
     near_null: int
@@ -260,8 +258,8 @@ class SmoothedAggregation:
             return None
         # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct.
         levels.append(Level(_unit(matrix, diagonal, torch.float64)))
-        idle = 0 if len(levels) > 1 else int((diagonal <= 0).sum())
-        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing, raised, idle)
+        null = _null_projector(matrix, diagonal)
+        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing, null, raised)
 
 
 class Coarsening(NamedTuple):
@@ -420,6 +418,17 @@ def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
     return unit
+
+
+def _null_projector(matrix: Tensor, diagonal: Tensor) -> Tensor:
+    """Return the projector on the null vectors of `_unit`: D^½ 1 on each component with neither excess nor raised D."""
+    n, (loops, node) = matrix.shape[0], _loops(matrix)
+    edges = (matrix.values() != 0).nonzero().flatten()
+    label = label_components(_rows(matrix)[edges], matrix.col_indices()[edges], n)
+    extra = diagonal.index_add(0, node.long(), matrix.values()[loops], alpha=-1)
+    volume, extra = (sum_of_groups(part, label, n).index_select(0, label) for part in (diagonal, extra))
+    root = torch.where(volume > 0, diagonal / volume, 1).sqrt() * (extra == 0)
+    return torch.where(label[:, None] == label, root[:, None] * root, 0)
 
 
 def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
