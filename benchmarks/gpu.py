@@ -280,7 +280,7 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
             return [weighting.to(where)(there, tl.knn_graph(there, 8)).to_dense()]
 
         yield f"weights of {type(weighting).__name__}", weighted, 1e-10
-    solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg(), tl.eigen.TorchLobpcg()
+    solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
     for solver in solvers:
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
             name = "default" if solver is None else type(solver).__name__

@@ -41,7 +41,6 @@ from torch_lapeig.eigen import (
     SmoothedAggregation,
     SparseLU,
     SymmetricOperator,
-    TorchLobpcg,
     component_eigenpairs,
 )
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
@@ -221,7 +220,6 @@ CASES = {
     "products": (lambda: ShiftInvert(max_products=1.5), TypeError, "max_products must be an integer"),
     "coarsest": (lambda: SmoothedAggregation(coarsest=0), ValueError, "coarsest must be at least 1"),
     "complexity": (lambda: SmoothedAggregation(max_complexity=0.0), ValueError, "max_complexity must be positive"),
-    "torch.lobpcg": (lambda: eigenpairs(LAPLACIAN, 4, TorchLobpcg()), ValueError, "at least 15 nodes for 5 vectors"),
     "component pairs": (lambda: component_eigenpairs(GRAPH, 0), ValueError, "k must be at least 1"),
     "on_failure": (lambda: eigenpairs(LAPLACIAN, 2, on_failure="no"), ValueError, "'warn', 'raise'"),
     "filled by an iterative solver": (

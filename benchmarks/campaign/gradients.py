@@ -67,7 +67,7 @@ class Gradient:
         if spectrum.size < 2 or len(edges.pairs) > 20_000:
             return
         function = _draw_function(rng, spectrum, normalization)
-        other = str(rng.choice([name for name in SOLVERS if name not in ("default", "TorchLobpcg")]))
+        other = str(rng.choice([name for name in SOLVERS if name != "default"]))
         precisions = ["float64", "float32"] if edges.narrow else ["float64"]
         for solver, dtype in [("default", p) for p in precisions] + [(other, str(rng.choice(precisions)))]:
             yield {

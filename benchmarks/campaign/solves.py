@@ -16,8 +16,8 @@ from benchmarks.campaign import families, pairs
 from benchmarks.campaign.edges import Edges, graph_of
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import Reference, reference, splitting
-from torch_lapeig import ConvergenceError, ConvergenceWarning, GraphWarning, Laplacian, ResolutionWarning, eigenpairs
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, TorchLobpcg
+from torch_lapeig import ConvergenceWarning, GraphWarning, Laplacian, ResolutionWarning, eigenpairs
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 
 Rng = np.random.Generator
 SOLVERS: dict[str, Any] = {
@@ -26,7 +26,6 @@ SOLVERS: dict[str, Any] = {
     "ChebyshevSubspace": ChebyshevSubspace(),
     "Lobpcg": Lobpcg(),
     "Lobpcg without preconditioner": Lobpcg(preconditioner=None),
-    "TorchLobpcg": TorchLobpcg(),
 }
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -51,8 +50,6 @@ def takes(solver: str, k: int, graphs: list[Edges], normalization: str) -> bool:
     if min(spectrum.size for spectrum in spectra) < k:
         return solver in ("default", "Eigh")
     largest = max(edges.nodes for edges in graphs)
-    if solver == "TorchLobpcg":
-        return largest <= 80 and min(edges.nodes for edges in graphs) >= 3 * (k + 1)
     return solver == "default" or largest <= 800
 
 
@@ -110,9 +107,6 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
         warnings.simplefilter("always")
         try:
             answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill)
-        except ConvergenceError:
-            refused = case["solver"] == "TorchLobpcg"
-            found += [] if refused else [Finding("crash", "ConvergenceError")]
         except Exception as error:
             found.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
     seconds = time.perf_counter() - begin

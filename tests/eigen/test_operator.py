@@ -16,7 +16,6 @@ from torch_lapeig.eigen import (
     SmoothedAggregation,
     SparseLU,
     SymmetricOperator,
-    TorchLobpcg,
 )
 from torch_lapeig.graph import DensePattern
 
@@ -85,7 +84,6 @@ NEED_PRODUCTS_ONLY = {
 }
 NEED_ENTRIES = {
     "eigh": Eigh(),
-    "torch.lobpcg": TorchLobpcg(),
     "multigrid": Lobpcg(),
     "factors": Lobpcg(preconditioner=SparseLU()),
 }

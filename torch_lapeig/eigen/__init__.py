@@ -20,7 +20,6 @@ from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
-from torch_lapeig.eigen.solvers.torch_lobpcg import TorchLobpcg
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.support.gone import stand_in
 
@@ -48,7 +47,6 @@ __all__ = [
     "Solver",
     "SparseLU",
     "SymmetricOperator",
-    "TorchLobpcg",
     "component_eigenpairs",
     "eigenpairs",
     "mesh_laplacian",

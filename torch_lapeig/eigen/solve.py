@@ -131,7 +131,7 @@ class Solve:
 
     Args:
         solver: `Auto`, which chooses by size, storage, batch and estimated work, and tries another solver where the
-            first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert`, `TorchLobpcg` of
+            first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert` of
             `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
             and the answer is rounded.
         tolerance: maximum residual, relative to the gap after the k-th value, but never below round-off; default

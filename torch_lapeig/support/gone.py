@@ -8,6 +8,7 @@ from typing import NoReturn
 GONE = {
     "torch_lapeig.eigen": {
         "Lanczos": "use ChebyshevSubspace(), or no solver for the default",
+        "TorchLobpcg": "use Lobpcg(), or torch.lobpcg itself",
     },
 }
 

@@ -65,7 +65,6 @@ COUNTS: dict[str, tuple[str, int, Callable[[Any], object]]] = {
         ("ChebyshevSubspace", "max_degree", 1),
         ("Lobpcg", "guards", 1),
         ("Lobpcg", "max_iterations", 0),
-        ("TorchLobpcg", "max_iterations", 0),
         ("ShiftInvert", "basis", 3),
         ("ShiftInvert", "max_products", 0),
         ("SpectralClustering", "n_init", 1),
@@ -116,7 +115,6 @@ SEEDED = (
     "ChebyshevSubspace",
     "Lobpcg",
     "ShiftInvert",
-    "TorchLobpcg",
     "SmoothedAggregation",
 )
 

@@ -40,7 +40,6 @@ from torch_lapeig.eigen import (
     Eigh,
     Lobpcg,
     ShiftInvert,
-    TorchLobpcg,
     component_eigenpairs,
 )
 from torch_lapeig.eigen.solvers.solver import RitzPairs
@@ -122,12 +121,6 @@ def test_other_devices_agree_with_scipy(name, device):
         assert_agrees_with_scipy(name, graph, solver)
 
 
-@pytest.mark.parametrize("name", ["random", "power law", "path"])
-def test_torch_lobpcg_agrees_with_scipy(name):
-    """torch.lobpcg may break down where eigenvalues are equal, and says so; these graphs have none."""
-    assert_agrees_with_scipy(name, Graph.from_dense(torch.as_tensor(GRAPHS[name])), TorchLobpcg())
-
-
 @pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
 @pytest.mark.parametrize("k", [1, 2, 38, 39, 40])
 def test_from_one_pair_to_all(solver, k):
@@ -162,7 +155,7 @@ def test_more_components_than_pairs(solver):
     assert pairs.converged
 
 
-@pytest.mark.parametrize("solver", [*ITERATIVE.values(), TorchLobpcg()], ids=[*ITERATIVE, "torch.lobpcg"])
+@pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE)
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 def test_batches_with_padding(solver, storage):
     affinity = torch.stack([random_affinity(50, seed=i) for i in range(3)])
@@ -349,14 +342,6 @@ def test_components_on_their_own():
         exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity)).to_dense())
         torch.testing.assert_close(component.pairs.values.detach(), exact[:k], atol=1e-12, rtol=0)
         assert component.pairs.values.requires_grad
-
-
-def test_torch_lobpcg_says_when_it_cannot():
-    laplacian = Laplacian(Graph.from_dense(random_affinity(20)))
-    with pytest.raises(ValueError, match=r"torch.lobpcg needs at least 24 nodes for 8 vectors, got 20"):
-        eigenpairs(laplacian, 7, TorchLobpcg())
-    with pytest.warns(ConvergenceWarning):
-        eigenpairs(Laplacian(knn_graph(swiss_roll(2000), 10)), 6, TorchLobpcg(max_iterations=3))
 
 
 def test_an_item_of_a_batch_does_not_depend_on_the_others():
