@@ -59,7 +59,7 @@ def check_known_spectra(ranks):
 
 
 def check_values_near_round_off(ranks):
-    """Heavy tails under one bandwidth: dozens of values of round-off, which multigrid must not take for null vectors."""
+    """Heavy tails under one bandwidth: values of round-off, which multigrid must not take for null vectors."""
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(300, 3, generator=generator).double() * torch.randn(300, 1, generator=generator).double().exp()
