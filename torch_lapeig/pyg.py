@@ -184,9 +184,9 @@ class AddMagneticPE(AddLaplacianPE):
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
         batch = nodes if isinstance(nodes, Tensor) else edge_index.new_zeros(nodes)
+        sizes = nodes.bincount() if isinstance(nodes, Tensor) else batch.new_tensor([nodes])
         check_edge_index(edge_index, len(batch))
-        given, weight = weight.dtype, checks.single(weight)
-        sizes, count = batch.bincount(), torch.as_tensor(self.q).numel()
+        given, weight, count = weight.dtype, checks.single(weight), torch.as_tensor(self.q).numel()
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)
         for graphs in of_similar_size(sizes):
