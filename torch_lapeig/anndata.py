@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import issparse
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
@@ -103,7 +105,8 @@ def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, 
     """
     graph = neighbor_graph(adata, neighbors_key)
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
-    points = adata.obsm.get(parameters.get("use_rep") or "X_pca")
+    place = parameters.get("use_rep") or "X_pca"
+    points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
     start = spectral_init(graph, n_comps, seed, points=points)
     adata.obsm["X_spectral"] = start.coordinates.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
@@ -154,7 +157,7 @@ def label_transfer(
 
 
 def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
-    """Return the neighbour graph of an AnnData, in float64.
+    """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix.
 
     Raises:
         TypeError: no AnnData. ValueError: no such neighbours; affinities that are negative or not symmetric.
@@ -167,4 +170,7 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
-    return Graph.from_scipy(adata.obsp[place])
+    found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+    if issparse(found):
+        return Graph.from_scipy(found)
+    return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
