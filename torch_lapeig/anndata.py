@@ -142,7 +142,7 @@ def label_transfer(
     """
     graph = neighbor_graph(adata, neighbors_key)
     if key not in adata.obs:
-        raise ValueError(f"key must be a column of obs, got {key!r}; there are {', '.join(map(str, adata.obs))}")
+        raise ValueError(f"key must be a column of obs, got {key!r}; there are {_listed(adata.obs)}")
     labels = adata.obs[key].astype("category").cat.remove_unused_categories()
     codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
     if not (codes >= 0).any():
@@ -166,7 +166,7 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")
     key = neighbors_key or "neighbors"
     if neighbors_key is not None and neighbors_key not in adata.uns:
-        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {', '.join(adata.uns)}")
+        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {_listed(adata.uns)}")
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
@@ -174,3 +174,7 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     if issparse(found):
         return Graph.from_scipy(found)
     return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names)) or "none"

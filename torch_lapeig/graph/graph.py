@@ -260,7 +260,10 @@ class Graph:
             ValueError: as for ``from_dense``.
         """
         if not issparse(affinity):
-            raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
+            raise TypeError(
+                f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}; use Graph.from_dense, which "
+                "takes a tensor"
+            )
         if affinity.dtype.kind not in "biuf":
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
         checks.check_dtype(dtype, "dtype")
@@ -497,7 +500,7 @@ def check_graph(graph: Any, name: str = "graph") -> None:
         way_out = (
             f"use {name}.graph"
             if isinstance(getattr(graph, "graph", None), Graph)
-            else "see Graph.from_dense, knn_graph"
+            else "see Graph.from_dense, Graph.from_scipy, knn_graph"
         )
         raise TypeError(f"{name} must be a Graph, got {checks.arrived(graph)}; {way_out}")
 

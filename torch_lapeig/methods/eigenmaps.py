@@ -224,9 +224,11 @@ class LaplacianEigenmaps(OnLandmarks):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
+        can_separate = not (isinstance(self.neighbors, Landmarks) or laplacian.graph.pattern.is_sharded)
+        way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            'distinguish them; use more neighbours, or components="separate" to embed each on its own'
+            f"distinguish them; use more neighbours, or {way_out}"
         )
         if self.components == "error":
             raise ValueError(message)
@@ -333,7 +335,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
         if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
             checks.warn(
                 'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
-                'of basis, and the gradient holds for one basis only; use scale="degree" or "orthonormal"',
+                'of basis, and the gradient holds for one basis only; use scale="degree"',
                 checks.DegeneracyWarning,
             )
 
