@@ -227,7 +227,7 @@ def test_nothing_of_matplotlib_changes_but_a_new_figure():
         (lambda: plot_embedding(X.to_sparse()), TypeError, "embedding must be a dense tensor"),
         (lambda: plot_spectrum(X[0] * 1j), TypeError, "found must hold real numbers, got complex128"),
         (lambda: plot_embedding(X, [1, 2]), ValueError, r"one for each of the 60 points, got shape \(2,\)"),
-        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must be numbers or words, got complex128"),
+        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must hold real numbers, got complex128"),
         (lambda: plot_embedding(X, images=X), ValueError, r"images must be of shape \(60, height, width\)"),
         (lambda: plot_embedding(X, new=X[:, :1]), ValueError, "columns must be two numbers from 0 to 0"),
         (lambda: plot_spectrum([0.0, np.nan]), ValueError, "without NaN"),

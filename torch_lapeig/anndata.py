@@ -142,7 +142,8 @@ def label_transfer(
     """
     graph = neighbor_graph(adata, neighbors_key)
     if key not in adata.obs:
-        raise ValueError(f"key must be a column of obs, got {key!r}; there are {_listed(adata.obs)}")
+        columns = ", ".join(map(str, adata.obs)) or "none"
+        raise ValueError(f"key must be a column of obs, got {key!r}; there are {columns}")
     labels = adata.obs[key].astype("category").cat.remove_unused_categories()
     codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
     if not (codes >= 0).any():
@@ -166,7 +167,8 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")
     key = neighbors_key or "neighbors"
     if neighbors_key is not None and neighbors_key not in adata.uns:
-        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {_listed(adata.uns)}")
+        keys = ", ".join(adata.uns) or "none"
+        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {keys}")
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
@@ -174,7 +176,3 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     if issparse(found):
         return Graph.from_scipy(found)
     return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(map(str, names)) or "none"

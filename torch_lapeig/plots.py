@@ -76,7 +76,7 @@ def plot_embedding(
     _check_matplotlib()
     y, pair, words = _plane(embedding, columns, "embedding")
     n = len(y)
-    rings = None if new is None else _plane(new, pair, "new").places
+    rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
     colours = _colours(labels, n)
     panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
@@ -132,7 +132,7 @@ def plot_spectrum(
     if isinstance(found, Embedding | Eigenpairs):
         values = found.eigenvalues if isinstance(found, Embedding) else found.values
         values, gap = values.reshape(-1, values.shape[-1]), _array(found.gap, "gap").flatten()
-    rows = np.atleast_2d(_real(values, "found"))
+    rows = np.atleast_2d(_array(values, "found").astype(float))
     if rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")
     if isinstance(found, Embedding) and found.eigenvalues.ndim == found.columns.ndim:  # of the component of each node
@@ -301,22 +301,17 @@ def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
         axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
 
 
-class _Plane(NamedTuple):
-    """Places ``(N, 2)``, the numbers of their columns, and the word for a column."""
-
-    places: Array
-    columns: tuple[int, int]
-    words: str
-
-
 def _plane(
-    embedding: Any, columns: tuple[int, int] | None, name: str, is_there: NDArray[np.bool_] | None = None
-) -> _Plane:
-    """Return two columns, a single one with zeros beside it; rows where ``is_there`` is False are zero."""
+    embedding: Any, columns: tuple[int, int] | None, name: str, is_there: Array | None = None
+) -> tuple[Array, tuple[int, int], str]:
+    """Return two columns ``(N, 2)``, their numbers and the word for a column.
+
+    A single column has zeros beside it; rows where ``is_there`` is False are zero.
+    """
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
         embedding, first, words = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0, "eigenvector"
-    y = _real(embedding.columns if isinstance(embedding, Embedding) else embedding, name)
+    y = _array(embedding.columns if isinstance(embedding, Embedding) else embedding, name).astype(float)
     if y.ndim != 2 or y.shape[1] == 0:
         raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")
     if is_there is not None:
@@ -333,27 +328,20 @@ def _plane(
     plane = y[:, list(pair)]
     if pair[0] == pair[1]:
         plane[:, 1] = 0
-    return _Plane(plane, (int(pair[0]), int(pair[1])), words)
+    return plane, (int(pair[0]), int(pair[1])), words
 
 
 def _array(values: Any, name: str) -> Array:
-    """Return a NumPy array of a tensor or of what NumPy takes."""
+    """Return a NumPy array of real numbers, of a tensor or of what NumPy takes."""
     if isinstance(values, Tensor):
         checks.check_tensor(values, name)
-        values = values.detach().cpu().resolve_conj()
-        return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
+        values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().resolve_conj()
     found = np.asarray(values)
-    if found.dtype.kind not in "biufc":
-        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.arrived(values)}")
-    return found
-
-
-def _real(values: Any, name: str) -> Array:
-    """Return a NumPy array of floats."""
-    found = _array(values, name)
     if found.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}; draw the real parts or the angles")
-    return found.astype(float)
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.arrived(values)}")
+    return found
 
 
 def _nodes(part: Any, n: int) -> Array:
@@ -367,7 +355,6 @@ def _nodes(part: Any, n: int) -> Array:
 def _images(images: Any, n: int) -> Array:
     """Return pictures ``(n, height, width)``, or with colours last, as matplotlib draws them."""
     found = _array(images, "images")
-    found = found if found.dtype == np.uint8 else _real(found, "images")
     if found.ndim not in (3, 4) or len(found) != n or (found.ndim == 4 and found.shape[3] not in (1, 3, 4)):
         raise ValueError(
             f"images must be of shape ({n}, height, width), or with 1, 3 or 4 colours last, got {found.shape}"
