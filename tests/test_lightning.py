@@ -334,11 +334,7 @@ CASES = {
         ValueError,
         "no learnable parameters",
     ),
-    "missing": (lambda: broken("decoder"), ValueError, "of Regression, got 'decoder'; there are 'encoder', 'head'"),
-        lambda: broken("decoder"),
-        ValueError,
-        "submodule of Regression, got 'decoder'; there are 'encoder', 'head'",
-    ),
+    "missing": (lambda: broken("decoder"), ValueError, "submodule of Regression, got 'decoder' .*'encoder', 'head'"),
     "not called": (lambda: broken("spare", spare=nn.Linear(3, 2)), RuntimeError, "'spare' was not called"),
     "rank": (
         lambda: broken("head.0", head=nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))),
