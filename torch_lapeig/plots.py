@@ -222,7 +222,7 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
     way = head - tail
     if is_arc and (long := way.any(1)).any():
         place = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
-        shape = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
+        shape: dict[str, Any] = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
         way = way[long] / np.linalg.norm(way[long], axis=1, keepdims=True)
         axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
