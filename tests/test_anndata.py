@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import block_diag, csr_array
 
 from problems import points
 from torch_lapeig import GraphWarning, HeatKernel, knn_graph
@@ -59,6 +60,37 @@ def test_spectral_writes_a_start_for_umap():
     assert adata.obsm["X_spectral"].dtype == np.float32
     assert 9.9 < np.abs(adata.obsm["X_spectral"]).max() < 10.1
     assert adata.uns["spectral_residuals"].max() < 1e-6
+
+
+def test_dense_connectivities_are_those_of_a_sparse_matrix():
+    """As `scanpy.pp.neighbors(method="gauss", knn=False)` leaves them."""
+    found = []
+    for turn in (lambda a: a, lambda a: a.toarray(), lambda a: a.toarray().astype(np.float32)):
+        adata = cells()
+        adata.obsp["connectivities"] = turn(adata.obsp["connectivities"])
+        adata.obs["known"] = adata.obs["kind"].where(np.arange(90) % 6 == 0)
+        diffmap(adata, 5)
+        spectral(adata)
+        label_transfer(adata, "known")
+        found.append(adata)
+    for adata in found[1:]:
+        np.testing.assert_allclose(adata.uns["diffmap_evals"], found[0].uns["diffmap_evals"], atol=1e-6)
+        for key in ("X_diffmap", "X_spectral"):
+            np.testing.assert_allclose(adata.obsm[key], found[0].obsm[key], atol=1e-3)
+        assert adata.obs["known_transferred"].equals(found[0].obs["known_transferred"])
+
+
+@pytest.mark.parametrize("place", ["X", "X_other"])
+def test_many_parts_lie_where_the_neighbours_were_computed(place):
+    """Six pairs of cells on a line, in the order of the representation that the neighbours were computed from."""
+    x = np.repeat([[0.0], [3.0], [1.0], [5.0], [2.0], [4.0]], 2, 0)
+    adata = SimpleNamespace(
+        obs={}, obsm={"X_other": x}, X=csr_array(x), uns={"neighbors": {"params": {"use_rep": place}}}
+    )
+    adata.obsp = {"connectivities": csr_array(block_diag([1 - np.eye(2)] * 6))}
+    spectral(adata, 1)
+    middle = adata.obsm["X_spectral"][:, 0].reshape(6, 2).mean(1)[[0, 2, 4, 1, 5, 3]]
+    assert (np.diff(middle) > 0).all() or (np.diff(middle) < 0).all()
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+import torch_lapeig
 from problems import path, points, two_cliques
 from torch_lapeig import (
     KNN,
@@ -13,17 +14,20 @@ from torch_lapeig import (
     MDS,
     DensityCorrected,
     Graph,
+    GraphWarning,
     HeatKernel,
     ImprovedWeights,
     Isomap,
     KernelPCA,
     KernelWeights,
+    Landmarks,
     Laplacian,
     LaplacianEigenmaps,
     LaplacianSmoothness,
     Precomputed,
     Radius,
     SelfTuning,
+    SignedGraph,
     Solve,
     SpectralClustering,
     SpectralLoss,
@@ -124,6 +128,7 @@ CASES = {
     "edge count": (lambda: Graph.from_edge_index(BOTH, torch.ones(3)), ValueError, r"shape \(2,\).*got \(3,\)"),
     "batch order": (lambda: Graph.from_edge_index(BOTH, batch=torch.tensor([1, 0])), ValueError, "ascending"),
     "batch edges": (lambda: Graph.from_edge_index(BOTH, batch=torch.tensor([0, 1])), ValueError, "between graphs"),
+    "array for scipy": (lambda: Graph.from_scipy(path(4).numpy()), TypeError, "got ndarray; use Graph.from_dense"),
     "not scipy": (lambda: Graph.from_scipy(torch.eye(2)), TypeError, "SciPy sparse matrix, got Tensor"),
     "scipy asymmetric": (lambda: Graph.from_scipy(csr_array([[0, 1.0], [0, 0]])), ValueError, "symmetric"),
     "scipy negative": (lambda: Graph.from_scipy(csr_array([[0, -1.0], [-1.0, 0]])), ValueError, "non-negative"),
@@ -492,3 +497,37 @@ def test_bad_input(case):
     call, error, message = case
     with pytest.raises(error, match=message):
         call()
+
+
+class Frame:
+    """A data frame, as pandas and polars have it."""
+
+    def to_numpy(self):
+        return X.numpy()
+
+
+SIGNED = SignedGraph.from_dense(-path(4))
+FOLLOWED = {
+    "data frame": (lambda x: knn_graph(x, 3), Frame(), "torch.tensor(x.to_numpy())"),
+    "SciPy": (lambda x: knn_graph(x, 3), csr_array(X), "torch.as_tensor(x.toarray())"),
+    "list": (lambda x: knn_graph(x, 3), X.tolist(), "torch.as_tensor(x)"),
+    "signed graph": (lambda graph: eigenpairs(graph, 2), SIGNED, "SignedLaplacian(graph)"),
+    "graph": (lambda graph: eigenpairs(graph, 2), GRAPH, "Laplacian(graph)"),
+    "SciPy graph": (lambda graph: Laplacian(graph), GRAPH.to_scipy(), "Graph.from_scipy"),
+}
+
+
+@pytest.mark.parametrize(("call", "given", "advice"), FOLLOWED.values(), ids=FOLLOWED)
+def test_advice_can_be_followed(call, given, advice):
+    with pytest.raises(TypeError) as error:
+        call(given)
+    assert advice in str(error.value)
+    made = eval(advice, {**vars(torch_lapeig), "torch": torch, "x": given, "graph": given})
+    call(made(given) if callable(made) else made)
+
+
+def test_landmarks_in_parts_are_not_sent_to_an_option_that_they_refuse():
+    x = torch.cat([points(40, 2), points(40, 2, seed=1) + 100])
+    with pytest.warns(GraphWarning, match="2 connected components") as said:
+        LaplacianEigenmaps(2, Landmarks(12, 3))(x)
+    assert "separate" not in str(said[0].message)

@@ -13,6 +13,7 @@ from problems import points, random_affinity, sparse_path
 from torch_lapeig import (
     ConvergenceWarning,
     Graph,
+    GraphWarning,
     HeatKernel,
     InitialLayout,
     Laplacian,
@@ -99,13 +100,14 @@ def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
 
 @pytest.mark.parametrize("with_points", [True, False])
 def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
-    """Each is where it is on its own, shifted and scaled; one or three nodes are random; none overlaps another."""
+    """Each is where it is on its own, shifted and scaled, with random columns beyond its own; none overlaps another."""
     affinity, x = blobs(1, 30, 5, 3, 33, 8, 2)
     start = spectral_init(affinity, 2, seed=0, points=x if with_points else None)
     y, parts = start.coordinates, [start.component == c for c in range(7)]
     assert y.isfinite().all()
-    assert start.eigenvalues.isinf().all(1).tolist() == [True, False, False, True, False, False, True]
-    assert start.residuals.max() < 1e-6
+    assert start.eigenvalues.isinf().sum(1).tolist() == [2, 0, 0, 0, 0, 0, 1]
+    assert torch.equal(start.residuals < 1e-6, start.eigenvalues.isfinite())
+    assert not start.converged
     alone = spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).coordinates
     both = torch.cat([y[parts[4]], alone], 1).T.corrcoef()
     assert min(both[0, 2].abs(), both[1, 3].abs()) > 0.999
@@ -115,6 +117,50 @@ def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
     assert distance.min() > 0.05
     for c in range(7):
         assert (high - low)[c].max() <= 2 * distance[c].min()
+
+
+@pytest.mark.parametrize("scale", ["umap", "tsne"])
+@pytest.mark.parametrize("k", [4, 6, 7, 8, 20])
+def test_few_nodes_have_all_their_eigenvectors(k, scale):
+    """More columns than half of the nodes, and more than all eigenvectors, which is said."""
+    graph = Graph.from_dense(random_affinity(8, keep=1.0))
+    v = torch.linalg.eigh(Laplacian(graph, "symmetric").to_dense())[1][:, 1 : k + 1]
+    if k < 8:
+        start = spectral_init(graph, k, seed=0, scale=scale)
+        assert start.converged
+    else:
+        with pytest.warns(GraphWarning, match=rf"last {k - 7} of {k} columns are random.*use k=7 at most"):
+            start = spectral_init(graph, k, seed=0, scale=scale)
+        assert not start.converged
+    assert torch.equal(start.residuals[0] < 1e-9, torch.arange(k) < 7)
+    y = (
+        start.coordinates[:, :7]
+        if scale == "umap"
+        else start.coordinates[:, :7] * Laplacian(graph).degrees[:, None].sqrt()
+    )
+    cosine = (y * v).sum(0).abs() / y.norm(dim=0)
+    assert cosine.min() > (0.999 if scale == "umap" else 0.9)  # noise of 1 % of the first column
+
+
+def test_a_star_has_no_step_of_the_walk():
+    """All its eigenvalues but the ends are 1, so that openTSNE's factor 1 − λ is zero: noise remains."""
+    star = torch.zeros(9, 9, dtype=torch.float64)
+    star[0, 1:] = star[1:, 0] = 1
+    start = spectral_init(Graph.from_dense(star), 2, seed=0, scale="tsne")
+    assert start.coordinates.isfinite().all()
+
+
+def test_points_are_of_any_kind():
+    affinity, x = blobs(5, 6, 7, 8, 9, 10)
+    expected = spectral_init(affinity, 2, seed=0, points=torch.from_numpy(x)).coordinates
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    kinds = [x, x.tolist(), fixed, np.asfortranarray(x), csr_array(x), coo_array(x), torch.from_numpy(x).float()]
+    pandas = pytest.importorskip("pandas")
+    for kind in [*kinds, pandas.DataFrame(x), pandas.DataFrame(x).astype(pandas.SparseDtype(float))]:
+        torch.testing.assert_close(
+            spectral_init(affinity, 2, seed=0, points=kind).coordinates, expected, atol=1e-5, rtol=0
+        )
 
 
 def test_nearly_disconnected_graphs_are_solved_for_each_scale_of_their_links():
@@ -160,6 +206,9 @@ BAD = {
     "scale": (lambda: spectral_init(csr_array(AFFINITY), scale="pca"), ValueError, "scale must be"),
     "points": (lambda: spectral_init(csr_array(AFFINITY), points=X), ValueError, r"points must have shape \(8, D\)"),
     "NaN points": (lambda: spectral_init(csr_array(AFFINITY), points=NAN), ValueError, "points must be finite"),
+    "sparse NaN": (lambda: spectral_init(csr_array(AFFINITY), points=csr_array(NAN)), ValueError, "must be finite"),
+    "words": (lambda: spectral_init(csr_array(AFFINITY), points=["a"] * 8), TypeError, "points must hold real numbers"),
+    "one axis": (lambda: spectral_init(csr_array(AFFINITY), points=X[0]), ValueError, r"points must have shape \(N"),
 }  # fmt: skip
 
 

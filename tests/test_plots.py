@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
+from torch_lapeig import (
+    KNN,
+    DirectedGraph,
+    Graph,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    SignedGraph,
+    eigenpairs,
+    knn_graph,
+)
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -134,6 +144,60 @@ def test_edges_join_their_nodes():
     assert texts(panel) == ["a", "b"]
 
 
+def drawn(panel):
+    """Lines, the directions of arrowheads, and the places of nodes."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.quiver import Quiver
+
+    panel.figure.canvas.draw()
+    lines = next(part for part in panel.collections if isinstance(part, LineCollection))
+    heads = [np.stack([part.U, part.V], 1) for part in panel.collections if isinstance(part, Quiver)]
+    return np.array(lines.get_segments()).reshape(-1, 2, 2), lines.get_colors(), heads
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_arcs_have_heads_in_their_direction(is_dense):
+    affinity = torch.zeros(4, 4, dtype=torch.float64)
+    arcs = [(0, 1), (1, 2), (2, 0), (0, 2), (3, 3)]
+    affinity[tuple(zip(*arcs, strict=True))] = torch.tensor([1.0, 2, 3, 4, 5], dtype=torch.float64)
+    graph = DirectedGraph.from_dense(affinity)
+    panel = plot_graph(graph if is_dense else graph.to_sparse(), X[:4], axes=axes())
+    segments, colours, (heads,) = drawn(panel)
+    expected = {tuple(Y[[i, j], :2].flatten()): affinity[i, j] for i, j in arcs if i != j}
+    assert {tuple(segment.flatten()) for segment in segments} == set(expected)
+    order = np.argsort(colours[:, 3])
+    assert [expected[tuple(segments[i].flatten())] for i in order] == [1, 2, 3, 4]
+    way = segments[:, 1] - segments[:, 0]
+    np.testing.assert_allclose(heads, way / np.linalg.norm(way, axis=1, keepdims=True))
+
+
+def test_edges_of_negative_weight_have_a_colour_of_their_own():
+    graph = SignedGraph.from_dense(torch.tensor([[0.0, 1, -1], [1, 0, -0.5], [-1, -0.5, 0]]))
+    segments, colours, heads = drawn(plot_graph(graph, X[:3], axes=axes()))
+    assert len(segments) == 3
+    assert not heads
+    assert len(np.unique(colours[:, :3], axis=0)) == 2
+    assert colours[:, 3].argmin() == 2
+
+
+def test_a_graph_may_have_no_edges_or_padding():
+    segments, _, _ = drawn(plot_graph(Graph.from_dense(torch.eye(3)), X[:3], axes=axes()))
+    assert len(segments) == 0
+    mask = torch.arange(60) < 50
+    place = X.masked_fill(~mask[:, None], torch.nan)
+    panel = plot_graph(KNN(4)(place, mask=mask), place, np.arange(60) % 2, axes=axes())
+    assert sum(len(part.get_offsets()) for part in panel.collections if len(part.get_offsets()) > 1) == 50
+    assert len(drawn(panel)[0]) == (knn_graph(X[:50], 4).weight > 0).sum() / 2
+
+
+def test_each_component_has_a_spectrum():
+    both = torch.cat([X[:30], X[30:] + 50])
+    found = LaplacianEigenmaps(2, KNN(6), components="separate").embed(both)
+    panel = plot_spectrum(found, axes=axes())
+    lines = [line.get_ydata() for line in panel.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "-"]
+    np.testing.assert_allclose(sorted(map(tuple, lines)), sorted(found.eigenvalues[[0, 59]].tolist()))
+
+
 def test_nothing_of_matplotlib_changes_but_a_new_figure():
     from matplotlib import pyplot
 
@@ -156,13 +220,19 @@ def test_nothing_of_matplotlib_changes_but_a_new_figure():
         (lambda: plot_embedding(X * 1j), TypeError, "must hold real numbers, got complex128"),
         (lambda: plot_embedding(X / 0), ValueError, "must be finite, got NaN or infinite values in 60 rows"),
         (lambda: plot_embedding(X, columns=(0, 3)), ValueError, "two numbers from 0 to 2"),
+        (lambda: plot_embedding(X, columns=1), ValueError, "columns must be two numbers from 0 to 2"),
+        (lambda: plot_embedding(X, parts=[X[:, 0] > 0]), ValueError, "parts must hold numbers of nodes from 0 to 59"),
+        (lambda: plot_embedding(X, parts=[[60]]), ValueError, "parts must hold numbers of nodes from 0 to 59"),
+        (lambda: plot_embedding(X, parts=[]), ValueError, "axes must be one for each of at least one part"),
+        (lambda: plot_embedding(X.to_sparse()), TypeError, "embedding must be a dense tensor"),
+        (lambda: plot_spectrum(X[0] * 1j), TypeError, "found must hold real numbers, got complex128"),
         (lambda: plot_embedding(X, [1, 2]), ValueError, r"one for each of the 60 points, got shape \(2,\)"),
-        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must be numbers or words, got complex128"),
+        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must hold real numbers, got complex128"),
         (lambda: plot_embedding(X, images=X), ValueError, r"images must be of shape \(60, height, width\)"),
         (lambda: plot_embedding(X, new=X[:, :1]), ValueError, "columns must be two numbers from 0 to 0"),
         (lambda: plot_spectrum([0.0, np.nan]), ValueError, "without NaN"),
         (lambda: plot_graph(X, X), TypeError, "graph must be a Graph"),
-        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph, got a batch"),
+        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph in one process, got a batch"),
         (lambda: plot_graph(knn_graph(X, 3), X[:5]), ValueError, "a row for each of the 60 nodes, got 5"),
     ],
 )  # fmt: skip

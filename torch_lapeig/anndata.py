@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import issparse
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
@@ -103,7 +105,8 @@ def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, 
     """
     graph = neighbor_graph(adata, neighbors_key)
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
-    points = adata.obsm.get(parameters.get("use_rep") or "X_pca")
+    place = parameters.get("use_rep") or "X_pca"
+    points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
     start = spectral_init(graph, n_comps, seed, points=points)
     adata.obsm["X_spectral"] = start.coordinates.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
@@ -139,7 +142,8 @@ def label_transfer(
     """
     graph = neighbor_graph(adata, neighbors_key)
     if key not in adata.obs:
-        raise ValueError(f"key must be a column of obs, got {key!r}; there are {', '.join(map(str, adata.obs))}")
+        columns = ", ".join(map(str, adata.obs)) or "none"
+        raise ValueError(f"key must be a column of obs, got {key!r}; there are {columns}")
     labels = adata.obs[key].astype("category").cat.remove_unused_categories()
     codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
     if not (codes >= 0).any():
@@ -154,7 +158,7 @@ def label_transfer(
 
 
 def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
-    """Return the neighbour graph of an AnnData, in float64.
+    """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix.
 
     Raises:
         TypeError: no AnnData. ValueError: no such neighbours; affinities that are negative or not symmetric.
@@ -163,8 +167,12 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")
     key = neighbors_key or "neighbors"
     if neighbors_key is not None and neighbors_key not in adata.uns:
-        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {', '.join(adata.uns)}")
+        keys = ", ".join(adata.uns) or "none"
+        raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {keys}")
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
-    return Graph.from_scipy(adata.obsp[place])
+    found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+    if issparse(found):
+        return Graph.from_scipy(found)
+    return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))

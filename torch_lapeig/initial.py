@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, Graph, nearest_neighbors
+from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
 from torch_lapeig.graph.graph import check_whole
-from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.methods import LaplacianEigenmaps
 from torch_lapeig.support import checks
 
 __all__ = ["InitialLayout", "spectral_init"]
@@ -24,9 +24,10 @@ class InitialLayout(NamedTuple):
     Attributes:
         coordinates: ``(N, k)``, scaled; ``coordinates.numpy()`` is what UMAP and openTSNE take.
         component: int64 ``(N,)``, the connected component of each node, by first node.
-        eigenvalues: ``(c, k)`` of the columns of each of the c components; +∞ for columns that a component lacks.
-        residuals: ``(c, k)``, ‖L_sym v − λ v‖ of each column before it was scaled; 0 for missing columns.
-        converged: whether all residuals are allowed by the tolerance.
+        eigenvalues: ``(c, k)`` of the columns of each of the c components; +∞ for random columns, as a component of m
+            nodes has m − 1 eigenvectors after the trivial one.
+        residuals: ``(c, k)``, ‖L_sym v − λ v‖ of each column before it was scaled; +∞ for random columns.
+        converged: whether the tolerance allows all residuals; False where a column is random.
 
     >>> start = spectral_init(
     ...     torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 1, seed=0
@@ -59,7 +60,8 @@ def spectral_init(
     (`umap.spectral.multi_component_layout`): each component on its own, in a cube of half the distance to the nearest
     other component around its place. Up to 2k places are ± the axes. More are the spectral embedding of the components'
     centroids, with the median bandwidth where umap-learn has 1, which underflows for most units. Without ``points``
-    they are a grid, where umap-learn draws at random. Components of fewer than 2k or k + 2 nodes are random.
+    they are a grid, where umap-learn draws at random. A component of m ≤ k nodes has m − 1 eigenvectors, and its other
+    columns are random; umap-learn draws all columns at random where m < 2k.
 
     The work is bounded: each solver gives up after a fixed number of products, and a solve that has not converged is
     warned of. Tolerances are relative to eigengaps, so that nearly disconnected graphs do not stop the solve, as they
@@ -69,12 +71,13 @@ def spectral_init(
         graph: symmetric, non-negative affinities of N nodes: a `Graph`; a SciPy sparse matrix; an edge list int64
             ``(2, E)`` of both directions, or a pair of it and its weights ``(E,)``; an object with one of these as
             ``graph_`` (a fitted ``umap.UMAP``) or ``P`` (affinities of openTSNE).
-        k: number of columns.
+        k: number of columns. If no component has k + 1 nodes, the last are random, with a `GraphWarning`.
         seed: of noise and random places; None draws from torch's own generator.
         scale: ``"umap"``: eigenvectors of L_sym, the largest |coordinate| 10, with noise of standard deviation 1e-4, as
             umap-learn. ``"tsne"``: generalised eigenvectors times 1 − λ, the standard deviation of the first column
             1e-4, with noise of 1 % of it, as openTSNE.
-        points: ``(N, D)``, whose means in each component place more than 2k components.
+        points: ``(N, D)``, a tensor, an array, a data frame of numbers or a SciPy sparse matrix, whose means in each
+            component place more than 2k components.
         solve: options of the eigensolve; default a tolerance of 1e-6.
 
     Raises:
@@ -96,24 +99,38 @@ def spectral_init(
     k = checks.check_width(k, "k")
     checks.check_choice(scale, "scale", ("umap", "tsne"))
     generator = None if seed is None else torch.Generator().manual_seed(checks.check_seed(seed))
-    points = None if points is None else torch.as_tensor(points)
-    whole = _graph_of(graph, None if points is None else len(points)).to_sparse()
-    if points is not None:
-        checks.check_points(points, "points")
-        if points.shape[:-1] != whole.shape:
-            raise ValueError(f"points must have shape ({whole.num_nodes}, D), got {tuple(points.shape)}")
+    rows = None if points is None else _rows_of(points)
+    whole = _graph_of(graph, None if rows is None else rows.shape[0]).to_sparse()
+    if rows is not None and (rows.shape[0] != whole.num_nodes or rows.shape[1] == 0):
+        raise ValueError(f"points must have shape ({whole.num_nodes}, D), got {rows.shape}")
     solve = Solve(tolerance=1e-6) if solve is None else Solve.of(solve)
 
     found = _by_components(whole, k, scale, solve, generator)
-    places = _places(found.component, k, points).to(found.coordinates)
+    places = _places(found.component, k, rows).to(found.coordinates)
     room = _room(places)
     y = places[found.component] + room[found.component, None] * found.coordinates
     noise = torch.randn(y.shape, generator=generator, dtype=y.dtype).to(y.device)
     if scale == "umap":
         y = 10 * y / checks.largest(y) + 1e-4 * noise
     else:
-        y = 1e-4 * (y / y[:, 0].std(correction=0) + 0.01 * noise)
+        deviation = y[:, 0].std(correction=0)
+        y = 1e-4 * (y / torch.where(deviation > 0, deviation, 1) + 0.01 * noise)
     return found._replace(coordinates=y)
+
+
+def _rows_of(points: Any) -> Any:
+    """Return points ``(N, D)`` as an array of NumPy or a matrix of SciPy, of finite real numbers."""
+    if isinstance(points, Tensor):
+        checks.check_tensor(points, "points")
+        points = checks.single(points).detach().cpu()
+    rows = points.tocsr() if issparse(points) else np.asarray(points)
+    if rows.dtype.kind not in "biuf":
+        raise TypeError(f"points must hold real numbers, got {rows.dtype}; take columns of numbers")
+    if rows.ndim != 2:
+        raise ValueError(f"points must have shape (N, D), got {rows.shape}")
+    if bad := int((~np.isfinite(rows.data if issparse(rows) else rows)).sum()):
+        raise ValueError(f"points must be finite, got {bad} NaN or Inf; drop or impute them")
+    return rows
 
 
 def _graph_of(given: Any, num_nodes: int | None) -> Graph:
@@ -137,42 +154,55 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     if len(found.shape) > 1 or found.mask is not None:
         raise ValueError(f"graph must be one graph without a mask, got {found}; take its parts with graph.subgraph")
     if found.similarity is not None:
-        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights")
+        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights; use HeatKernel()")
     if not (found.weight > 0).any():
         raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")
     return found
 
 
 def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: torch.Generator | None) -> InitialLayout:
-    """Return each component's coordinates in [−1, 1]; random where it is too small."""
+    """Return each component's coordinates in [−1, 1]; columns beyond its eigenvectors are random."""
     component = graph.connected_components()
     sizes = component.bincount()
     columns = torch.rand(len(component), k, generator=generator, dtype=graph.weight.dtype).to(graph.weight.device)
     columns = 2 * columns - 1
     eigenvalues, converged = columns.new_full((len(sizes), k), torch.inf), True
-    residuals = torch.zeros_like(eigenvalues)
+    residuals = eigenvalues.clone()
     order = component.argsort(stable=True)  # the nodes of each component together
     # Components of about the same size are one batch, padded to at most twice their nodes.
-    magnitude = sizes.double().log2().floor().long().masked_fill(sizes < max(2 * k, k + 2), -1)
-    for size in magnitude[magnitude >= 0].unique().tolist():
+    magnitude = sizes.double().log2().floor().long()
+    for size in magnitude[sizes > 1].unique().tolist():
         parts = (magnitude == size).nonzero().flatten()
         nodes = order[(magnitude == size)[component[order]]]
         part, batch = graph.subgraph(nodes), torch.searchsorted(parts, component[nodes])
         if len(parts) > 1:
             part = Graph.from_edge_index(part.edge_index, part.weight, batch=batch)
-        pairs = eigenpairs(Laplacian(part, "symmetric" if scale == "umap" else "random_walk"), k + 1, solve)
+        # All pairs of a small component: other solvers leave room for k + 2.
+        own = solve if sizes[parts].min() > k + 1 else dataclasses.replace(solve, solver=Auto())
+        laplacian = Laplacian(part, "symmetric" if scale == "umap" else "random_walk")
+        pairs = eigenpairs(laplacian, k + 1, own, fill=True)
         y, values = pairs.vectors[..., 1:].reshape(len(parts), -1, k), pairs.values.reshape(len(parts), -1)[:, 1:]
+        is_known = values.isfinite()
         if scale == "tsne":  # a step of the walk, as in a diffusion map
-            y = y * (1 - values[:, None])
-        y = y / y.abs().amax((1, 2), keepdim=True)
-        columns[nodes] = y[0] if part.mask is None else y[part.mask]
-        eigenvalues[parts], residuals[parts] = values, pairs.residuals.reshape(len(parts), -1)[:, 1:]
+            y = y * torch.where(is_known, 1 - values, 0)[:, None]
+        most = y.abs().amax((1, 2), keepdim=True)
+        y = y / torch.where(most > 0, most, 1)
+        y = (y if part.mask is None else y[part.mask]).reshape(-1, k)
+        columns[nodes] = torch.where(is_known[batch], y, columns[nodes])
+        eigenvalues[parts] = values
+        residuals[parts] = pairs.residuals.reshape(len(parts), -1)[:, 1:].masked_fill(~is_known, torch.inf)
         converged = converged and bool(pairs.converged.all())
-    return InitialLayout(columns, component, eigenvalues, residuals, converged)
+    if (lacking := int(eigenvalues.isinf().all(0).sum())) > 0:
+        checks.warn(
+            f"the last {lacking} of {k} columns are random: the largest component of the graph has {sizes.max()} nodes "
+            f"and as many eigenvectors, the trivial one included; use k={sizes.max() - 1} at most",
+            checks.GraphWarning,
+        )
+    return InitialLayout(columns, component, eigenvalues, residuals, converged and bool(residuals.isfinite().all()))
 
 
-def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
-    """Return the place ``(c, k)`` of each component."""
+def _places(component: Tensor, k: int, points: Any) -> Tensor:
+    """Return the place ``(c, k)`` of each component, given points ``(N, D)`` of NumPy or SciPy, or None."""
     sizes = component.bincount()
     count = len(sizes)
     if count == 1:
@@ -184,11 +214,13 @@ def _places(component: Tensor, k: int, points: Tensor | None) -> Tensor:
         side = next(m for m in range(2, count + 1) if m**k >= count)
         powers = side ** torch.arange(k, device=component.device)
         return torch.arange(count, device=component.device)[:, None] // powers % side
-    x = points.to(component.device, torch.float64)
-    centroids = sum_of_groups(x, component, count) / sizes[:, None]
+    label = component.cpu().numpy()
+    shares = csr_array((1 / sizes.double().cpu().numpy()[label], (label, np.arange(len(label)))))
+    means = shares @ points
+    centroids = torch.from_numpy(means.toarray() if issparse(means) else means).to(component.device)
     # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
-    found: Tensor = LaplacianEigenmaps(k, KNN(min(count - 1, 100)))(centroids)
-    return found
+    graph = HeatKernel()(centroids, knn_graph(centroids, min(count - 1, 100)))
+    return eigenpairs(Laplacian(graph, "random_walk"), k + 1).vectors[:, 1:]
 
 
 def _room(places: Tensor) -> Tensor:

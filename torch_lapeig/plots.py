@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import DirectedGraph, Graph
 from torch_lapeig.methods import Embedding
 from torch_lapeig.support import checks
 
@@ -29,7 +29,7 @@ __all__ = ["plot_embedding", "plot_graph", "plot_spectrum"]
 Array = NDArray[Any]
 
 CLASSES = 20  # most that have a colour each
-BLUE, GREY, PALE = "#1f6fb4", "#777777", "#c8c8c8"
+BLUE, RED, GREY, PALE = "#1f6fb4", "#c0392b", "#777777", "#c8c8c8"
 
 
 def plot_embedding(
@@ -55,7 +55,7 @@ def plot_embedding(
             the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
         images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn in the place of some.
-        parts: nodes of each component (`Graph.nodes_of_components`): each has a panel of its own.
+        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a panel of its own.
         axes: to draw into, a sequence of them with ``parts``; default: a new figure of pyplot's.
         name: of the labels, above the legend or beside the colour bar.
         legend: whether to draw it, beside the axes (the last ones).
@@ -64,8 +64,8 @@ def plot_embedding(
         The axes, a list of them with ``parts``.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: an embedding that is none. ValueError: a batch; values that
-            are not finite; labels, images or new points of another shape; no such column.
+        ImportError: matplotlib is not installed. TypeError: an embedding that is none, or complex. ValueError: a batch;
+            values that are not finite; labels, images or new points of another shape; no such column or node.
 
     >>> from matplotlib.figure import Figure
     >>> y = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
@@ -74,17 +74,15 @@ def plot_embedding(
     ['a', 'b']
     """
     _check_matplotlib()
-    y, pair = _plane(embedding, columns, "embedding")
+    y, pair, words = _plane(embedding, columns, "embedding")
     n = len(y)
-    words = "eigenvector" if isinstance(embedding, Eigenpairs) else "column"
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
     colours = _colours(labels, n)
-    panels = [np.arange(n)] if parts is None else [_array(part, "parts") for part in parts]
-    if parts is None:
-        axes = [_new_axes() if axes is None else axes]
-    elif axes is None:
-        axes = _new_axes(len(panels))
+    panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
+    if not panels or (axes is not None and np.size(axes) != len(panels)):
+        raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
+    axes = _new_axes(len(panels)) if axes is None else np.ravel(axes).tolist()
     for panel, nodes in zip(axes, panels, strict=True):
         size = _size(len(nodes))
         if rings is not None:
@@ -98,7 +96,7 @@ def plot_embedding(
         _name_axes(panel, words, pair)
     if legend:
         _draw_legend(axes[-1], colours, name)
-    return axes[0] if parts is None else list(axes)
+    return axes[0] if parts is None else axes
 
 
 def plot_spectrum(
@@ -112,15 +110,17 @@ def plot_spectrum(
     """Draw eigenvalues over their numbers, and the next one where the gap to it is known.
 
     Args:
-        found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot; or values ``(k,)``. Of a batch
-            ``(B, k)`` each item is a line. Infinite values, which an item lacks, are left out.
+        found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot; or values ``(k,)``. Items of a
+            batch are lines, and so are components of ``components="separate"``. Infinite values, which an item lacks,
+            are left out.
         first: number of the first one; default: 1.
         after: draws a dashed line after the eigenvalue of this number, as where the spectrum has its gap.
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: no spectrum. ValueError: NaN; another shape.
+        ImportError: matplotlib is not installed. TypeError: no spectrum, or complex values. ValueError: NaN;
+            another shape; no such number.
 
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
@@ -131,12 +131,17 @@ def plot_spectrum(
     gap: Any = np.inf
     if isinstance(found, Embedding | Eigenpairs):
         values = found.eigenvalues if isinstance(found, Embedding) else found.values
-        gap = _array(found.gap, "gap")
+        values, gap = values.reshape(-1, values.shape[-1]), _array(found.gap, "gap").flatten()
     rows = np.atleast_2d(_array(values, "found").astype(float))
     if rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")
-    start = 1 if first is None else first
-    axes = _new_axes() if axes is None else axes
+    if isinstance(found, Embedding) and found.eigenvalues.ndim == found.columns.ndim:  # of the component of each node
+        rows, nodes = np.unique(rows, axis=0, return_index=True)
+        rows, gap = rows[is_solved := np.isfinite(rows).any(1)], gap[nodes][is_solved]
+    start = 1 if first is None else checks.check_count(first, "first", 0)
+    if after is not None:
+        checks.check_count(after, "after", 0)
+    axes = _new_axes()[0] if axes is None else axes
     for row, step in zip(rows, np.broadcast_to(gap, len(rows)), strict=True):
         present = row[np.isfinite(row)]
         (line,) = axes.plot(start + np.arange(len(present)), present, "o-", lw=0.6, ms=4, label=label)
@@ -164,16 +169,18 @@ def plot_graph(
     name: str = "",
     legend: bool = True,
 ) -> Axes:
-    """Draw the edges of a graph, the darker the heavier, and its nodes.
+    """Draw the edges of a graph, the darker the heavier, and its nodes without padding.
+
+    Arcs of a `DirectedGraph` have arrowheads. Edges of a `SignedGraph` are grey, of negative weights red.
 
     Args:
-        graph: one graph.
-        place: of each node: an `Embedding`, `Eigenpairs`, or an array ``(N, k)`` such as the points themselves.
+        graph: one graph. place: of each node: an `Embedding`, `Eigenpairs`, or an array ``(N, k)`` such as the points
+            themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
     Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is no graph, a batch, or of another number
-            of nodes.
+        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is no graph, a batch, of several ranks, or of
+            another number of nodes.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
@@ -184,24 +191,40 @@ def plot_graph(
     """
     _check_matplotlib()
     checks.check_instance(graph, "graph", Graph, "a Graph")
-    if len(graph.shape) > 1:
-        raise ValueError(f"graph must be one graph, got a batch of shape {tuple(graph.shape)}")
-    y, _ = _plane(place, columns, "place")
-    if len(y) != graph.num_nodes:
-        raise ValueError(f"place must have a row for each of the {graph.num_nodes} nodes, got {len(y)}")
-    from matplotlib.collections import LineCollection
-
-    axes = _new_axes() if axes is None else axes
-    sparse = graph.to_sparse()
-    (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights")
-    once = (row < col) & (weight > 0)
-    shares = weight[once] / max(weight.max(initial=0), np.finfo(weight.dtype).tiny)
-    ends = y[np.stack([row[once], col[once]], 1)]
-    axes.add_collection(
-        LineCollection(ends.tolist(), colors=GREY, alpha=0.15 + 0.6 * shares, linewidths=0.8, zorder=0.5)
-    )
-    plot_embedding(place, labels, columns=columns, axes=axes, name=name, legend=legend)
+    if len(graph.shape) > 1 or graph.pattern.is_sharded:
+        given = "rows on several ranks" if graph.pattern.is_sharded else f"a batch of shape {tuple(graph.shape)}"
+        raise ValueError(f"graph must be one graph in one process, got {given}")
+    is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
+    y, pair, words = _plane(place, columns, "place", is_there)
+    colours = _colours(labels, len(y))
+    axes = _new_axes()[0] if axes is None else axes
+    _draw_edges(axes, graph.to_sparse(), y)
+    nodes = colours.order[is_there[colours.order]]
+    axes.scatter(y[nodes, 0], y[nodes, 1], s=_size(len(nodes)), c=colours.of_points[nodes], lw=0)
+    _name_axes(axes, words, pair)
+    if legend:
+        _draw_legend(axes, colours, name)
     return axes
+
+
+def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
+    """Draw edges between places ``(N, 2)``, each once, and arcs with a head in their direction."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
+    (row, col), weight = _array(graph.edge_index, "edges"), _array(graph.weight, "weights").astype(float)
+    is_arc = isinstance(graph, DirectedGraph)
+    drawn = (weight != 0) & ((row != col) if is_arc else (row < col))
+    tail, head, weight = y[row[drawn]], y[col[drawn]], weight[drawn]
+    colours = np.where(weight[:, None] < 0, to_rgba(RED), to_rgba(GREY))
+    colours[:, 3] = 0.15 + 0.6 * np.abs(weight) / np.abs(weight).max(initial=np.finfo(float).tiny)
+    axes.add_collection(LineCollection([*np.stack([tail, head], 1)], colors=colours, linewidths=0.8, zorder=0.5))
+    way = head - tail
+    if is_arc and (long := way.any(1)).any():
+        place = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
+        shape: dict[str, Any] = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
+        way = way[long] / np.linalg.norm(way[long], axis=1, keepdims=True)
+        axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
 
 class _Colours(NamedTuple):
@@ -278,37 +301,54 @@ def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
         axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
 
 
-def _plane(embedding: Any, columns: tuple[int, int] | None, name: str) -> tuple[Array, tuple[int, int]]:
-    """Return two columns ``(N, 2)`` and their numbers; a single column has zeros beside it."""
-    first = 0
+def _plane(
+    embedding: Any, columns: tuple[int, int] | None, name: str, is_there: Array | None = None
+) -> tuple[Array, tuple[int, int], str]:
+    """Return two columns ``(N, 2)``, their numbers and the word for a column.
+
+    A single column has zeros beside it; rows where ``is_there`` is False are zero.
+    """
+    first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
-        embedding, first = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0
-    y = _array(embedding.columns if isinstance(embedding, Embedding) else embedding, name)
+        embedding, first, words = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0, "eigenvector"
+    y = _array(embedding.columns if isinstance(embedding, Embedding) else embedding, name).astype(float)
     if y.ndim != 2 or y.shape[1] == 0:
         raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")
-    if y.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, got {y.dtype}")
-    y = y.astype(float)
+    if is_there is not None:
+        if len(y) != len(is_there):
+            raise ValueError(f"{name} must have a row for each of the {len(is_there)} nodes, got {len(y)}")
+        y = np.where(is_there[:, None], y, 0)
     if not np.isfinite(y).all():
         raise ValueError(f"{name} must be finite, got NaN or infinite values in {(~np.isfinite(y)).any(1).sum()} rows")
     width = y.shape[1]
     pair = (first, first + 1 if first + 1 < width else first) if columns is None else columns
-    if len(pair) != 2 or not all(0 <= i < width for i in pair):
-        raise ValueError(f"columns must be two numbers from 0 to {width - 1}, got {columns}")
+    numbers = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else ("", "")
+    if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) and 0 <= i < width for i in numbers):
+        raise ValueError(f"columns must be two numbers from 0 to {width - 1}, columns of {name}, got {pair}")
     plane = y[:, list(pair)]
     if pair[0] == pair[1]:
         plane[:, 1] = 0
-    return plane, (int(pair[0]), int(pair[1]))
+    return plane, (int(pair[0]), int(pair[1])), words
 
 
 def _array(values: Any, name: str) -> Array:
-    """Return a NumPy array of a tensor or of what NumPy takes."""
+    """Return a NumPy array of real numbers, of a tensor or of what NumPy takes."""
     if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        return np.asarray(values.float() if values.dtype == torch.bfloat16 else values)
+        checks.check_tensor(values, name)
+        values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().resolve_conj()
     found = np.asarray(values)
-    if found.dtype.kind not in "biufc":
+    if found.dtype.kind == "c":
+        raise TypeError(f"{name} must hold real numbers, got {found.dtype}; draw the real parts or the angles")
+    if found.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.arrived(values)}")
+    return found
+
+
+def _nodes(part: Any, n: int) -> Array:
+    """Return the numbers of some of ``n`` nodes."""
+    found = _array(part, "parts")
+    if (found.size and found.dtype.kind not in "iu") or ((found < 0) | (found >= n)).any():
+        raise ValueError(f"parts must hold numbers of nodes from 0 to {n - 1}, got others; of a mask, its nonzero()")
     return found
 
 
@@ -321,7 +361,7 @@ def _images(images: Any, n: int) -> Array:
         )
     if found.ndim == 4 and found.shape[3] == 1:
         found = found[..., 0]
-    if found.ndim == 4 and found.dtype != np.uint8:  # colours are bytes, or from 0 to 1
+    if found.ndim == 4 and found.dtype != np.uint8 and found.size:  # colours are bytes, or from 0 to 1
         found = (found - found.min()) / max(float(np.ptp(found)), np.finfo(float).tiny)
     return found
 
@@ -330,6 +370,8 @@ def _draw_images(axes: Axes, y: Array, images: Array, colours: Array) -> None:
     """Draw pictures at their places, each some way from those before, with edges in colours ``(n, 4)``."""
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
+    if len(y) == 0:
+        return
     extent, side = np.ptp(y, axis=0), 22.0  # points on paper
     paper = 72 * np.array(axes.bbox.size) / axes.figure.dpi
     place = paper * y / np.where(extent > 0, extent, 1)
@@ -362,10 +404,10 @@ def _check_matplotlib() -> None:
         raise ImportError("pictures need matplotlib: pip install 'torch-lapeig[embed]'") from error
 
 
-def _new_axes(count: int | None = None) -> Any:
-    """Return the axes of a new figure of pyplot's, or several side by side."""
+def _new_axes(count: int = 1) -> list[Axes]:
+    """Return the axes of a new figure of pyplot's, side by side."""
     from matplotlib import pyplot
 
-    size = (6.4 if count is None else 1 + 4 * count, 4.8)
-    axes = pyplot.subplots(1, count or 1, figsize=size, layout="constrained", squeeze=False)[1][0].tolist()
-    return axes[0] if count is None else axes
+    size = (6.4 if count == 1 else 1 + 4 * count, 4.8)
+    axes: list[Axes] = pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)[1][0].tolist()
+    return axes

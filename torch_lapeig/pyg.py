@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 from collections.abc import Sequence
 from functools import partial
@@ -136,11 +137,8 @@ class AddLaplacianPE:
         return item
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.k}, {self.attr_name!r}, eigenvalues={self.eigenvalues!r}, "
-            f"normalization={self.normalization!r}, random_signs={self.random_signs}, "
-            f"solve={self.solve!r})"
-        )
+        arguments = (f"{name}={getattr(self, name)!r}" for name in inspect.signature(type(self)).parameters)
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 class AddMagneticPE(AddLaplacianPE):
@@ -184,9 +182,9 @@ class AddMagneticPE(AddLaplacianPE):
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
         batch = nodes if isinstance(nodes, Tensor) else edge_index.new_zeros(nodes)
+        sizes = nodes.bincount() if isinstance(nodes, Tensor) else batch.new_tensor([nodes])
         check_edge_index(edge_index, len(batch))
-        given, weight = weight.dtype, checks.single(weight)
-        sizes, count = batch.bincount(), torch.as_tensor(self.q).numel()
+        given, weight, count = weight.dtype, checks.single(weight), torch.as_tensor(self.q).numel()
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)
         for graphs in of_similar_size(sizes):
@@ -200,12 +198,6 @@ class AddMagneticPE(AddLaplacianPE):
             values = values.index_copy(0, graphs, pairs.values.reshape(len(graphs), -1))
         return NodeEncoding(vectors.to(given), values.to(given))
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.k}, {self.attr_name!r}, q={self.q!r}, eigenvalues={self.eigenvalues!r}, "
-            f"normalization={self.normalization!r}, solve={self.solve!r})"
-        )
-
 
 class AddSpectralFeatures(AddLaplacianPE):
     """Transform for PyTorch Geometric that adds `spectral_signature` of each graph: features without signs and bases.
@@ -214,7 +206,7 @@ class AddSpectralFeatures(AddLaplacianPE):
         phi: response to eigenvalues, such as `torch_lapeig.methods.HeatResponse`; gets them in float64.
         k: number of eigenpairs after the first, at least 1. The first pair, λ = 0, takes part too.
         attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
-        normalize: see `spectral_signature`. ``options``: eigenvalues, normalization and solve of `AddLaplacianPE`.
+        normalize: see `spectral_signature`. eigenvalues, normalization, solve: see `AddLaplacianPE`.
 
     Raises:
         TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
@@ -235,19 +227,18 @@ class AddSpectralFeatures(AddLaplacianPE):
         attr_name: str | None = "spectral_features",
         *,
         normalize: bool = False,
-        **options: Any,
+        eigenvalues: str | None = None,
+        normalization: Normalization = "symmetric",
+        solve: Solve | Solver | None = None,
     ) -> None:
-        super().__init__(k, attr_name, **options)
+        super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
         self.phi = phi
         width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
-        normalize = checks.check_flag(normalize, "normalize")
+        self.normalize = checks.check_flag(normalize, "normalize")
         self.columns = Columns(partial(spectral_signature, phi=phi, normalize=normalize), width)
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
         return columns_of_nodes(edge_index, nodes, self.k, weight, self.normalization, self.solve, self.columns)[0]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.phi!r}, {super().__repr__().partition('(')[2]}"
 
 
 class DataParts(NamedTuple):

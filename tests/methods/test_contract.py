@@ -118,6 +118,16 @@ def test_a_batch_equals_its_items_whatever_the_padding(make):
 
 
 @every_method
+@pytest.mark.parametrize("left", [1, 0])
+def test_a_batch_of_which_nothing_is_left_has_zero_rows_and_gradients(make, left):
+    x, mask = sheet(7, batch=2).requires_grad_(), torch.arange(7) < torch.tensor([[left], [0]])
+    rows = [quiet(make(), x, mask=mask), *quiet(make().out_of_sample, x, sheet(3, batch=2).requires_grad_(), mask=mask)]
+    assert not any(y.any() for y in rows)
+    sum(y.sum() + y.square().sum() for y in rows).backward()
+    assert not x.grad.any()
+
+
+@every_method
 def test_columns_beyond_a_small_item_are_zero(make):
     x, mask = padded([20, 3])
     x = torch.cat([x, x.sin() * x.flip(-1), x.cos()], -1)  # of nine dimensions

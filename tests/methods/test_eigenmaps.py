@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.manifold import SpectralEmbedding
 
-from problems import in_every_dtype, on_every_device, points, subspace_angle, swiss_roll
+from problems import in_every_dtype, on_every_device, points, quiet, subspace_angle, swiss_roll
 from torch_lapeig import (
     KNN,
     DegeneracyWarning,
@@ -19,6 +19,7 @@ from torch_lapeig import (
     ImprovedWeights,
     Laplacian,
     LaplacianEigenmaps,
+    Precomputed,
     Radius,
     SimpleWeights,
     knn_graph,
@@ -283,6 +284,16 @@ def test_separate_components_of_a_batch():
             dense = graph.subgraph(nodes)
             gram = y[item, nodes].T @ (Laplacian(dense).degrees[:, None] * y[item, nodes])
             torch.testing.assert_close(gram, torch.eye(2, dtype=y.dtype))
+
+
+@pytest.mark.parametrize("components", ["joint", "separate"])
+def test_a_batch_without_an_edge_has_zero_gradients(components):
+    weights = HeatKernel(1.0, learnable=True)
+    module, x = LaplacianEigenmaps(1, Radius(1e-3), weights, components=components), points(5, 2)[None].requires_grad_()
+    affinity = torch.zeros(2, 4, 4, dtype=torch.float64, requires_grad=True)
+    given = LaplacianEigenmaps(1, Precomputed("affinity"), components=components)
+    (quiet(module, x).sum() + quiet(given, affinity).sum()).backward()
+    assert not any(leaf.grad.any() for leaf in (x, affinity, *weights.parameters()))
 
 
 def test_isolated_nodes_are_zero_with_a_warning():

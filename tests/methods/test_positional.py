@@ -17,8 +17,9 @@ from torch_lapeig import (
     laplacian_positional_encoding,
 )
 from torch_lapeig.eigen import Eigh
+from torch_lapeig.methods import HeatResponse
 from torch_lapeig.methods import positional as positional_module
-from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE
+from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
 
 
 def edges_of(affinity):
@@ -162,6 +163,34 @@ def test_graphs_without_edges_or_nodes():
         assert found.values.isinf().all()
     assert found.values.shape == (1, 2)
     assert laplacian_positional_encoding(none, 0, 2).vectors.shape == (0, 2)
+    assert laplacian_positional_encoding(none, 0, 2).values.tolist() == [[torch.inf] * 2]
+
+
+TRANSFORMS = {
+    "vectors": lambda k: AddLaplacianPE(k, "pe", eigenvalues="values"),
+    "signatures": lambda k: AddSpectralFeatures(HeatResponse([1.0, 2.0]), k, "pe", eigenvalues="values"),
+    "magnetic": lambda k: AddMagneticPE(k, "pe", eigenvalues="values"),
+}
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_graphs_without_edges_change_nothing_beside_others(transform, k, pyg):
+    """A single atom, several nodes without an edge and no nodes at all have zero rows; the others have their own."""
+    simple = (path(9), random_affinity(20), path(3), path(40))
+    others = [pyg.data.Data(edge_index=edges_of(a), edge_weight=a[a > 0], num_nodes=len(a)) for a in simple]
+    none = {"edge_index": BOTH[:, :0], "edge_weight": torch.ones(0, dtype=torch.float64)}
+    bare = [pyg.data.Data(**none, num_nodes=n) for n in (1, 4, 0)]
+    for data in ([*bare, *others], [others[0], bare[0]], [bare[0], others[1], bare[0]], [bare[1]] * 3):
+        for item in data:
+            item.edge_weight = item.edge_weight.detach().requires_grad_()
+        for item, given in zip(transform(k)(data), data, strict=True):
+            alone = transform(k)(given)
+            torch.testing.assert_close(item["values"], alone["values"], atol=1e-12, rtol=0)
+            assert item["values"].shape[0] == 1
+            torch.testing.assert_close(item.pe.square().sum(1), alone.pe.square().sum(1), atol=1e-9, rtol=0)
+            assert item.pe.requires_grad
+            assert item.num_edges > 0 or not item.pe.any()
 
 
 def test_gradcheck_to_edge_weights():

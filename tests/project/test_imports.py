@@ -25,7 +25,7 @@ ARROWS = {
     "pyg": {"support", "graph", "eigen", "methods"},
     "command": {"eigen", "graph", "methods", "plots"},
     "plots": {"support", "graph", "eigen", "methods"},
-    "initial": {"support", "graph", "eigen", "methods"},
+    "initial": {"support", "graph", "eigen"},
     "anndata": {"support", "graph", "eigen", "methods", "initial"},
     "__main__": {"command"},
 }

@@ -139,9 +139,9 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
 
 
 def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:
-    """Return whether degrees are finite, derivatives do not overflow, and D^-½ does not magnify round-off."""
+    """Return whether all graphs have edges, degrees are finite, and neither derivatives nor D^-½ magnify round-off."""
     ground, info = graphs.ground, torch.finfo(gradient.dtype)
-    extremes = torch.where(graphs.active, ground, ground.amax()).aminmax()
+    extremes = torch.where(graphs.active, ground, ground.amax(1, keepdim=True)).aminmax()  # 0 of a graph without edges
     low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
     is_in_range: bool = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
     return is_in_range and bool(low > torch.finfo(torch.float64).eps ** 0.375 * high)

@@ -413,7 +413,8 @@ def _operator_of(laplacian: Any) -> Operator:
     if is_operator(laplacian):
         laplacian.check()
         return laplacian
-    way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else "Laplacian(graph)"
+    kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
+    way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"
     raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use {way_out}")
 
 

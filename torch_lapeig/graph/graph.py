@@ -260,7 +260,8 @@ class Graph:
             ValueError: as for ``from_dense``.
         """
         if not issparse(affinity):
-            raise TypeError(f"affinity must be a SciPy sparse matrix, got {type(affinity).__name__}")
+            given = type(affinity).__name__
+            raise TypeError(f"affinity must be a SciPy sparse matrix, got {given}; use Graph.from_dense for a tensor")
         if affinity.dtype.kind not in "biuf":
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
         checks.check_dtype(dtype, "dtype")
@@ -494,11 +495,8 @@ def check_graph(graph: Any, name: str = "graph") -> None:
             f"eigenpairs, or {name}.affinities()"
         )
     if not isinstance(graph, Graph):
-        way_out = (
-            f"use {name}.graph"
-            if isinstance(getattr(graph, "graph", None), Graph)
-            else "see Graph.from_dense, knn_graph"
-        )
+        has_graph = isinstance(getattr(graph, "graph", None), Graph)
+        way_out = f"use {name}.graph" if has_graph else "see Graph.from_dense, Graph.from_scipy, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.arrived(graph)}; {way_out}")
 
 

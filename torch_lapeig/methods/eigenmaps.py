@@ -224,9 +224,11 @@ class LaplacianEigenmaps(OnLandmarks):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
+        can_separate = not (isinstance(self.neighbors, Landmarks) or laplacian.graph.pattern.is_sharded)
+        way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            'distinguish them; use more neighbours, or components="separate" to embed each on its own'
+            f"distinguish them; use more neighbours, or {way_out}"
         )
         if self.components == "error":
             raise ValueError(message)
@@ -238,7 +240,8 @@ class LaplacianEigenmaps(OnLandmarks):
         parts = graph.nodes_of_components()
         if not parts and not fill:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
-        y = graph.weight.new_zeros(graph.batch_size * graph.num_nodes, k)
+        # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
+        y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         values = torch.full_like(y, torch.inf)
         residuals, gap = values.clone(), values[:, :1].clone()
         for nodes in parts:
@@ -332,7 +335,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
         if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
             checks.warn(
                 'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
-                'of basis, and the gradient holds for one basis only; use scale="degree" or "orthonormal"',
+                'of basis, and the gradient holds for one basis only; use scale="degree"',
                 checks.DegeneracyWarning,
             )
 

@@ -167,7 +167,7 @@ class PointsModule(FittedModule):
             new = _new(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
             if len(known) < 2:  # an item without a graph has no neighbours for new points
-                rows_new.append(0 * new.sum() + new.new_zeros(len(new), known.shape[1]))
+                rows_new.append(new.flatten()[:0].sum().expand(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
         return like_given(_join(rows, shape[:-1]), x), like_given(_join(rows_new, shape[:-1]), x_new)
@@ -375,7 +375,7 @@ class EmbeddingModule(PointsModule):
         """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""
         values = x.weight if isinstance(x, Graph) else x
         n = x.num_nodes if isinstance(x, Graph) else len(x)
-        none = 0 * values.sum()
+        none = values.flatten()[:0].sum()
         lacking = values.new_full((self.n_components,), self.LACKING)
         return {
             "embedding_": none.expand(n, self.n_components),

@@ -109,13 +109,14 @@ def columns_of_nodes(
     if isinstance(nodes, (int, float, str, np.generic)):
         nodes = checks.check_count(nodes, "nodes", 0)
         batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
+        sizes = batch.new_tensor([nodes])
     else:
         check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
-        batch = nodes
+        batch, sizes = nodes, nodes.bincount()
     check_edge_index(edge_index, len(batch))
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
-    vectors, values = _encoding(edge_index, batch, k, weight, normalization, solve, columns)
+    vectors, values = _encoding(edge_index, batch, sizes, k, weight, normalization, solve, columns)
     return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype)), batch
 
 
@@ -130,6 +131,7 @@ class Columns(NamedTuple):
 def _encoding(
     edge_index: Tensor,
     batch: Tensor,
+    sizes: Tensor,
     k: int,
     weight: Tensor,
     normalization: Normalization,
@@ -145,7 +147,7 @@ def _encoding(
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
-    weight, sizes = weight.double(), batch.bincount()
+    weight = weight.double()
     vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)
 

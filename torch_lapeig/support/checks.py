@@ -174,11 +174,12 @@ def arrived(value: Any) -> str:
 def check_tensor(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense tensor that holds data."""
     if not isinstance(value, Tensor):
-        numbers = isinstance(value, (list, tuple, np.ndarray, np.generic, int, float))
-        raise TypeError(
-            f"{name} must be a torch.Tensor, got {type(value).__name__}"
-            + (f"; use torch.as_tensor({name})" if numbers else "")
-        )
+        ways = {"toarray": f"as_tensor({name}.toarray())", "to_numpy": f"tensor({name}.to_numpy())"}  # SciPy, pandas
+        found = [way for method, way in ways.items() if hasattr(value, method)]
+        if isinstance(value, (list, tuple, np.ndarray, np.generic, int, float)):
+            found = [f"as_tensor({name})"]
+        way_out = f"; use torch.{found[0]}" if found else ""
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}{way_out}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:

@@ -120,6 +120,39 @@ def test_values_of_whole_clusters_are_not():
         assert torch.autograd.gradcheck(function, (weight,))
 
 
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+def test_the_null_vector_of_the_whole_graph_takes_no_part_in_a_sum(normalization):
+    """Its eigenvalue stays 0 whatever the weights, also of edges that are not there yet; the others' does not."""
+    affinity = torch.block_diag(cycle(5), complete(4), random_affinity(7))
+    gradients = []
+    for of_values in (lambda v: v.sum(), lambda v: v[1:].sum(), lambda v: v[0] + 2 * v[1:].sum() - v.sum()):
+        w = affinity.clone().requires_grad_()
+        of_values(eigenpairs(Laplacian(Graph.from_dense(w), normalization), 3).values).backward()
+        gradients.append(w.grad)
+    assert gradients[0].abs().max() > 0.01
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], atol=1e-12, rtol=0)
+    w = affinity.clone().requires_grad_()
+    eigenpairs(Laplacian(Graph.from_dense(w), normalization), 1).values.sum().backward()
+    assert w.grad.abs().max() < 1e-14
+    with pytest.warns(DegeneracyWarning, match="choice of basis"):
+        eigenpairs(Laplacian(Graph.from_dense(w), normalization), 3).values[2].backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function", [lambda v: v.square().sum(), lambda v: torch.logsumexp(-1e4 * v[1:], 0)])
+def test_functions_of_values_are_as_accurate_as_a_loose_solve(function, dtype):
+    """Cotangents f'(λ) of values that are equal but for the errors of a solve differ by these errors."""
+    edges, weight = torus(20, 20)
+    gradients = []
+    for tolerance in (1e-2, 1e-9):
+        w = weight.to(dtype, copy=True).requires_grad_()
+        laplacian = Laplacian(Graph.from_edge_index(edges, w), "unnormalized")
+        function(eigenpairs(laplacian, 5, ChebyshevSubspace(), tolerance=tolerance).values).backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=0.05 * float(gradients[1].abs().max()))
+
+
 def test_close_eigenvalues_in_float32_are_resolved():
     """Differences of 3e-4 are well resolved: gradients agree with float64, and nobody warns."""
     x = swiss_roll(600)

@@ -207,9 +207,14 @@ def _warn_if_undefined(
     near = lost.abs() * (found.sizes > 0.1 * found.noise) * (options.degeneracy == "mask")
     unresolved = (near.amax((1, 2)) > max(8 * options.loss_eps, error) * size) & (options.width is None)
     to_values = to_projected.diagonal(dim1=-2, dim2=-1)
-    spread = (equal * (to_values[:, :, None] - to_values[:, None, :])).abs().amax((1, 2))
+    # The eigenvalue of the null vector of the whole graph is 0 for all parameters, whatever its cotangent.
+    varies = torch.ones_like(to_values)
+    varies[:, 0] = s.operator.nullity == 0
+    spread = equal * varies[:, :, None] * varies[:, None, :] * (to_values[:, :, None] - to_values[:, None, :])
     whole = to_projected - torch.diag_embed(to_values)
-    apart = (spread > noise * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
+    # Cotangents of a smooth function of values differ within a cluster by the accuracy of the solve.
+    accuracy = (s.residuals.amax(1) / s.gap.clamp_min(torch.finfo(s.gap.dtype).tiny)).clamp(noise, max(noise, 1e-2))
+    apart = (spread.abs().amax((1, 2)) > accuracy * to_values.abs().amax(1)) & (whole == 0).all((1, 2))
     effect = {
         "mask": "terms that depend on that choice are left out",
         "lorentz": "terms that depend on that choice are damped",
@@ -231,7 +236,7 @@ def _warn_if_undefined(
             "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
             checks.DegeneracyWarning,
         )
-    cut = (s.gap <= found.width.flatten()) & ((size > 0) | (to_values[:, -1] != 0))
+    cut = (s.gap <= found.width.flatten()) & ((size > 0) | ((varies * to_values)[:, -1] != 0))
     if cut.any():
         b = int(cut.nonzero()[0])
         checks.warn(

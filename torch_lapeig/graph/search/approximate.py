@@ -150,10 +150,10 @@ def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
 
 def _warn_if_missed(share: float, recall: float, queries: int) -> None:
     if share < recall:
+        more = f"request more (recall={(1 + recall) / 2:.4g}), or " if recall < 1 else ""
         checks.warn(
             f"the approximate search found {share:.2%} of the true neighbours of a sample of {queries} queries, less "
-            f"than recall={recall}; request more (recall={(1 + recall) / 2:.4g}), or use the exact search "
-            "(recall=None)",
+            f"than recall={recall}; {more}use the exact search (recall=None)",
             checks.ConvergenceWarning,
         )
 
