@@ -1,15 +1,16 @@
-"""Potentials of a graph whose nodes leak to a ground, by an elimination that never subtracts.
+"""Elimination of some nodes of a graph whose other nodes stay, without subtractions.
 
-The system is (diag(leak) + D − W) X = B with W ≥ 0, D = diag(W 1) and leak ≥ 0. Its diagonal is never stored: each
-pivot is a sum of weights and leak, as of Grassmann, Taksar & Heyman (*Operations Research* 1985). So each entry of X is
-right relative to its size if B ≥ 0, whatever the range of the weights, where the differences of a factorisation or of
-conjugate gradients lose edges of 1e-16 of their neighbours (O'Cinneide, *Numerische Mathematik* 1993).
+The system is (D − W) X = B at the nodes that are not grounded, with W ≥ 0 and D = diag(W 1). Each pivot is the sum of
+the weights of a node (Grassmann, Taksar & Heyman, *Operations Research* 1985), so that all sums are of positive terms.
+The solution is right relative to its size for any range of the weights, where the differences of a factorisation or of
+conjugate gradients lose edges below 1e-16 of their neighbours (O'Cinneide, *Numerische Mathematik* 1993).
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,45 +19,97 @@ from scipy.sparse.csgraph import connected_components
 
 Array = NDArray[Any]
 
-MOST_UPDATES = 3_000_000  # of edges, for which Python needs some seconds
-TIGHT = 1e-10  # differences of potential within a group of nodes, relative to the potential
+MOST_UPDATES = 3_000_000  # changed weights, for which Python needs some seconds
+TIGHT = 1e-10  # differences of X within a group of nodes, relative to X
 
 
-def grounded_potentials(ends: Array, weight: Array, leak: Array, rhs: Array) -> Array | None:
-    """Return X ``(N, m)``, or None where the elimination would take more than some seconds.
+class Step(NamedTuple):
+    """Elimination of a node: its number, the sum of its weights, and the share of each neighbour in the sum."""
 
-    Nodes that are joined so strongly that their potentials are equal to ten digits are one node of the elimination.
+    node: int
+    pivot: float
+    shares: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """Graph without its eliminated nodes, and what leads from its right-hand sides and solutions to those of all nodes.
+
+    Attributes:
+        group: int ``(N,)``, the node that stands for each node; others than itself for eliminated nodes only.
+        steps: eliminated nodes, in their order.
+        ends, weight: int ``(2, E')`` and ``(E',)``, the edges that are new among the other nodes, both directions.
+    """
+
+    group: Array
+    steps: list[Step]
+    ends: Array
+    weight: Array
+
+    def reduced(self, rhs: Array) -> Array:
+        """Return B ``(N, m)`` of the smaller graph, and at eliminated nodes what `solution` needs."""
+        rhs = np.stack([np.bincount(self.group, column, len(self.group)) for column in rhs.T], 1)
+        for node, _, shares in self.steps:
+            for other, share in shares:
+                rhs[other] += share * rhs[node]
+        return rhs
+
+    def solution(self, x: Array, reduced: Array) -> Array:
+        """Return X of all nodes, given X of the smaller graph, ``(N, m)``, and the right-hand side of `reduced`."""
+        x = x.copy()
+        for node, pivot, shares in reversed(self.steps):
+            x[node] = reduced[node] / pivot
+            for other, share in shares:
+                x[node] += share * x[other]
+        found: Array = x[self.group]
+        return found
+
+
+def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:
+    """Eliminate the chosen nodes of a graph; return None where this would take more than some seconds.
+
+    Nodes that are joined so strongly that X is equal at them to ten digits are one node of the elimination.
 
     Args:
         ends: int ``(2, E)``, both directions of each edge, without loops. weight: ``(E,)``, positive, float64.
-        leak: ``(N,)``, ≥ 0; a path leads from each node to a node with a leak. rhs: B ``(N, m)``, of any sign.
+        chosen: bool ``(N,)``; a path leads from each chosen node to one that is not.
 
-    >>> ends, weight = np.array([[0, 1], [1, 0]]), np.array([1e-200, 1e-200])
-    >>> grounded_potentials(ends, weight, np.array([0.0, 1.0]), np.array([[0.0], [1.0]]))
-    array([[1.],
-           [1.]])
+    >>> ends, weight = (
+    ...     np.array([[0, 1, 1, 2], [1, 0, 2, 1]]),
+    ...     np.array([1e-200, 1e-200, 1.0, 1.0]),
+    ... )
+    >>> found = eliminate(ends, weight, np.array([False, True, False]))
+    >>> found.ends.tolist(), found.weight.tolist()
+    ([[0, 2], [2, 0]], [1e-200, 1e-200])
     """
-    number, group = np.unique(_groups(ends, weight, leak), return_inverse=True)
-    near: list[dict[int, float]] = [{} for _ in number]
-    between = group[ends]
-    for i, j, w in zip(*between.tolist(), weight.tolist(), strict=True):
+    group, nodes, number = np.arange(len(chosen)), np.flatnonzero(chosen), np.cumsum(chosen) - 1
+    from_chosen, inside = chosen[ends[0]], chosen[ends].all(0)
+    leak = np.bincount(ends[0][from_chosen & ~inside], weight[from_chosen & ~inside], len(chosen))[nodes]
+    group[nodes] = nodes[_groups(number[ends[:, inside]], weight[inside], leak)]
+    near: dict[int, dict[int, float]] = {}
+    touches = chosen[ends].any(0)
+    for i, j, w in zip(*group[ends[:, touches]].tolist(), weight[touches].tolist(), strict=True):
         if i != j:
-            near[i][j] = near[i].get(j, 0.0) + w
-    sums = [np.bincount(group, part, len(number)) for part in (leak, *rhs.T)]
-    found = _eliminated(near, sums[0].tolist(), np.stack(sums[1:], 1))
-    return None if found is None else found[group]
+            edges = near.setdefault(i, {})
+            edges[j] = edges.get(j, 0.0) + w
+    steps = _steps(near, {i for i in near if chosen[i]})
+    if steps is None:
+        return None
+    found = [(i, j, w) for i, edges in near.items() for j, w in edges.items()]
+    rows, columns, weights = zip(*found, strict=True) if found else ((), (), ())
+    return Elimination(group, steps, np.array([rows, columns], int), np.array(weights, float))
 
 
 def _groups(ends: Array, weight: Array, leak: Array) -> Array:
-    """Return the group of each node, as a node of it: the largest groups within which potentials are equal.
+    """Return the node that stands for each node: one of the largest group, of those that hold it, with equal X.
 
-    A part that edges of at least w hold together is one if its weights to others are at most `TIGHT` w over its size:
-    they carry what its potential at most differs by, and no path within the part is longer than its size.
+    A part is one if edges of at least w hold it together, and its weights to others, which bound what flows through
+    the part, are at most `TIGHT` w over its size, which is no less than the length of a path within.
     """
-    group, level = np.arange(len(leak)), np.floor(np.log2(weight) / 4)
+    n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:
         strong = level >= least
-        matrix = csr_array((np.ones(strong.sum()), ends[:, strong]), (len(leak), len(leak)))
+        matrix = csr_array((np.ones(strong.sum()), ends[:, strong]), (n, n))
         count, part = connected_components(matrix, directed=False)
         outward = part[ends[0]] != part[ends[1]]
         flow = np.bincount(part, leak, count) + np.bincount(part[ends[0][outward]], weight[outward], count)
@@ -66,33 +119,26 @@ def _groups(ends: Array, weight: Array, leak: Array) -> Array:
     return group
 
 
-def _eliminated(near: list[dict[int, float]], leak: list[float], rhs: Array) -> Array | None:
-    """Return X, given the weights of each node to its neighbours, by node of least degree first; None if too large."""
-    queue, updates = [(len(edges), i) for i, edges in enumerate(near)], 0
+def _steps(near: dict[int, dict[int, float]], chosen: set[int]) -> list[Step] | None:
+    """Eliminate chosen nodes, by node of least degree first, from the weights to neighbours; None if too large."""
+    queue = [(len(near[i]), i) for i in chosen]
     heapq.heapify(queue)
-    steps: list[tuple[int, float, list[tuple[int, float]]]] = []
-    gone = [False] * len(near)
+    steps, updates = [], 0
     while queue:
         degree, i = heapq.heappop(queue)
-        if gone[i] or degree != len(near[i]):
+        if i not in near or degree != len(near[i]):
             continue
-        gone[i], edges, updates = True, list(near[i].items()), updates + degree**2
-        if updates > MOST_UPDATES:
+        if (updates := updates + degree**2) > MOST_UPDATES:
             return None
-        pivot = leak[i] + sum(w for _, w in edges)
-        shares = [(j, w / pivot) for j, w in edges]
-        steps.append((i, pivot, shares))
-        for place, (j, share) in enumerate(shares):
-            leak[j] += share * leak[i]
-            rhs[j] += share * rhs[i]
+        edges = list(near.pop(i).items())
+        pivot = sum(w for _, w in edges)
+        steps.append(Step(i, pivot, [(j, w / pivot) for j, w in edges]))
+        for place, (j, share) in enumerate(steps[-1].shares):
             near[j].pop(i, None)
             for k, w in edges[place + 1 :]:
                 if share * w > 0:
                     near[j][k] = near[k][j] = near[j].get(k, 0.0) + share * w
-        for j, _ in shares:
-            heapq.heappush(queue, (len(near[j]), j))
-    for i, pivot, shares in reversed(steps):
-        rhs[i] /= pivot
-        for j, share in shares:
-            rhs[i] += share * rhs[j]
-    return rhs
+        for j, _ in edges:
+            if j in chosen:
+                heapq.heappush(queue, (len(near[j]), j))
+    return steps

@@ -8,15 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Operator, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
-from torch_lapeig.eigen.gradient.complement import implicit_solve
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting, inverse_power, with_log_derivative
-from torch_lapeig.methods.elimination import grounded_potentials
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
@@ -25,8 +24,6 @@ from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.threads import solve_each
-
-FEW = 2000  # nodes that are eliminated at once, without another solve
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
@@ -122,7 +119,7 @@ class LabelSpreading(SemiSupervised):
             given = ~known[..., None] * (given + _times_power(source, -unit))
             size = checks.power_of_two(given, (-2, -1))
             given, unit = given / size, unit + size.log2()
-            rows = solve_linear(_system(laplacian, keep * ~known), given)
+            rows = solve_linear(damped(laplacian, keep * ~known), given)
             rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
             resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
             if not resolved.any():
@@ -187,94 +184,14 @@ class HarmonicFunction(SemiSupervised):
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         graph, reached = _in_double(graph), reached_by(graph, labelled)
-        free, known, weight = reached & ~labelled, targets.double(), graph.weight
-        if graph.log_weight is not None:  # the gradients of tiny weights overflow
-            weight = with_log_derivative(weight, graph.log_weight)
-        inflow = free[..., None] * graph.pattern.matmul(weight, known)
-        blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
-        none = blocks[..., :0]
-        z = implicit_solve(_Grounded(graph, free), none[:, :0], none, -blocks, weight)
-        found = {
-            "scores_": z.reshape(inflow.shape) + known,
-            "train_growth": free.double(),
-            "train_source": known,
-        }
+        free, known = reached & ~labelled, targets.double()
+        scores = harmonic_extension(graph, free, known)
+        found = {"scores_": scores, "train_growth": free.double(), "train_source": known}
         found = _with_shares(found, targets, self.class_prior)
         return {name: value.to(targets.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return _own_row(new, queries, state, 1.0)
-
-
-class _Grounded(Operator):
-    """Operator D − W of the free nodes of a graph, whose other nodes are grounded, and 1 at the others.
-
-    Products are sums of differences, so that derivatives of strong edges are right beside those of weak ones.
-    """
-
-    def __init__(self, graph: Graph, free: Tensor) -> None:
-        self.shape, self.dtype, self.device = graph.shape, graph.weight.dtype, graph.weight.device
-        self.graph, self.free = graph._with(weight=checks.primal(graph.weight), log_weight=None), free
-
-    @property
-    def operator(self) -> Operator:
-        """Return the operator of this system, for `ImplicitSolve`."""
-        return self
-
-    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
-        """Return A Y at other weights."""
-        pattern, (weight,), free = self.graph.pattern, parameters, self.free[..., None]
-        y = y.reshape(*self.shape, -1)
-        columns = torch.where(free, y, 0).unbind(-1)
-        flows = [pattern.sum_rows(weight * (pattern.at_row(x) - pattern.at_col(x))) for x in columns]
-        return torch.where(free, torch.stack(flows, -1), y).reshape(self.graph.batch_size, self.graph.num_nodes, -1)
-
-    @torch.no_grad()
-    def solve(self, g: Tensor) -> Tensor:
-        """Return Z of A Z = −G at free nodes, 0 at others; warn of free nodes that are not solved for.
-
-        The potential that is 1 at every grounded node is 1 everywhere, which shows the nodes that a solve resolves.
-        They are given to a solve of the other nodes, and so on. The last nodes are eliminated without subtractions.
-        """
-        laplacian, pattern, weight = Laplacian(self.graph, "symmetric"), self.graph.pattern, self.graph.weight
-        degrees, root = laplacian.degrees[..., None], inverse_power(laplacian.degrees, 0.5)[..., None]
-        left, solves = self.free, 0
-        ground = (~left)[..., None].double()
-        flow = torch.cat([-g.reshape(*self.shape, -1), pattern.matmul(weight, ground, is_symmetric=True)], -1)
-        z, before = torch.zeros_like(flow), left.numel() + 1
-        while before > (rest := int(left.sum())) > (FEW if solves else 0):
-            before, solves = rest, solves + 1
-            given = left[..., None] * (flow + pattern.matmul(weight, z, is_symmetric=True))
-            found = root * solve_linear(_system(laplacian, left.double()), root * given)
-            # A mean of the neighbours: without it a node of tiny degree has the error of its row of D^½ Z.
-            found = (given + pattern.matmul(weight, found * left[..., None], is_symmetric=True)) / degrees
-            error = (found[..., -1] - 1).abs().masked_fill(~left, 0)
-            enough = 1e-7 if int((error > 1e-10).sum()) > FEW else 1e-10
-            z, left = torch.where((left & (error <= 1e-7))[..., None], found, z), error > enough
-        if rest:
-            z = self._eliminated(z, left, flow)
-        return z[..., :-1].reshape(g.shape)
-
-    def _eliminated(self, z: Tensor, left: Tensor, flow: Tensor) -> Tensor:
-        """Return potentials with the nodes that are ``left`` solved for by elimination, where it is not too large."""
-        graph = self.graph.to_sparse()
-        pattern, weight, own = graph.pattern, graph.weight.clamp_min(0), left.reshape(-1)
-        ends = torch.stack([pattern.row, pattern.col]).long()
-        inside = own[ends].all(0) & (weight > 0)
-        leak = pattern.sum_rows(weight * ~own[ends[1]]).reshape(-1)[own]
-        given = flow + pattern.matmul(weight, torch.where(left[..., None], 0, z), is_symmetric=True)
-        parts = (own.cumsum(0) - 1)[ends[:, inside]], weight[inside], leak, given[left]
-        found = grounded_potentials(*(part.cpu().numpy() for part in parts))
-        if found is not None:
-            return z.index_put((left,), torch.as_tensor(found).to(z))
-        if lost := int((left & (z[..., -1] == 0)).sum()):
-            checks.warn(
-                f"harmonic functions are not solved for at {lost} of {int(self.free.sum())} nodes without label, which "
-                "are joined to labels by tiny weights only: their scores or gradients are zero; use a larger bandwidth "
-                "or more neighbours",
-                checks.ConvergenceWarning,
-            )
-        return z
 
 
 class EigenmapsRegression(SemiSupervised):
@@ -439,29 +356,6 @@ def _in_double(graph: Graph) -> Graph:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
     return graph._with(weight=graph.weight.double(), log_weight=log_weight)
-
-
-def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """Return A = I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``: N A N is D − Q W Q.
-
-    D − Q W Q is the Laplacian of Q W Q plus the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum without cancellation. q = √α
-    is the system of label spreading. q = 0 at labels and 1 elsewhere removes the labels from the system: their rows are
-    rows of the identity, and edges to them only count on the diagonal.
-    """
-    graph, batch = laplacian.graph, laplacian.graph.batch_size
-    pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)
-    excess = pattern.sum_rows(checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
-    part = torch.zeros_like(degrees, dtype=torch.int64)
-    return SymmetricOperator(
-        pattern,
-        pattern.scaled(laplacian.values, keep),
-        torch.ones_like(keep),
-        bound=degrees.new_full((batch,), 2.0),
-        null=NullSpace(degrees.sqrt(), part, part[:, 0]),
-        of_affinities=True,
-        trusted=True,
-        excess=excess.reshape(batch, -1),
-    )
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
