@@ -101,11 +101,8 @@ class Grounded(Operator):
         so that each further solve resolves weaker parts, until a solve gains nothing.
         """
         laplacian, pattern, weight = Laplacian(self.graph, "symmetric"), self.graph.pattern, self.graph.weight
-        free = self.free[..., None]
-        degrees, root = (
-            torch.where(free, laplacian.degrees[..., None], 1),
-            inverse_power(laplacian.degrees, 0.5)[..., None],
-        )
+        free, root = self.free[..., None], inverse_power(laplacian.degrees, 0.5)[..., None]
+        degrees = torch.where(free, laplacian.degrees[..., None], 1)
         system = damped(laplacian, self.free.double())
         flow = torch.cat([flow, free * pattern.matmul(weight, (~free).double(), is_symmetric=True)], -1)
         z, wrong = torch.zeros_like(flow), self.free.numel() + 1
@@ -114,7 +111,8 @@ class Grounded(Operator):
             found = root * solve_linear(system, root * rest)
             # A mean of the neighbours: without it a node of tiny degree has the error of its row of D^½ Z.
             found = z + torch.where(free, rest + pattern.matmul(weight, found, is_symmetric=True), 0) / degrees
-            error = (found[..., -1] - 1).abs().masked_fill(~self.free, 0)
+            error = torch.where(degrees[..., 0] > 1e-290, (found[..., -1] - 1).abs(), torch.inf)  # products underflow
+            error = error.masked_fill(~self.free, 0)
             before, wrong = wrong, int((error > ACCEPTED).sum())
             if wrong <= FEW or wrong > 0.9 * before:
                 return found[..., :-1], error

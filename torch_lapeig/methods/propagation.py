@@ -20,7 +20,7 @@ from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.methods.on_graph import check_size
-from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
+from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.threads import solve_each
@@ -46,7 +46,7 @@ class LabelSpreading(SemiSupervised):
             ``"labels"``: the shares of the labels with one more of each class; ``"uniform"``: equal shares; or numbers
             ``(C,)`` that are positive and sum to 1. Each column is multiplied by one factor, such that all scores sum
             to the number of reached nodes. None: no scaling.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
 
     Scores are not probabilities: their sum falls with the distance from labels. Each row is accurate relative to its
     largest score, however small, so every node that a path joins to a label gets the class of the limit. A row too
@@ -82,15 +82,16 @@ class LabelSpreading(SemiSupervised):
         alpha: float = 0.99,
         class_prior: ClassPrior = None,
         n_classes: int | None = None,
+        unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.class_prior = _checked(class_prior)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(_in_double(graph), "symmetric"), reached_by(graph, labelled)
+        laplacian, reached = Laplacian(_in_double(graph), "symmetric"), reached_by(graph, labelled, self.unreached)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
         found = {
@@ -146,7 +147,7 @@ class HarmonicFunction(SemiSupervised):
         neighbors, weights: as for `LaplacianEigenmaps`.
         class_prior: as for `LabelSpreading`, but ``"labels"`` by default: with few labels it removes most of the effect
             of the spikes. None for the harmonic functions themselves, as of soft labels that are no classes.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
 
     Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
     their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Where the range
@@ -176,14 +177,15 @@ class HarmonicFunction(SemiSupervised):
         *,
         class_prior: ClassPrior = "labels",
         n_classes: int | None = None,
+        unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
-        graph, reached = _in_double(graph), reached_by(graph, labelled)
+        graph, reached = _in_double(graph), reached_by(graph, labelled, self.unreached)
         free, known = reached & ~labelled, targets.double()
         scores = harmonic_extension(graph, free, known)
         found = {"scores_": scores, "train_growth": free.double(), "train_source": known}
@@ -205,7 +207,7 @@ class EigenmapsRegression(SemiSupervised):
         neighbors, weights: as for `LaplacianEigenmaps`.
         ridge: ρ > 0, penalty on the squares of the coefficients, relative to the mean over columns of their squares at
             the labelled nodes. With fewer labels than columns the coefficients are nearly the smallest that fit.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
@@ -239,16 +241,17 @@ class EigenmapsRegression(SemiSupervised):
         *,
         ridge: float = 1e-6,
         n_classes: int | None = None,
+        unreached: Unreached = None,
         solve: Solve | Solver | None = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.n_components = checks.check_width(n_components, "n_components")
         self.ridge = checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)
+        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled, self.unreached)
         if not fill:
             check_size(laplacian, self.n_components, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
