@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 Array = NDArray[Any]
 
@@ -106,6 +105,8 @@ def _groups(ends: Array, weight: Array, leak: Array) -> Array:
     A part is one if edges of at least w hold it together, and its weights to others, which bound what flows through
     the part, are at most `TIGHT` w over its size, which is no less than the length of a path within.
     """
+    from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/components.py
+
     n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:
         strong = level >= least

@@ -163,7 +163,8 @@ class HarmonicFunction(FromLabels):
     scores (Zhu et al. 2003).
 
     Args:
-        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, unreached, device: see `LabelSpreading`.
+        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, unreached, device: see
+            `LabelSpreading`.
 
     Attributes:
         classes_, scores_, label_distributions_, transduction_, module_, n_iter_: see `LabelSpreading`.
