@@ -18,16 +18,18 @@ from scipy.sparse import csr_array
 
 Array = NDArray[Any]
 
-MOST_UPDATES = 3_000_000  # changed weights, for which Python needs some seconds
+MOST_UPDATES = 3e9  # changed weights of a matrix, which take some seconds
+SPARSE_DEGREE = 50  # largest degree of nodes that are eliminated in lists of neighbours
 TIGHT = 1e-10  # differences of X within a group of nodes, relative to X
 
 
 class Step(NamedTuple):
-    """Elimination of a node: its number, the sum of its weights, and the share of each neighbour in the sum."""
+    """Elimination of a node: the sum of its weights, the nodes that stay so far, and their shares in the sum."""
 
     node: int
     pivot: float
-    shares: list[tuple[int, float]]
+    others: Array
+    shares: Array
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,15 @@ class Elimination:
     def reduced(self, rhs: Array) -> Array:
         """Return B ``(N, m)`` of the smaller graph, and at eliminated nodes what `solution` needs."""
         rhs = np.stack([np.bincount(self.group, column, len(self.group)) for column in rhs.T], 1)
-        for node, _, shares in self.steps:
-            for other, share in shares:
-                rhs[other] += share * rhs[node]
+        for node, _, others, shares in self.steps:
+            rhs[others] += shares[:, None] * rhs[node]
         return rhs
 
     def solution(self, x: Array, reduced: Array) -> Array:
         """Return X of all nodes, given X of the smaller graph, ``(N, m)``, and the right-hand side of `reduced`."""
         x = x.copy()
-        for node, pivot, shares in reversed(self.steps):
-            x[node] = reduced[node] / pivot
-            for other, share in shares:
-                x[node] += share * x[other]
+        for node, pivot, others, shares in reversed(self.steps):
+            x[node] = reduced[node] / pivot + shares @ x[others]
         found: Array = x[self.group]
         return found
 
@@ -91,12 +90,66 @@ def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:
         if i != j:
             edges = near.setdefault(i, {})
             edges[j] = edges.get(j, 0.0) + w
-    steps = _steps(near, {i for i in near if chosen[i]})
-    if steps is None:
+    left = {i for i in near if chosen[i]}
+    steps = _sparse_steps(near, left)
+    rim = sorted({j for i in left for j in near[i]} - left)
+    if len(left) * (len(left) + len(rim)) ** 2 > MOST_UPDATES:
         return None
-    found = [(i, j, w) for i, edges in near.items() for j, w in edges.items()]
-    rows, columns, weights = zip(*found, strict=True) if found else ((), (), ())
-    return Elimination(group, steps, np.array([rows, columns], int), np.array(weights, float))
+    found = [(i, j, w) for i, edges in near.items() for j, w in edges.items() if not {i, j} & left]
+    dense, more = _dense_steps(near, sorted(left), rim)
+    first, second, weights = np.concatenate([np.array(found).reshape(-1, 3).T, more], 1)
+    return Elimination(group, steps + dense, np.stack([first, second]).astype(int), weights)
+
+
+def _sparse_steps(near: dict[int, dict[int, float]], left: set[int]) -> list[Step]:
+    """Eliminate nodes that are ``left``, by node of least degree first, until all degrees are large."""
+    queue, steps = [(len(near[i]), i) for i in left], []
+    heapq.heapify(queue)
+    while queue and queue[0][0] <= SPARSE_DEGREE:
+        degree, i = heapq.heappop(queue)
+        if i not in left or degree != len(near[i]):
+            continue
+        left.remove(i)
+        edges = list(near.pop(i).items())
+        pivot = sum(w for _, w in edges) or np.inf  # weights of 0 by underflow
+        shares = [w / pivot for _, w in edges]
+        steps.append(Step(i, pivot, np.array([j for j, _ in edges], int), np.array(shares)))
+        for place, (j, _) in enumerate(edges):
+            near[j].pop(i, None)
+            for k, w in edges[place + 1 :]:
+                if shares[place] * w > 0:
+                    near[j][k] = near[k][j] = near[j].get(k, 0.0) + shares[place] * w
+        for j, _ in edges:
+            if j in left:
+                heapq.heappush(queue, (len(near[j]), j))
+    return steps
+
+
+def _dense_steps(near: dict[int, dict[int, float]], left: list[int], rim: list[int]) -> tuple[list[Step], Array]:
+    """Eliminate the nodes that are ``left`` in a matrix; return the new edges ``(3, E)`` among their neighbours."""
+    nodes, h, steps = np.array(left + rim, int), len(left), []
+    place = {node: at for at, node in enumerate(nodes.tolist())}
+    matrix = np.zeros((len(nodes), len(nodes)))
+    for i in left:
+        matrix[place[i], [place[j] for j in near[i]]] = list(near[i].values())
+    matrix[h:, :h] = matrix[:h, h:].T
+    for i in range(h):
+        row = matrix[i, i + 1 :]
+        pivot = row.sum() or np.inf
+        steps.append(Step(int(nodes[i]), pivot, nodes[i + 1 :], row / pivot))
+        matrix[i + 1 :, i + 1 :] += row[:, None] * steps[-1].shares
+    rest = matrix[h:, h:]
+    np.fill_diagonal(rest, 0)
+    i, j = rest.nonzero()
+    return steps, np.stack([nodes[h:][i], nodes[h:][j], rest[i, j]])
+
+
+def _parts(ends: Array, n: int) -> Array:
+    """Return the number of the component of each of n nodes."""
+    from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/components.py
+
+    found: Array = connected_components(csr_array((np.ones(ends.shape[1]), ends), (n, n)), directed=False)[1]
+    return found
 
 
 def _groups(ends: Array, weight: Array, leak: Array) -> Array:
@@ -105,41 +158,12 @@ def _groups(ends: Array, weight: Array, leak: Array) -> Array:
     A part is one if edges of at least w hold it together, and its weights to others, which bound what flows through
     the part, are at most `TIGHT` w over its size, which is no less than the length of a path within.
     """
-    from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/components.py
-
     n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:
-        strong = level >= least
-        matrix = csr_array((np.ones(strong.sum()), ends[:, strong]), (n, n))
-        count, part = connected_components(matrix, directed=False)
+        part = _parts(ends[:, level >= least], n)
         outward = part[ends[0]] != part[ends[1]]
-        flow = np.bincount(part, leak, count) + np.bincount(part[ends[0][outward]], weight[outward], count)
+        flow = np.bincount(part, leak, n) + np.bincount(part[ends[0][outward]], weight[outward], n)
         _, first, size = np.unique(part, return_index=True, return_counts=True)
-        is_tight = size * flow <= TIGHT * 16.0**least
+        is_tight = size * flow[: len(size)] <= TIGHT * 16.0**least
         group = np.where(is_tight[part], first[part], group)
     return group
-
-
-def _steps(near: dict[int, dict[int, float]], chosen: set[int]) -> list[Step] | None:
-    """Eliminate chosen nodes, by node of least degree first, from the weights to neighbours; None if too large."""
-    queue = [(len(near[i]), i) for i in chosen]
-    heapq.heapify(queue)
-    steps, updates = [], 0
-    while queue:
-        degree, i = heapq.heappop(queue)
-        if i not in near or degree != len(near[i]):
-            continue
-        if (updates := updates + degree**2) > MOST_UPDATES:
-            return None
-        edges = list(near.pop(i).items())
-        pivot = sum(w for _, w in edges)
-        steps.append(Step(i, pivot, [(j, w / pivot) for j, w in edges]))
-        for place, (j, share) in enumerate(steps[-1].shares):
-            near[j].pop(i, None)
-            for k, w in edges[place + 1 :]:
-                if share * w > 0:
-                    near[j][k] = near[k][j] = near[j].get(k, 0.0) + share * w
-        for j, _ in edges:
-            if j in chosen:
-                heapq.heappush(queue, (len(near[j]), j))
-    return steps

@@ -5,6 +5,7 @@ The functions with given values at some nodes and harmonic at the others are suc
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,10 +73,14 @@ class Grounded(Operator):
         """Return Z of A Z = −G at free nodes, 0 at others; warn of free nodes that are not solved for."""
         flow = -g.reshape(*self.shape, -1) * self.free[..., None]
         if self.rest is None:
-            z, error = self._iterated(flow)
+            with warnings.catch_warnings(record=True) as caught:  # an elimination answers them
+                warnings.simplefilter("always")
+                z, error = self._iterated(flow)
             for limit, most in ((ACCURATE, FEW), (ACCEPTED, self.free.numel())):
                 hard = error > limit
                 if not hard.any():
+                    for warning in caught:
+                        checks.warn(str(warning.message), warning.category)
                     return z.reshape(g.shape)
                 if int(hard.sum()) <= most and (rest := self._without(hard)) is not None:
                     self.rest = rest
