@@ -140,8 +140,8 @@ def _dense_steps(near: dict[int, dict[int, float]], left: list[int], rim: list[i
         matrix[i + 1 :, i + 1 :] += row[:, None] * steps[-1].shares
     rest = matrix[h:, h:]
     np.fill_diagonal(rest, 0)
-    i, j = rest.nonzero()
-    return steps, np.stack([nodes[h:][i], nodes[h:][j], rest[i, j]])
+    first, second = rest.nonzero()
+    return steps, np.stack([nodes[h:][first], nodes[h:][second], rest[first, second]])
 
 
 def _parts(ends: Array, n: int) -> Array:

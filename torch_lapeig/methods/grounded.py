@@ -56,6 +56,12 @@ class Grounded(Operator):
         self.rest: tuple[Elimination, Grounded] | None = None
 
     @property
+    def bound(self) -> Tensor:  # type: ignore[override]
+        """Return Gershgorin's bound ``(B,)``, twice the largest degree."""
+        degrees = self.graph.pattern.sum_rows(self.graph.weight).reshape(self.graph.batch_size, -1)
+        return 2 * degrees.amax(1)
+
+    @property
     def operator(self) -> Operator:
         """Return the operator of this system, for `ImplicitSolve`."""
         return self
@@ -126,6 +132,7 @@ class Grounded(Operator):
     def _without(self, hard: Tensor) -> tuple[Elimination, Grounded] | None:
         """Return the elimination of some nodes, and the system of the other nodes; None where it is too large."""
         graph = self.graph.to_sparse()
+        assert isinstance(graph.pattern, SparsePattern)
         ends = torch.stack([graph.pattern.row, graph.pattern.col]).cpu().numpy().astype(np.int64)
         weight, chosen = graph.weight.cpu().numpy(), hard.reshape(-1).cpu().numpy()
         ends, weight = ends[:, weight > 0], weight[weight > 0]

@@ -150,9 +150,10 @@ class HarmonicFunction(SemiSupervised):
         n_classes, unreached: see `SemiSupervised`.
 
     Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
-    their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Where the range
-    of the weights exceeds float64, a `ConvergenceWarning` counts the nodes with inexact scores. For the rest of the
-    contract see `SemiSupervised`.
+    their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Weights may
+    have any range: nodes that round-off hides are eliminated without subtractions. Where this would take too long, a
+    `ConvergenceWarning` counts these nodes, and their scores are zero. For the rest of the contract see
+    `SemiSupervised`.
 
     A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
 

@@ -195,15 +195,16 @@ class SemiSupervised(OnGraph):
         scores = found["scores_"].clone()
         empty = ~scores.detach().any(-1) if mask is None else mask & ~scores.detach().any(-1)
         for item in range(math.prod(scores.shape[:-2])):
-            at = () if scores.ndim == 2 else (item,)
-            if empty[at].any() and labelled[at].any():
-                known = x[at][labelled[at]], targets[at][labelled[at]]
-                scores[(*at, empty[at])] = self._of_nearest(x[at][empty[at]], *known)
+            at: Any = item if scores.ndim == 3 else slice(None)
+            places, known = empty[at], labelled[at]
+            if places.any() and known.any():
+                rows = self._of_nearest(x[at][places], x[at][known], targets[at][known])
+                scores[at] = scores[at].index_put((places,), rows)
         return found | {"scores_": scores, "train_targets": targets, "train_filled": empty}
 
     def _of_nearest(self, x: Tensor, points: Tensor, rows: Tensor) -> Tensor:
         """Return the row ``(Q, C)`` of the nearest of some points, for each of ``x`` ``(Q, D)``."""
-        metric = getattr(self.neighbors, "metric", "euclidean")
+        metric: Any = getattr(self.neighbors, "metric", "euclidean")
         return rows[nearest_neighbors(points.detach(), 1, x.detach(), metric=metric).indices[:, 0]]
 
     def _extend(self, x: Tensor, state: State) -> Tensor:

@@ -151,7 +151,7 @@ class LabelSpreading(FromLabels):
     n_jobs: int | None = None
 
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        options = {"class_prior": self.class_prior, "unreached": self.unreached}
+        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
         return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, n_classes=n_classes, **options)
 
 
@@ -184,7 +184,7 @@ class HarmonicFunction(FromLabels):
     n_jobs: int | None = None
 
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        options = {"class_prior": self.class_prior, "unreached": self.unreached}
+        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
         return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes, **options)
 
 
