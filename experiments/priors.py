@@ -33,6 +33,8 @@ METHODS = {
     "none": "harmonic functions, no prior",
     "uniform": "harmonic functions, equal shares",
     "true": "harmonic functions, the true shares",
+    "paper": "harmonic functions, shares of labels over rows without label",
+    "nearest": "harmonic functions, prior of the labels, nearest label where none reaches",
     "spreading": "label spreading, no prior",
     "spreading, labels": "label spreading, prior of the labels",
     "raw": "1-NN of the points",
@@ -122,12 +124,16 @@ def told(x: Tensor, graph: Any, labels: Tensor, chosen: Tensor) -> dict[str, dic
         warnings.simplefilter("ignore", GraphWarning)  # rows that no label reaches count as wrong
         harmonic = HarmonicFunction(GIVEN, class_prior=None, n_classes=classes)(graph, given)
         spread = LabelSpreading(GIVEN, n_classes=classes)(graph, given)
+    nearest = HarmonicFunction(KNN(5), HeatKernel(), n_classes=classes, unreached="nearest")(x, given)
     counts = labels[chosen].bincount(minlength=classes) + 1.0
     found = {
         "labels": classes_of(harmonic, counts / counts.sum()),
         "none": classes_of(harmonic),
         "uniform": classes_of(harmonic, torch.full((classes,), 1 / classes)),
         "true": classes_of(harmonic, labels.bincount() / len(labels)),
+        # Class mass normalisation as in Zhu et al. (2003), section 4.
+        "paper": classes_of(harmonic, (counts - 1) / (counts - 1).sum(), given == UNKNOWN),
+        "nearest": classes_of(nearest),
         "spreading": classes_of(spread),
         "spreading, labels": classes_of(spread, counts / counts.sum()),
         "raw": nearest_label(x, x[chosen], labels[chosen]),
@@ -141,10 +147,10 @@ def told(x: Tensor, graph: Any, labels: Tensor, chosen: Tensor) -> dict[str, dic
     }
 
 
-def classes_of(scores: Tensor, shares: Tensor | None = None) -> Tensor:
-    """The class of each row of scores ``(N, C)``, −1 for zeros; with ``shares`` as by `class_prior`, from one solve."""
+def classes_of(scores: Tensor, shares: Tensor | None = None, rows: Tensor | slice = slice(None)) -> Tensor:
+    """The class of each row of scores ``(N, C)``, −1 for zeros; with ``shares`` of the sums over some ``rows``."""
     if shares is not None:
-        scores = scores * (shares.to(scores.dtype) / scores.sum(0).clamp_min(torch.finfo(scores.dtype).tiny))
+        scores = scores * (shares.to(scores.dtype) / scores[rows].sum(0).clamp_min(torch.finfo(scores.dtype).tiny))
     return torch.where((scores != 0).any(1), scores.argmax(1), UNKNOWN)
 
 

@@ -337,9 +337,9 @@ CASES = {
     "label shape": (lambda: normalized_cut(LABELS[:4], GRAPH), ValueError, r"shape \(10,\) .*got \(4,\)"),
     "label -2": (lambda: normalized_cut(LABELS - 2, GRAPH), ValueError, "−1 for no cluster, got a minimum of -2"),
     "label dtype": (
-        lambda: normalized_cut(MASK, GRAPH),
+        lambda: normalized_cut(LABELS.to(torch.complex64), GRAPH),
         TypeError,
-        "labels must be float32 or float64, got torch.bool",
+        "labels must be float32 or float64, got torch.complex64",
     ),
     "label list": (lambda: normalized_cut([0] * 10, GRAPH), TypeError, "labels must be a torch.Tensor, got list"),
     "float labels": (lambda: normalized_cut(LABELS.float(), GRAPH), ValueError, r"\(10, 'K'\) if they are soft"),

@@ -58,6 +58,38 @@ def test_components_are_counted():
     assert model.labels_[20] == -1
 
 
+def test_more_components_than_clusters():
+    """As many clusters as are allowed, with a warning; each component is in one cluster."""
+    parts = torch.cat([points(12, 2, seed=seed) + 40 * seed for seed in range(7)])
+    model = SpectralClustering("eigengap", KNN(4), max_clusters=5)
+    with pytest.warns(GraphWarning, match=r"7 connected components, more than max_clusters=5: 5 clusters"):
+        labels = model.fit(parts).labels_.reshape(7, 12)
+    assert model.n_clusters_ == len(labels.unique()) == 5
+    assert (labels == labels[:, :1]).all()
+    with pytest.warns(GraphWarning, match="max_clusters=5"):
+        assert len(model.path(parts).labels[-1].unique()) == 5
+    sets = torch.stack([parts[:60], torch.cat([parts[:24], points(36, 2) + 90])])
+    with pytest.warns(GraphWarning, match="5 connected components, more than max_clusters=4"):
+        gaps = SpectralClustering("eigengap", KNN(4), max_clusters=4).embed(sets).gap
+    assert gaps[0] == 0
+    assert gaps[1] > 0
+
+
+@pytest.mark.parametrize("body", ["gauss", "square", "strip", "line"])
+def test_one_cluster_has_no_wide_gap(body):
+    """Within a body eigenvalues grow by powers of their number of at most 2: λ_{k+1} ≤ 4 λ_k for k ≥ 2."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
+    x = {"square": x, "strip": x * torch.tensor([20.0, 1.0]), "line": x[:, :1]}.get(body, points(300, 2))
+    body, groups = (
+        SpectralClustering("eigengap", KNN(20), assign_labels="cluster_qr").fit(part)
+        for part in (x, torch.cat([points(150, 2), points(150, 2, seed=1) + 5]))
+    )
+    for model, has_groups in ((body, False), (groups, True)):
+        assert model.n_clusters_ >= 2
+        assert (model.gap_ > 3 * model.eigenvalues_[model.n_clusters_ - 1]) == has_groups
+
+
 def test_state_and_gradients():
     x, _ = blobs(3)
     model = SpectralClustering("eigengap", KNN(20), max_clusters=5).fit(x)
@@ -158,5 +190,6 @@ def test_what_a_refinement_refuses_and_leaves():
         refine_cut(torch.rand(4, 2), path)
     with pytest.raises(ValueError, match=r"shape \(4,\)"):
         refine_cut(torch.zeros(3, dtype=torch.int64), path)
+    assert torch.equal(refine_cut(torch.tensor([False, True, True, True]), path), torch.tensor([0, 0, 1, 1]))
     for kept in ([0, 0, 0, 0], [-1, -1, -1, -1], [0, 0, 1, 1]):
         assert refine_cut(torch.tensor(kept), path).tolist() == kept

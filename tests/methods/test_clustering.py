@@ -145,6 +145,12 @@ def test_laws_of_the_cut():
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_integers(dtype):
+    labels, graph = (torch.arange(12) % 3 == 0).long(), Graph.from_dense(random_affinity(12))
+    assert normalized_cut(labels.to(dtype), graph) == normalized_cut(labels, graph)
+
+
 def test_small_cuts_do_not_cancel():
     affinity = bridged_cliques(5, 5, bridge=1e-20)
     cut = normalized_cut(torch.arange(10) // 5, Graph.from_dense(affinity))
@@ -381,6 +387,18 @@ def test_training_points_get_their_rows_and_labels(variant, dtype, device):
 
 
 @both_variants
+def test_training_points_at_eigenvalue_one(variant):
+    """Nyström divides by 1 − λ = 0 on a bipartite graph, but a training point has a row of its own."""
+    star = torch.cat([torch.zeros(1, 2), torch.eye(2), -torch.eye(2)]).double()
+    for k in (2, 3):
+        model = SpectralClustering(k, Radius(1.1), variant=variant, assign_labels="cluster_qr").fit(star)
+        assert torch.equal(model.predict(star), model.labels_)
+        torch.testing.assert_close(model.transform(star), model.embedding_)
+    with pytest.warns(GraphWarning, match="cannot be extended"):
+        model.predict(star + 0.01)
+
+
+@both_variants
 def test_new_points_of_two_moons(variant):
     """Half of the points are held out; their rows are those of Nyström's formula, in the form of the variant."""
     x, moon = map(torch.from_numpy, make_moons(400, noise=0.06, random_state=0))
@@ -483,7 +501,7 @@ def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
     assert len(SpectralClustering(2, KNN(5), assign_labels="cluster_qr").fit_predict(points(30, 2))) == 30
 
 
-@pytest.mark.parametrize("variant", ["njw", "shi_malik"])
+@both_variants
 def test_rows_of_small_items_and_of_half_precision(variant):
     """An item of two points has two columns; bfloat16 is computed in float32."""
     mask = torch.arange(20) < torch.tensor([20, 2])[:, None]

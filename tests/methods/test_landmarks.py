@@ -233,6 +233,20 @@ def test_what_landmarks_refuse():
         LaplacianEigenmaps(5, Landmarks(5))(points(100))
 
 
+@pytest.mark.parametrize("choose", ["kmeans", "farthest", "random"])
+def test_few_distinct_points(choose):
+    """Copies have one row, of as many landmarks as there are distinct points; copies of one point are refused."""
+    x = points(4, 3).repeat(30, 1)
+    model, stream = (LaplacianEigenmaps(2, Landmarks(10, choose=choose)) for _ in range(2))
+    rows = model.fit(x).embedding_
+    assert len(model.train_points) == 4
+    torch.testing.assert_close(rows, rows[:4].repeat(30, 1))
+    torch.testing.assert_close(stream.fit_stream(x.split(40)).transform(x), rows)
+    for call in (model.fit, model, stream.fit_stream):
+        with pytest.raises(ValueError, match=r"two distinct points for Landmarks\(m=10\), got copies of one only"):
+            call(x[:1].expand(50, 3))
+
+
 def test_what_a_stream_refuses():
     model = LaplacianEigenmaps(2, Landmarks(20))
     x = points(100)

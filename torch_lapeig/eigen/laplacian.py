@@ -302,7 +302,7 @@ class Laplacian:
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         diagonal, values = self._without_loops(self.values)
-        return torch.diag_embed(diagonal) - self.graph.pattern.to_dense(values)
+        return self.graph.pattern.to_dense(-values) + torch.diag_embed(diagonal)
 
     def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return diagonal and M without loops: a large loop would cancel in the matrix and leave only round-off."""

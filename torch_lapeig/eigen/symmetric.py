@@ -535,7 +535,7 @@ class SymmetricOperator(WithEntries):
 
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        return torch.diag_embed(self.diagonal) - self.pattern.to_dense(self.values)
+        return self.pattern.to_dense(-self.values) + torch.diag_embed(self.diagonal)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W.

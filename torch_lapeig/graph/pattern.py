@@ -24,6 +24,7 @@ from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_group
 from torch_lapeig.graph.products import RowsWithDiagonal, Tension
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.tuning import check_dense
 
 # Edges of a node from which on float32 products are summed in float64 on the processor, which adds one by one: in
 # float32 a star of 1000 leaves of equal weights loses 1e-5 of a sum, a star of two million leaves 1e-2.
@@ -326,6 +327,10 @@ class SparsePattern(Nodes):
     def to_dense(self, values: Tensor) -> Tensor:
         """Return the matrix ``(..., N, N)``, with gradients."""
         n = self.shape[-1]
+        advice = "keep it sparse, and leave out solvers of dense matrices, such as Eigh()"
+        check_dense(
+            self.total, n, values.element_size(), values.device, f"a sparse graph of {n} nodes as dense", advice
+        )
         place = self.row.long() * n + self.col % n
         return values.new_zeros(self.total * n).index_copy(0, place, values).reshape(*self.shape, n)
 

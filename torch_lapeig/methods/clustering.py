@@ -42,7 +42,9 @@ class SpectralClustering(GraphEmbedding):
     Args:
         n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from 2 to
             ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
-            batch, all from one solve; `path` returns the evidence for each number.
+            batch, all from one solve; `path` returns the evidence for each number. It is ``max_clusters``, with a
+            `GraphWarning`, where the graph has more components. It is never 1. Where ``gap_`` is at most three times
+            λ_k, as within one body of any shape, nothing speaks for more than one cluster (docs/clustering.md).
         neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
@@ -144,7 +146,8 @@ class SpectralClustering(GraphEmbedding):
             solved.append(pairs)
             return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
         gaps = gaps_of(pairs)
-        count = _largest_gap(gaps)[..., None]
+        has_more = _has_more_parts(laplacian, self.max_clusters)
+        count = torch.where(has_more, self.max_clusters, _largest_gap(gaps))[..., None]
         there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
         pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
         solved.append(pairs)
@@ -253,6 +256,7 @@ class SpectralClustering(GraphEmbedding):
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, self.max_clusters, "max_clusters")
         warn_of_isolated(laplacian, " and their label is −1")
+        _has_more_parts(laplacian, self.max_clusters)
         pairs = eigenpairs(laplacian, self.max_clusters, self.solve)
         random = np.random.RandomState(self.seed)
         labels, cuts, widths = [], [], []
@@ -316,6 +320,18 @@ def gaps_of(pairs: Eigenpairs) -> Tensor:
     values = pairs.values.detach()
     between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
     return torch.cat([between, pairs.gap.detach()[..., None]], -1)
+
+
+def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:
+    """Return whether each graph has more components than ``most``, bool ``()`` or ``(B,)``; warn of these."""
+    counts = laplacian.symmetric.nullity
+    if (counts > most).any():
+        checks.warn(
+            f"the graph has {int(counts.max())} connected components, more than max_clusters={most}: {most} clusters "
+            "are returned, of several components each; use a larger max_clusters or more neighbours",
+            checks.GraphWarning,
+        )
+    return (counts > most).reshape(laplacian.graph.shape[:-1])
 
 
 def _largest_gap(gaps: Tensor) -> Tensor:

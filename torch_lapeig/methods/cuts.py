@@ -24,17 +24,18 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
-            count as cut. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating, non-negative, with rows that sum
-            to 1 (within 1e-3, in half precision within twice its eps; rows of padding are not checked). Their value is
-            expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et al., *GAP*, 2019).
+            count as cut; or bool, two clusters. Or soft assignments ``(N, K)`` or ``(B, N, K)``, floating,
+            non-negative, with rows that sum to 1 (within 1e-3, in half precision within twice its eps; rows of padding
+            are not checked). Their value is expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et
+            al., *GAP*, 2019).
         graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
 
     Returns:
         ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
     Raises:
-        TypeError: labels neither integers nor floating. ValueError: labels of another shape than the graph's or below
-            −1, assignments that are negative, not finite or do not sum to 1, a graph that is not symmetric.
+        TypeError: complex labels. ValueError: labels of another shape than the graph's or below −1, assignments that
+            are negative, not finite or do not sum to 1, a graph that is not symmetric.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -63,7 +64,8 @@ def _check_cuttable(graph: Graph) -> None:
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     """Return soft assignments ``(..., N, K)`` unchanged, and labels as indicators of the clusters."""
     checks.check_tensor(labels, "labels")
-    if labels.dtype in (torch.int32, torch.int64):
+    if not labels.dtype.is_floating_point and not labels.dtype.is_complex:
+        labels = labels.long()
         if tuple(labels.shape) != tuple(graph.shape):
             raise ValueError(f"labels must have shape {graph.shape} to go with the graph, got {tuple(labels.shape)}")
         if (labels < -1).any():
@@ -101,7 +103,7 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
 
     Args:
-        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so.
+        labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so; or bool.
         graph: of the same nodes.
         rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
 
@@ -115,6 +117,8 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)
     tensor([0, 0, 1, 1])
     """
+    checks.check_tensor(labels, "labels")
+    labels = labels.long() if labels.dtype == torch.bool else labels
     checks.check_indices(labels, "labels", least=-1)
     _check_cuttable(graph)
     if not (labels >= 0).any():

@@ -19,6 +19,7 @@ from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.tuning import check_dense
 
 
 class Isomap(CentredKernelEmbedding):
@@ -93,6 +94,8 @@ class Isomap(CentredKernelEmbedding):
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
+        advice = "use landmarks=1000"
+        check_dense(len(x), len(chosen), 8, torch.device("cpu"), type(self).__name__, advice)  # Dijkstra's distances
         graph, train_rule = graph_with_state(self.neighbors, x.detach())
         _check_connected(graph)
         graph = graph.to_sparse()

@@ -16,6 +16,7 @@ from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMa
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.tuning import check_dense
 
 RESCALE = "rescale the points, whose squares or products overflow"
 
@@ -137,6 +138,9 @@ class KernelEmbedding(CentredKernelEmbedding):
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
+        if points is not None:
+            advice = "use LaplacianEigenmaps, Isomap(landmarks=1000), or fewer points and transform"
+            check_dense(len(x), len(x), x.element_size(), x.device, type(self).__name__, advice)
         kernel = self._kernel(x, points)
         checks.check_finite(kernel, "the kernel of x", RESCALE)
         self._check_training(x, kernel)

@@ -34,6 +34,7 @@ def nystrom(
     normalized: bool = True,
     degrees: Tensor | None = None,
     off: Tensor | None = None,
+    same: Tensor | None = None,
 ) -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
@@ -56,40 +57,51 @@ def nystrom(
         degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
         off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
             which are 0 but have derivatives where eigenvalues are equal.
+        same: int64 ``(Q,)``, the training point that a query equals, or −1; None where it is not known.
 
     Returns:
-        ``(Q, k)``; zero in the row of a query without any weight, and, with a `GraphWarning`, where the formula divides
-        by less than 1e-3 of D(x). Another `GraphWarning` reports queries whose weights all underflow, whose rows are
-        correct.
+        ``(Q, k)``; zero in the row of a query without any weight. Where the formula divides by less than 1e-3 of D(x),
+        the training row of a training point, and zero, with a `GraphWarning`, for another query. Another `GraphWarning`
+        reports queries whose weights all underflow, whose rows are correct.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    growth, inverse = _growth(None if normalized else total[query].exp(), edge_values, share > 0)
-    _warn_of_far(total)
-    if degrees is not None:
-        share = share * _roots(total, degrees, query, point)
-    off = off if off is None or off.ndim == 2 else off[point]
-    terms = share[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
-    return sum_of_groups(terms, query, num_queries)
-
-
-def _growth(degree: Tensor | None, eigenvalues: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-    """Return D / (D − λ) and 1 / (D − λ), zero with a warning at tiny divisors; D of edges, None for 1."""
-    one = eigenvalues.new_ones(1, 1)
-    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
-    degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
-    # Where 1 − λ / D is smaller, the formula divides by almost nothing.
-    small = (degree - eigenvalues).abs() < 1e-3 * degree
-    if (small & there[:, None]).any():
+    small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values)
+    known = torch.zeros_like(query, dtype=torch.bool) if same is None else (same >= 0)[query]
+    lost = small & (share > 0)[:, None]
+    if (lost & ~known[:, None]).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             checks.GraphWarning,
         )
+    _warn_of_far(total)
+    if degrees is not None:
+        share = share * _roots(total, degrees, query, point)
+    off = off if off is None or off.ndim == 2 else off[point]
+    terms = share[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
+    rows = sum_of_groups(terms, query, num_queries)
+    if same is None or not (lost & known[:, None]).any():
+        return rows
+    is_own = sum_of_groups((lost & known[:, None]).to(rows.dtype), query, num_queries) > 0
+    return torch.where(is_own, embedding[same.clamp_min(0)], rows)
+
+
+def _growth(degree: Tensor | None, eigenvalues: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there; D of edges, None for 1."""
+    one = eigenvalues.new_ones(1, 1)
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing.
+    small = (degree - eigenvalues).abs() < 1e-3 * degree
     rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
     overflows = rest.abs() < info.tiny / info.eps
-    return torch.where(small, 0, degree / rest), torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    return (
+        small,
+        torch.where(small, 0, degree / rest),
+        torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest)),
+    )
 
 
 def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) -> Tensor:

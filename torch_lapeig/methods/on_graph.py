@@ -155,6 +155,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             normalized=self._normalization != "unnormalized",
             degrees=state.get("train_degrees"),
             off=state.get("off"),
+            same=new.same,
         )
 
 

@@ -8,18 +8,19 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting, inverse_power
+from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.methods.on_graph import check_size
-from torch_lapeig.methods.semisupervised import SemiSupervised, reached_by
+from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.threads import solve_each
@@ -45,7 +46,7 @@ class LabelSpreading(SemiSupervised):
             ``"labels"``: the shares of the labels with one more of each class; ``"uniform"``: equal shares; or numbers
             ``(C,)`` that are positive and sum to 1. Each column is multiplied by one factor, such that all scores sum
             to the number of reached nodes. None: no scaling.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
 
     Scores are not probabilities: their sum falls with the distance from labels. Each row is accurate relative to its
     largest score, however small, so every node that a path joins to a label gets the class of the limit. A row too
@@ -81,15 +82,16 @@ class LabelSpreading(SemiSupervised):
         alpha: float = 0.99,
         class_prior: ClassPrior = None,
         n_classes: int | None = None,
+        unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.class_prior = _checked(class_prior)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = _in_double(graph), reached_by(graph, labelled)
+        laplacian, reached = Laplacian(_in_double(graph), "symmetric"), reached_by(graph, labelled, self.unreached)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
         found = {
@@ -118,7 +120,7 @@ class LabelSpreading(SemiSupervised):
             given = ~known[..., None] * (given + _times_power(source, -unit))
             size = checks.power_of_two(given, (-2, -1))
             given, unit = given / size, unit + size.log2()
-            rows = solve_linear(_system(laplacian, keep * ~known), given)
+            rows = solve_linear(damped(laplacian, keep * ~known), given)
             rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
             resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
             if not resolved.any():
@@ -145,12 +147,13 @@ class HarmonicFunction(SemiSupervised):
         neighbors, weights: as for `LaplacianEigenmaps`.
         class_prior: as for `LabelSpreading`, but ``"labels"`` by default: with few labels it removes most of the effect
             of the spikes. None for the harmonic functions themselves, as of soft labels that are no classes.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
 
     Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
-    their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Where the range
-    of the weights exceeds float64, a `ConvergenceWarning` counts the nodes with inexact scores. For the rest of the
-    contract see `SemiSupervised`.
+    their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Weights may
+    have any range: nodes that round-off hides are eliminated without subtractions. Where this would take too long, a
+    `ConvergenceWarning` counts these nodes, and their scores are zero. For the rest of the contract see
+    `SemiSupervised`.
 
     A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
 
@@ -175,35 +178,20 @@ class HarmonicFunction(SemiSupervised):
         *,
         class_prior: ClassPrior = "labels",
         n_classes: int | None = None,
+        unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
-        laplacian, reached = _in_double(graph), reached_by(graph, labelled)
-        keep = (reached & ~labelled).double()
-        free = keep[..., None]
-        # The harmonic function that is 1 at every label is 1 everywhere: its error estimates the error of the others.
-        known = torch.cat([targets.double(), labelled[..., None].double()], -1)
-        # D^½ as a quotient, whose derivative is 0 at isolated nodes.
-        scaled = (laplacian.degrees * inverse_power(laplacian.degrees, 0.5))[..., None] * known
-        z = solve_linear(_system(laplacian, keep), scaled + free * graph.pattern.matmul(laplacian.values, scaled))
-        scores = inverse_power(laplacian.degrees, 0.5)[..., None] * z * free + known
-        # Take the mean of the neighbours once more: without it a node of tiny degree has the error of its row of D^½ F.
-        walk = Laplacian(laplacian.graph, "random_walk").values
-        scores = free * graph.pattern.matmul(walk, scores) + known
-        # Where the harmonic function that should be 1 is not, the range of the weights exceeds float64.
-        if (wrong := reached & ((scores[..., -1].detach() - 1).abs() > 1e-6)).any():
-            checks.warn(
-                f"the harmonic functions are inexact at {int(wrong.sum())} of {int(reached.sum())} nodes, which are "
-                "joined to labels by tiny weights only; use a larger bandwidth or more neighbours",
-                checks.ConvergenceWarning,
-            )
-        found = {"scores_": scores[..., :-1], "train_growth": keep, "train_source": known[..., :-1]}
+        graph, reached = _in_double(graph), reached_by(graph, labelled, self.unreached)
+        free, known = reached & ~labelled, targets.double()
+        scores = harmonic_extension(graph, free, known)
+        found = {"scores_": scores, "train_growth": free.double(), "train_source": known}
         found = _with_shares(found, targets, self.class_prior)
-        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
+        return {name: value.to(targets.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return _own_row(new, queries, state, 1.0)
@@ -220,7 +208,7 @@ class EigenmapsRegression(SemiSupervised):
         neighbors, weights: as for `LaplacianEigenmaps`.
         ridge: ρ > 0, penalty on the squares of the coefficients, relative to the mean over columns of their squares at
             the labelled nodes. With fewer labels than columns the coefficients are nearly the smallest that fit.
-        n_classes: C; default: the largest label plus one, or the number of columns of soft labels.
+        n_classes, unreached: see `SemiSupervised`.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
@@ -254,16 +242,17 @@ class EigenmapsRegression(SemiSupervised):
         *,
         ridge: float = 1e-6,
         n_classes: int | None = None,
+        unreached: Unreached = None,
         solve: Solve | Solver | None = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes)
+        super().__init__(neighbors, weights, n_classes, unreached)
         self.n_components = checks.check_width(n_components, "n_components")
         self.ridge = checks.check_positive(ridge, "ridge")
         check_solve(solve)
         self.solve = solve
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled)
+        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled, self.unreached)
         if not fill:
             check_size(laplacian, self.n_components, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
@@ -365,35 +354,12 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
     return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
-def _in_double(graph: Graph) -> Laplacian:
-    """Return L_sym of a graph in float64."""
+def _in_double(graph: Graph) -> Graph:
+    """Return a graph in float64, with the derivatives of the logarithms of the weights where it has any."""
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
-    return Laplacian(graph._with(weight=graph.weight.double(), log_weight=log_weight), "symmetric")
-
-
-def _system(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """Return A = I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``: N A N is D − Q W Q.
-
-    D − Q W Q is the Laplacian of Q W Q plus the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum without cancellation. q = √α
-    is the system of label spreading. q = 0 at labels and 1 elsewhere removes the labels from the system: their rows are
-    rows of the identity, and edges to them only count on the diagonal.
-    """
-    graph, batch = laplacian.graph, laplacian.graph.batch_size
-    pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)
-    excess = pattern.sum_rows(checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
-    part = torch.zeros_like(degrees, dtype=torch.int64)
-    return SymmetricOperator(
-        pattern,
-        pattern.scaled(laplacian.values, keep),
-        torch.ones_like(keep),
-        bound=degrees.new_full((batch,), 2.0),
-        null=NullSpace(degrees.sqrt(), part, part[:, 0]),
-        of_affinities=True,
-        trusted=True,
-        excess=excess.reshape(batch, -1),
-    )
+    return graph._with(weight=graph.weight.double(), log_weight=log_weight)
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:

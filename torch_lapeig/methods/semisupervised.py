@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
+from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Checked, like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
@@ -21,6 +23,7 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
 Own = TypeVar("Own", bound="SemiSupervised")
+Unreached = Literal["nearest"] | None
 
 UNLABELLED = -1
 
@@ -38,7 +41,8 @@ class SemiSupervised(OnGraph):
     to the other rows.
 
     A node that no path joins to a label has scores of zero and the label −1, with a `GraphWarning`, because the graph
-    holds no information about its class. So has a new point if all its neighbours are such nodes.
+    holds no information about its class. So has a new point if all its neighbours are such nodes. With
+    ``unreached="nearest"`` such points have the label of the nearest labelled point, by the metric of the graph.
 
     A method defines ``_solved`` and ``_extended``.
 
@@ -47,6 +51,8 @@ class SemiSupervised(OnGraph):
         weights: weighting of the edges, see `LabelSpreading`; None with ``Precomputed``.
         n_classes: number C of classes, ≥ 1, or None: the largest label plus one, or the number of columns of soft
             labels.
+        unreached: None, or ``"nearest"``: see above; only of points. The row of scores is the row of the label, 1 at
+            its class. On tables it gains points of accuracy (docs/newpoints.md).
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range; see also `forward`.
@@ -62,13 +68,20 @@ class SemiSupervised(OnGraph):
     (True, [0, 0, 0, 1, 1, 1], [1])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE)
+    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE, "train_targets", "train_filled")
 
-    def __init__(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int | None) -> None:
+    def __init__(
+        self, neighbors: GraphRule, weights: Weighting | None, n_classes: int | None, unreached: Unreached = None
+    ) -> None:
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
         self.n_classes = None if n_classes is None else checks.check_width(n_classes, "n_classes")
+        if unreached is not None:
+            checks.check_choice(unreached, "unreached", ("nearest",))
+            if self.pairs_given is not None:
+                raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
+        self.unreached: Unreached = unreached
 
     @checks.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -88,7 +101,7 @@ class SemiSupervised(OnGraph):
         points, mask = self._checked(checks.single(x), mask)
         targets = self._targets(labels, points, mask)
         found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
-        return like_given(found["scores_"], x)
+        return like_given(self._filled(found, points, mask, *targets)["scores_"], x)
 
     @torch.no_grad()
     @checks.full_precision
@@ -170,10 +183,39 @@ class SemiSupervised(OnGraph):
         if len(x) < 2:
             none = torch.zeros(0, dtype=torch.int64, device=x.device)
             graph = Graph._trusted(SparsePattern._trusted(none, none, (len(x),)), x[:0, 0])
-            return self._solved(graph, targets, labelled, fill=fill)
+            return self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
         assert self.weights is not None
         graph, state = fitted_graph(self.neighbors, self.weights, x)
-        return state | self._solved(graph, targets, labelled, fill=fill)
+        return state | self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
+
+    def _filled(self, found: State, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> State:
+        """Return a fit in which points that no label reaches have the row of the nearest label, if asked for."""
+        if self.unreached is None:
+            return found
+        scores = found["scores_"].clone()
+        empty = ~scores.detach().any(-1) if mask is None else mask & ~scores.detach().any(-1)
+        for item in range(math.prod(scores.shape[:-2])):
+            at: Any = item if scores.ndim == 3 else slice(None)
+            places, known = empty[at], labelled[at]
+            if places.any() and known.any():
+                rows = self._of_nearest(x[at][places], x[at][known], targets[at][known])
+                scores[at] = scores[at].index_put((places,), rows)
+        return found | {"scores_": scores, "train_targets": targets, "train_filled": empty}
+
+    def _of_nearest(self, x: Tensor, points: Tensor, rows: Tensor) -> Tensor:
+        """Return the row ``(Q, C)`` of the nearest of some points, for each of ``x`` ``(Q, D)``."""
+        metric: Any = getattr(self.neighbors, "metric", "euclidean")
+        return rows[nearest_neighbors(points.detach(), 1, x.detach(), metric=metric).indices[:, 0]]
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        if self.unreached is None:
+            return super()._extend(x, state)
+        unfilled = torch.where(state["train_filled"][:, None], 0, state["scores_"])
+        rows, targets = super()._extend(x, state | {"scores_": unfilled}), state["train_targets"]
+        empty, known = ~rows.detach().any(-1), targets.any(-1)
+        if not empty.any() or not known.any():
+            return rows
+        return rows.index_put((empty,), self._of_nearest(x[empty], state["train_points"][known], targets[known]))
 
     @abstractmethod
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
@@ -228,8 +270,8 @@ def _soft_targets(
     return labels, labelled
 
 
-def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
-    """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of the others."""
+def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> Tensor:
+    """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of others without label."""
     n, batch = graph.num_nodes, graph.batch_size
     parts = graph.connected_components().reshape(batch, n)
     number = parts.clamp_min(0) + n * torch.arange(batch, device=parts.device)[:, None]
@@ -237,10 +279,14 @@ def reached_by(graph: Graph, labelled: Tensor) -> Tensor:
     has_label[number[labelled.reshape(batch, n)]] = True
     reached = (has_label[number] & (parts >= 0)).reshape(graph.shape)
     valid = torch.ones_like(reached) if graph.mask is None else graph.mask
-    if (lost := valid & ~reached).any():
+    lost = valid & ~reached
+    if unreached == "nearest":
+        lost = lost & ~labelled.any(-1, keepdim=True)
+    if lost.any():
         checks.warn(
             f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "
-            "scores are zero and predict gives −1; label a node of each component, or use more neighbours",
+            "scores are zero and predict gives −1; label a node of each component, use more neighbours, or "
+            'unreached="nearest"',
             checks.GraphWarning,
         )
     return reached

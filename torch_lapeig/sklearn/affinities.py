@@ -29,7 +29,7 @@ from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.sklearn.base import Estimator
 from torch_lapeig.support import checks
-from torch_lapeig.support.tuning import rows_of_block
+from torch_lapeig.support.tuning import check_dense, rows_of_block
 
 Array = NDArray[Any]
 Matrix = Any  # an array or a SciPy sparse array in CSR form
@@ -86,6 +86,9 @@ class OfKernel(Affinities):
 
     def __init__(self, X: Matrix, kernel: Kernel) -> None:
         self.kernel, n = kernel, X.shape[0]
+        if not issparse(X):
+            what, advice = f"the kernel of {n} samples", "use the graph of nearest neighbours"
+            check_dense(n, n, X.itemsize, torch.device("cpu"), what, advice)
         super().__init__(X.copy(), checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
     def rows(self, X: Any) -> Array:

@@ -19,7 +19,7 @@ from torch_lapeig import methods
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
-from torch_lapeig.methods.semisupervised import UNLABELLED
+from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
 from torch_lapeig.sklearn.base import check_below, check_shared
 from torch_lapeig.support import checks
@@ -40,6 +40,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     n_neighbors: int = 7
     weights: Weighting | None = None
     class_prior: ClassPrior = None
+    unreached: Unreached = None
     device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any) -> Own:
@@ -121,6 +122,8 @@ class LabelSpreading(FromLabels):
         class_prior: target shares of the sums of the classes' scores (class mass normalisation, Zhu et al. 2003):
             None, ``"labels"``, ``"uniform"`` or one share for each of ``classes_``, see
             `torch_lapeig.LabelSpreading`.
+        unreached: ``"nearest"``: with ``"knn"`` of dense samples, a sample that no label reaches gets the label of the
+            nearest labelled sample; None: −1.
         device: device of the computation, for example ``"cuda"``.
 
     Attributes:
@@ -148,8 +151,8 @@ class LabelSpreading(FromLabels):
     n_jobs: int | None = None
 
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        prior = self.class_prior
-        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, class_prior=prior, n_classes=n_classes)
+        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
+        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, n_classes=n_classes, **options)
 
 
 @dataclass(eq=False, repr=False)
@@ -160,7 +163,8 @@ class HarmonicFunction(FromLabels):
     scores (Zhu et al. 2003).
 
     Args:
-        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, device: see `LabelSpreading`.
+        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, unreached, device: see
+            `LabelSpreading`.
 
     Attributes:
         classes_, scores_, label_distributions_, transduction_, module_, n_iter_: see `LabelSpreading`.
@@ -180,7 +184,8 @@ class HarmonicFunction(FromLabels):
     n_jobs: int | None = None
 
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        return methods.HarmonicFunction(neighbors, weights, class_prior=self.class_prior, n_classes=n_classes)
+        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
+        return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes, **options)
 
 
 def shares(scores: Array) -> Array:

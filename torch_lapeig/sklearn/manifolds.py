@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components, shortest_path
@@ -22,6 +23,7 @@ from torch_lapeig.graph.rules import KNN, Precomputed
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import check_dense
 
 Array = NDArray[Any]
 
@@ -180,6 +182,9 @@ class Isomap(Embedding):
         ).fit(X)
         search = self.nbrs_.kneighbors_graph if self.radius is None else self.nbrs_.radius_neighbors_graph
         graph = self._connected(search(mode="distance"), X)
+        check_dense(
+            len(X), len(X), 8, torch.device("cpu"), type(self).__name__, "use torch_lapeig.Isomap(landmarks=1000)"
+        )
         self.dist_matrix_ = shortest_path(graph, method=self.path_method, directed=False).astype(X.dtype)
         return self._on_device(self.dist_matrix_)
 

@@ -7,6 +7,7 @@ Tolerances and other numerics stand beside their users.
 
 from __future__ import annotations
 
+import os
 from typing import Literal, NamedTuple
 
 import torch
@@ -66,6 +67,35 @@ def budget_of(device: torch.device) -> Budget:
 def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory", "cache"] = "memory") -> int:
     """Return how many rows of ``row_bytes`` each make a block on a device; at least one."""
     return max(1, int(getattr(budget_of(device), room) // max(row_bytes, 1)))
+
+
+def check_dense(rows: int, columns: int, number_bytes: int, device: torch.device, what: str, advice: str) -> None:
+    """Raise MemoryError for a dense matrix of more than half of a device's free memory, before it is asked for.
+
+    Methods need a matrix twice at least.
+
+    Args:
+        what: the method or object that needs the matrix. advice: a way out.
+    """
+    size = rows * columns * number_bytes
+    if size > 2**30 and size > (free := _free_bytes(device)) / 2:
+        raise MemoryError(
+            f"{what} needs a dense matrix of {rows} × {columns} numbers, {size / 1e9:.0f} GB and more than half of the "
+            f"{free / 1e9:.0f} GB that are free on {device}; {advice}"
+        )
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Return the free memory of a device; without a way to ask for it, 64 GiB."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:  # with the memory of caches, which the kernel gives back
+            return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        names = getattr(os, "sysconf_names", {})
+        pages = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if pages else 2**36
 
 
 # --- Eigensolvers, measured on two cores -----------------------------------------------------------------------------
