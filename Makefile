@@ -75,6 +75,11 @@ test-pythons: $(VENV)/installed
 	@echo "==> each Python that is installed, without torch (PYTHONS=... to choose)"
 	@$(BIN)/python .ci/pythons.py $(PYTHONS)
 
+.PHONY: test-pins
+test-pins: $(VENV)/installed
+	@echo "==> pinned versions on every promised Python, by the index's metadata; nothing is downloaded"
+	@$(BIN)/python .ci/pythons.py --resolve
+
 test-torch: .venv-torch-$(TORCH)/installed
 	@echo "==> the package's tests with torch $(TORCH) and the newest of all others (TORCH=..., PYTHON=... to choose)"
 	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks experiments project)

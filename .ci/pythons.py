@@ -4,6 +4,9 @@
 what pyproject.toml asks for less torch and what needs it, in the versions of constraints.txt, compiles every file
 with warnings as errors, looks up every name that the project imports from a library or reads from a library's
 module, and checks the types for that version. It runs no test of the project: every one of them needs torch.
+
+`python .ci/pythons.py --resolve` asks for each promised Python, installed here or not, whether the pinned versions go
+together and are all of what `make` would install. uv reads the index's metadata only; no package is downloaded.
 """
 
 import ast
@@ -21,9 +24,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WITH_TORCH = {"torch", "lightning", "pytorch-lightning", "torch-geometric"}
-TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "hatchling", "coverage"}
+TOOLS = {"ruff", "mypy", "pre-commit", "types-tqdm", "hatchling", "coverage", "uv"}
 FOLDERS = ("torch_lapeig", "experiments", "benchmarks", "tests")
 OURS = {*FOLDERS, *(path.stem for path in (ROOT / "tests").rglob("*.py"))}
+# Packages may ask for the patch of a Python: the oldest of each is resolved, and Debian 12's, which is 3.11.2.
+PROMISED = ("3.10.0", "3.11.0", "3.11.2", "3.12.0", "3.13.0", "3.14.0")
+# Extras and constraints that go together, and the Pythons on which they must.
+LOCKS = (("dev", "constraints.txt", PROMISED), ("test", "constraints-lowest.txt", ("3.11.0", "3.11.2")))
+OF_TORCH = ("cuda-", "nvidia-", "triton==", "setuptools==")  # what builds of torch with CUDA bring along, not pinned
 
 
 def files() -> list[Path]:
@@ -113,9 +121,42 @@ def try_python(python: str) -> bool:
     return True
 
 
+def pins(text: str) -> set[str]:
+    """Return what a text pins as ``name==version``, without markers, names as an index spells them."""
+    lines = (line.partition(";")[0].strip() for line in text.splitlines())
+    return {line.lower().replace("_", "-") for line in lines if "==" in line}
+
+
+def resolved(extra: str, constraints: str, version: str) -> set[str]:
+    """Return what an extra installs on a Python under constraints; CalledProcessError where these contradict."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--extra", extra, "--quiet"]
+    command += ["--only-binary", ":all:", "--constraints", constraints, "--python-version", version, "--no-annotate"]
+    return pins(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def resolve_constraints() -> None:
+    """Resolve the constraints for every promised Python; exit with 1 where they contradict or lack a pin."""
+    faults = []
+    for extra, constraints, versions in LOCKS:
+        for version in versions:
+            print(f"==> {constraints}, extra {extra}, Python {version}", flush=True)
+            try:
+                missing = resolved(extra, constraints, version) - pins((ROOT / constraints).read_text())
+            except subprocess.CalledProcessError:  # uv has said why
+                faults.append(f"{version}: {constraints} cannot be installed")
+            else:
+                faults += [f"{version}: {pin} is not pinned" for pin in sorted(missing) if not pin.startswith(OF_TORCH)]
+    print(*faults, sep="\n", end="\n" if faults else "")
+    if faults:
+        raise SystemExit(1)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if sys.argv[1:] == ["--resolve"]:
+        resolve_constraints()
+    elif sys.argv[1:]:
         tried = [python for python in sys.argv[1:] if try_python(python)]
         print(f"tried {len(tried)} of {len(sys.argv) - 1} Pythons, without torch: {' '.join(tried)}")
         raise SystemExit(not tried)
-    check_files()
+    else:
+        check_files()

@@ -89,7 +89,9 @@ def test_onnx(name, tmp_path):
     file = tmp_path / "map.onnx"
     rows = {0: torch.export.Dim("rows", min=2)}
     torch.onnx.export(model.frozen(), (new[:4],), file, dynamo=True, dynamic_shapes=(rows,), input_names=["x"])
-    (found,) = runtime.InferenceSession(file).run(None, {"x": new.numpy()})
+    session = runtime.InferenceSession(file)
+    assert isinstance(session.get_inputs()[0].shape[0], str)  # a name: torch 2.6 falls back to fixed rows in silence
+    (found,) = session.run(None, {"x": new.numpy()})
     assert_same(torch.from_numpy(found), model.transform(new))
 
 

@@ -1,10 +1,19 @@
 """The code of README and docs runs as pasted, and their links lead somewhere."""
 
+import importlib
 import re
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from scipy.spatial import ConvexHull
+from torch.utils.data import DataLoader, TensorDataset
+
+import torch_lapeig
+from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
@@ -90,3 +99,78 @@ def test_padding_does_not_reach_the_results_of_the_layer_page(length):
             for result in (together, alone)
         )
         torch.testing.assert_close(slopes, expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_diffusion_maps_return_the_circle_with_any_seed(seed):
+    exec(BLOCKS["diffusion.md 0"].replace("manual_seed(0)", f"manual_seed({seed})"), {})  # the block asserts it
+
+
+# Inline code of the cheat sheet: rows, each with its section.
+ROWS = [
+    (section.partition("\n")[0], row)
+    for section in PAGES["cheatsheet.md"].read_text().split("\n## ")[1:]
+    for row in section.splitlines()
+    if "`" in row
+]
+# Names and options that stand alone there, and what they belong to.
+BELONGS = {
+    'components="separate"': "LaplacianEigenmaps(2, KNN(10), {})",
+    "projected": "pairs.{}",
+    "residuals": "pairs.{}",
+}
+# Inline code that is not evaluated, and why.
+NOT_EVALUATED = {
+    "torch-lapeig embed --input points.csv": "for a shell; tests/command runs the command",
+    'Sharded(layer, mesh["shard"])(x)': "needs several processes; tests/distributed starts them",
+}
+
+
+def cheat_sheet_names(section, tmp_path):
+    """Return what the cheat sheet's code takes for granted: the top level of the library, points, a graph."""
+    names = {name: getattr(torch_lapeig, name) for name in torch_lapeig.__all__}
+    generator = torch.Generator().manual_seed(0)
+    points = torch.rand(150, 3, generator=generator)
+    graph = HeatKernel("median")(points, KNN(10)(points))
+    layer = LaplacianEigenmaps(2, KNN(10)).fit(points)
+    edges = knn_graph(points, 4).edge_index
+    dense = torch.rand(30, 30, generator=generator) - 0.5
+    names |= {"torch": torch, "torch_lapeig": torch_lapeig, "DataLoader": DataLoader, "path": tmp_path / "layer.pt"}
+    names |= {"umap": SimpleNamespace(UMAP=lambda init: np.asarray(init))}
+    names |= {"x": points, "x_new": points[:5] + 0.01, "points": points, "set_of_each": torch.arange(150) // 50}
+    names |= {"mask": torch.arange(150) < 140, "layer": layer, "graph": graph, "blocks": points.split(50)}
+    names |= {"eps": 0.4, "t": 0.1, "mass": torch.rand(150, generator=generator) + 1, "y": layer(points)}
+    names |= {
+        "vertices": torch.tensor(list(product((0.0, 1.0), repeat=3))),
+        "w": (dense + dense.mT).fill_diagonal_(0),
+        "arcs": edges,
+    }
+    names |= {"faces": torch.from_numpy(ConvexHull(names["vertices"]).simplices).long()}
+    names |= {"members": torch.tensor([[0, 1, 2, 2, 3, 4], [0, 0, 0, 1, 1, 1]]), "rows": torch.rand(150, 40)}
+    names |= {"product": lambda z, theta: theta[:, None] * z, "n": 40, "theta": torch.linspace(1, 2, 40)}
+    names |= {"probabilities": torch.rand(150, 3, generator=generator).softmax(1), "edge_index": edges}
+    names |= {"batch": torch.zeros(150, dtype=torch.long), "labels": torch.where(torch.arange(150) < 9, 0, -1)}
+    names |= {"phi": torch.nn.Linear(1, 3), "rho": torch.nn.Linear(3, 4), "pairs": eigenpairs(Laplacian(graph), 8)}
+    names["data"] = TensorDataset(points)
+    if section.startswith("Clusters"):
+        names["data"] = importlib.import_module("torch_geometric.data").Data(edge_index=edges, num_nodes=150)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyG's, on first import
+@pytest.mark.parametrize(("section", "row"), ROWS, ids=[row.split("|")[1].strip() for _, row in ROWS])
+def test_inline_code_of_the_cheat_sheet_runs(section, row, tmp_path):
+    """Snippets of a row run one after the other; names outside the top level come from modules that the row names."""
+    names = cheat_sheet_names(section, tmp_path)
+    snippets = re.findall(r"`([^`]+)`", row)
+    for module in re.findall(r"torch_lapeig(?:\.[a-z]\w*)+", row):
+        names |= {name: value for name, value in vars(importlib.import_module(module)).items() if name[0] != "_"}
+    for snippet in snippets:
+        if snippet not in NOT_EVALUATED:
+            code = BELONGS[snippet].format(snippet) if snippet in BELONGS else snippet
+            exec(compile(code, snippet, "exec"), names)
+
+
+def test_what_is_not_evaluated_is_on_the_cheat_sheet():
+    text = PAGES["cheatsheet.md"].read_text()
+    assert [code for code in [*BELONGS, *NOT_EVALUATED] if f"`{code}`" not in text] == []

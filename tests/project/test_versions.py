@@ -19,6 +19,7 @@ TOOLS = {
     "mypy",
     "pre-commit",
     "coverage",
+    "uv",
 }  # of those who build, measure and edit; tests need none
 
 

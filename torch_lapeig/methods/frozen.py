@@ -55,7 +55,7 @@ class FixedPoints(nn.Module):
         """Return the squared distances."""
         # Some coordinates at a time: ONNX has no `torch.cdist`, and all together take D times the memory of the result.
         parts = zip((self.measured(x) - self.centre).split(16, 1), self.points.split(16, 1), strict=True)
-        squares: Tensor = sum((some[:, None] - fixed).square().sum(2) for some, fixed in parts)
+        squares: Tensor = sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)
         return squares
 
     def products(self, x: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class FrozenGraphMap(nn.Module):
         y = y if self.normalized else y * _growth(self.values, total.exp())
         if self.points is not None and self.rows is not None:
             is_equal, nearest = self.points.equal(x, squared)
-            y = torch.where(is_equal[:, None], self.rows[nearest], y)
+            y = torch.where(is_equal.unsqueeze(1), self.rows[nearest], y)
         return y.to(self.dtype)
 
     def _connectivity(self, squared: Tensor) -> Tensor:
