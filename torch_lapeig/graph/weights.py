@@ -415,6 +415,7 @@ class DensityCorrected(Weighting):
         log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight, zeros)
         log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
         weight = with_log_derivative(weight, log_weight)
+        graph = graph._with(density_correction=self.alpha)
         if zeros is None:
             return graph._with(weight=weight, log_weight=log_weight)
         scale = with_log_derivative(scale, log_scale)

@@ -44,7 +44,8 @@ class LaplacianEigenmaps(OnLandmarks):
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
             lead to the eigenvectors of I − D⁻¹W, another problem.
         scale: ``"degree"``: Yᵀ D Y = I as in the paper (Yᵀ Y = I if unnormalised); ``"unit"``: each column has mean
-            square 1 over the nodes of positive degree, which does not change with N: for use inside networks;
+            square 1 over the nodes of positive degree, which does not change with N: for use inside networks (with
+            `DensityCorrected` weights on `Landmarks` the mean is weighted, as points count there);
             ``"orthonormal"``: the eigenvectors v = D^½ y of L_sym, Vᵀ V = I (Bengio et al. 2003), not constant in the
             trivial column, and not with `ImprovedWeights`.
         drop_trivial: leave out the first column, with λ = 0; ``n_components`` other columns are returned.
