@@ -137,7 +137,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     if len(found.shape) > 1 or found.mask is not None:
         raise ValueError(f"graph must be one graph without a mask, got {found}; take its parts with graph.subgraph")
     if found.similarity is not None:
-        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights")
+        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights; use HeatKernel()")
     if not (found.weight > 0).any():
         raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")
     return found

@@ -30,7 +30,7 @@ class DiffusionMap(LaplacianEigenmaps):
     Args:
         n_components: dimension of the embedding, without the constant column.
         neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
-            ``(Q, N)``, too. With `Landmarks`, whose graph has degrees of 1, points count q^-α in it (docs/landmarks.md):
+            ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
             α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk is that of ½.
         weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
             has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
@@ -112,5 +112,5 @@ class DiffusionMap(LaplacianEigenmaps):
 
 
 def _nowhere(graph: Graph) -> Tensor:
-    """Return points of a graph whose edges have no lengths."""
-    return graph.weight.new_zeros(*graph.shape, 1)
+    """Return points of a graph whose edges have no lengths, in any metric."""
+    return graph.weight.new_ones(*graph.shape, 1)

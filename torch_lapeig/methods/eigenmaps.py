@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigen
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
-from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
@@ -44,8 +44,7 @@ class LaplacianEigenmaps(OnLandmarks):
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
             lead to the eigenvectors of I − D⁻¹W, another problem.
         scale: ``"degree"``: Yᵀ D Y = I as in the paper (Yᵀ Y = I if unnormalised); ``"unit"``: each column has mean
-            square 1 over the nodes of positive degree, which does not change with N: for use inside networks (with
-            `DensityCorrected` weights on `Landmarks` the mean is weighted, as points count there);
+            square 1 over the nodes of positive degree, which does not change with N: for use inside networks;
             ``"orthonormal"``: the eigenvectors v = D^½ y of L_sym, Vᵀ V = I (Bengio et al. 2003), not constant in the
             trivial column, and not with `ImprovedWeights`.
         drop_trivial: leave out the first column, with λ = 0; ``n_components`` other columns are returned.
@@ -114,6 +113,12 @@ class LaplacianEigenmaps(OnLandmarks):
         if isinstance(neighbors, Landmarks) and components == "separate":
             raise ValueError(
                 'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
+            )
+        is_counted = isinstance(neighbors, Landmarks) and isinstance(weights, DensityCorrected)
+        if is_counted and (scale == "unit" or normalization == "unnormalized"):
+            raise ValueError(
+                "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
+                'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
             )
 
     @classmethod
