@@ -148,7 +148,7 @@ X = sheet(24)
 def of_landmarks() -> Made:
     model = LaplacianEigenmaps(2, Landmarks(12, 4)).fit(sheet(60))
     graph = Graph.from_edge_index(model.train_edges, model.train_connectivity)
-    return Made(graph, {"Graph"}, graph.to_dense())
+    return Made(graph, {"affinities"}, graph.to_dense())
 
 
 def of_hyperedges() -> Made:
@@ -157,47 +157,52 @@ def of_hyperedges() -> Made:
     incidence = torch.zeros(8, 4, dtype=torch.float64)
     incidence[members[0], members[1]] = 1
     return Made(
-        Graph.from_hyperedges(members, weight), {"Graph"}, (incidence * weight / incidence.sum(0)) @ incidence.mT
+        Graph.from_hyperedges(members, weight), {"affinities"}, (incidence * weight / incidence.sum(0)) @ incidence.mT
     )
 
 
 def batch(matrices: tuple[Tensor, ...], kind: type[Graph] = Graph, *, sparse: bool = False, **kinds: Any) -> Made:
     whole, mask = padded(*matrices)
     graph = kind.from_dense(whole, mask)
-    return Made(graph.to_sparse() if sparse else graph, {kind.__name__, "batch"}, whole, nodes=mask)
+    return Made(
+        graph.to_sparse() if sparse else graph,
+        {"affinities" if kind is Graph else kind.__name__, "batch"},
+        whole,
+        nodes=mask,
+    )
 
 
 def improved() -> Made:
     graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
-    return Made(graph, {"ImprovedWeights"}, graph.to_dense())
+    return Made(graph, {"affinities", "ImprovedWeights"}, graph.to_dense())
 
 
 def corrected() -> Made:
     kernel = HeatKernel(0.5)(X, knn_graph(X, 6)).to_dense()
     q = kernel.sum(1)
     graph = DensityCorrected(0.5, HeatKernel(0.5))(X, knn_graph(X, 6))
-    return Made(graph, {"Graph", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
+    return Made(graph, {"affinities", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
 
 
 def edgeless() -> Made:
     graph = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
-    return Made(graph, {"Graph", "edgeless"}, torch.zeros(6, 6, dtype=torch.float64))
+    return Made(graph, {"affinities", "edgeless"}, torch.zeros(6, 6, dtype=torch.float64))
 
 
 def masked() -> Made:
     whole, mask = padded(W, SMALL)
-    return Made(Graph.from_dense(whole[1], mask[1]), {"Graph", "mask"}, whole[1], nodes=mask[1])
+    return Made(Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
 
 
 GRAPHS: dict[str, Callable[[], Made]] = {
-    "sparse": lambda: Made(Graph.from_dense(W).to_sparse(), {"Graph"}, W),
-    "dense": lambda: Made(Graph.from_dense(W), {"Graph"}, W),
+    "sparse": lambda: Made(Graph.from_dense(W).to_sparse(), {"affinities"}, W),
+    "dense": lambda: Made(Graph.from_dense(W), {"affinities"}, W),
     "batch": lambda: batch((W, random_affinity(12, seed=7))),
     "masked batch": lambda: batch((W, SMALL)),
     "sparse batch": lambda: batch((W, SMALL, W), sparse=True),
     "one with a mask": masked,
-    "two components": lambda: Made(Graph.from_dense(PARTS).to_sparse(), {"Graph", "components"}, PARTS),
-    "isolated node": lambda: Made(Graph.from_dense(LONELY), {"Graph", "isolated"}, LONELY),
+    "two components": lambda: Made(Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
+    "isolated node": lambda: Made(Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
     "edgeless": edgeless,
     "batch with an edgeless one": lambda: batch((W, torch.zeros(4, 4).double())),
     "of hyperedges": of_hyperedges,
@@ -222,13 +227,17 @@ def of_laplacian(affinity: Tensor, normalization: str, mask: Tensor | None = Non
     graph = Graph.from_dense(affinity, mask)
     value = Laplacian(graph.to_sparse() if sparse else graph, normalization)
     matrix, degrees = laplacian(affinity), affinity.sum(-1)
-    kinds = {"Laplacian", "singular"} | ({"batch"} if affinity.ndim == 3 else set())
+    kinds = {"Laplacian", "singular operator"} | ({"batch"} if affinity.ndim == 3 else set())
     if normalization == "unnormalized":
         return Made(value, kinds, matrix, nodes=degrees > 0)
     root = torch.where(degrees > 0, degrees, 1).sqrt()
     if normalization == "random_walk":
-        return Made(value, {*kinds, "normalised", "not orthonormal"}, matrix, root.square(), degrees > 0)
-    return Made(value, {*kinds, "normalised"}, matrix / (root[..., None] * root[..., None, :]), nodes=degrees > 0)
+        return Made(
+            value, {*kinds, "normalised Laplacian", "pairs with a mass or degrees"}, matrix, root.square(), degrees > 0
+        )
+    return Made(
+        value, {*kinds, "normalised Laplacian"}, matrix / (root[..., None] * root[..., None, :]), nodes=degrees > 0
+    )
 
 
 def with_mass(affinity: Tensor) -> Made:
@@ -236,7 +245,7 @@ def with_mass(affinity: Tensor) -> Made:
     made = of_laplacian(affinity, "unnormalized")
     return dataclasses.replace(
         made,
-        kinds={*made.kinds, "not orthonormal"},
+        kinds={*made.kinds, "pairs with a mass or degrees"},
         mass=mass,
         pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=mass, **more),
     )
@@ -249,7 +258,7 @@ def of_improved() -> Made:
     matrix = laplacian(w) / r[:, None].square()
     return Made(
         Laplacian(graph, "unnormalized"),
-        {"Laplacian", "singular", "similarity", "not orthonormal"},
+        {"Laplacian", "singular operator", "similarity", "pairs with a mass or degrees"},
         (matrix + matrix.mT) / 2,
         r**-2,
     )
@@ -275,7 +284,7 @@ def mesh() -> Made:
     matrix = laplacian(affinity + affinity.mT)
     return Made(
         stiffness,
-        {"mesh", "singular", "no affinities", "not orthonormal"},
+        {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},
         matrix,
         mass,
         pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=areas, **more),
@@ -288,7 +297,9 @@ def of_signs(normalization: str) -> Made:
     if normalization == "symmetric":
         matrix = matrix / (degrees[:, None] * degrees).sqrt()
     return Made(
-        SignedLaplacian(SignedGraph.from_dense(SIGNED), normalization), {"SignedLaplacian", "no affinities"}, matrix
+        SignedLaplacian(SignedGraph.from_dense(SIGNED), normalization),
+        {"SignedLaplacian", "operator without affinities"},
+        matrix,
     )
 
 
@@ -308,13 +319,17 @@ def magnetic(arcs: Tensor, q: Any, normalization: str = "symmetric", mask: Tenso
         q,
         normalization,
     )
-    kinds = {"MagneticLaplacian", "complex", "no affinities", "singular"} | ({"batch"} if matrix.ndim > 2 else set())
+    kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"} | (
+        {"batch"} if matrix.ndim > 2 else set()
+    )
     return Made(value, kinds, matrix, nodes=degrees > 0, pairs=MagneticLaplacian.eigenpairs)
 
 
 def by_function() -> Made:
     matrix = random_affinity(12, seed=9)  # of both signs
-    return Made(FunctionOperator(lambda y, a: a @ y, 12, [matrix]), {"FunctionOperator", "products"}, matrix)
+    return Made(
+        FunctionOperator(lambda y, a: a @ y, 12, [matrix]), {"FunctionOperator", "operator of products"}, matrix
+    )
 
 
 def of_cosines() -> Made:
@@ -322,7 +337,9 @@ def of_cosines() -> Made:
     unit = x / x.norm(dim=1, keepdim=True)
     w = (unit @ unit.mT).fill_diagonal_(0)
     root = w.sum(1).sqrt()
-    return Made(FactoredCosine(x), {"FactoredCosine", "products"}, torch.eye(14) - w / (root[:, None] * root))
+    return Made(
+        FactoredCosine(x), {"FactoredCosine", "operator of products"}, torch.eye(14) - w / (root[:, None] * root)
+    )
 
 
 class Own(Operator):
@@ -338,13 +355,13 @@ class Own(Operator):
 
 def of_a_user() -> Made:
     matrix = laplacian(W) + torch.diag(torch.linspace(0, 1, 12).double())
-    return Made(Own(matrix), {"Own", "products"}, matrix)
+    return Made(Own(matrix), {"Own", "operator of products"}, matrix)
 
 
 def of_entries() -> Made:
     matrix = laplacian(W) + torch.diag(torch.linspace(0.1, 1, 12).double())
     operator = SymmetricOperator(DensePattern((12,)), torch.diag(matrix.diagonal()) - matrix, matrix.diagonal().clone())
-    return Made(operator, {"SymmetricOperator", "no affinities"}, matrix)
+    return Made(operator, {"SymmetricOperator", "operator without affinities"}, matrix)
 
 
 OPERATORS: dict[str, Callable[[], Made]] = {
@@ -534,13 +551,7 @@ REFUSED = [
         r"got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph",
     ),
     Refusal(
-        "Graph",
-        ("SignedLaplacian", "MagneticLaplacian"),
-        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
-        r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
-    ),
-    Refusal(
-        "ImprovedWeights",
+        "affinities",
         ("SignedLaplacian", "MagneticLaplacian"),
         "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
         r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
@@ -582,49 +593,49 @@ REFUSED = [
         r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
     ),
     Refusal(
-        "normalised",
+        "normalised Laplacian",
         ("eigenpairs, mass",),
         "A normalised Laplacian has the degrees as its mass: L y = λ D y.",
         r'mass must be None with normalization.*"unnormalized"',
     ),
     Refusal(
-        "complex",
+        "complex pairs",
         ("eigenpairs, mass",),
         "A Hermitian matrix is solved in its real form, whose orthonormal pairs combine to complex ones.",
         r"got MagneticLaplacian; use its eigenpairs\(k\)",
     ),
     Refusal(
-        "singular",
+        "singular operator",
         ("solve_linear",),
         "The matrix has null vectors: a system has no solution, or many.",
         r"must be a positive definite SymmetricOperator; a Laplacian is singular",
     ),
     Refusal(
-        "products",
+        "operator of products",
         ("Eigh", "ShiftInvert", "TorchLobpcg", "Lobpcg, multigrid", "solve_linear"),
         "Decompositions, factors and multigrid are made of entries, which products do not give.",
         r"needs the entries .* which has products only; use ChebyshevSubspace\(\)|must be a positive definite Symm",
     ),
     Refusal(
-        "no affinities",
+        "operator without affinities",
         ("Lobpcg, multigrid",),
         "Aggregation keeps the known null vectors of a matrix of affinities; this one has entries of both signs.",
         r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseLU\(\)\)",
     ),
     Refusal(
-        "not orthonormal",
+        "pairs with a mass or degrees",
         ("canonicalize",),
         "U Uᴴ is no projector where Uᴴ M U = I, so that lengths ‖P e_i‖ order no nodes.",
         r'orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"',
     ),
     Refusal(
-        "complex",
+        "complex pairs",
         ("SignInvariant",),
         "A complex vector is known up to a phase, and φ(v) + φ(−v) depends on it.",
         r"real, got .*MagneticLaplacian.* use StableEncoding",
     ),
     Refusal(
-        "complex",
+        "complex pairs",
         ("StableEncoding, real network",),
         "The entries of V φ(Λ) Vᴴ are complex: the network has to say what it makes of them.",
         r"complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)",
@@ -636,7 +647,7 @@ REFUSED = [
         r'weights must be None with Precomputed\("affinity"\).*weight the graph beforehand',
     ),
     Refusal(
-        "Landmarks + a method of rows",
+        "Landmarks + clusters or labels",
         ("*",),
         "Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and "
         "labels in their columns.",
@@ -667,13 +678,7 @@ REFUSED = [
         r'Landmarks with DensityCorrected weights.*normalization="random_walk"',
     ),
     Refusal(
-        "no landmarks + LaplacianEigenmaps",
-        ("fit_stream",),
-        "Other graphs need all points at once: blocks only add up where each point sees nothing but landmarks.",
-        r"fit_stream needs neighbors=Landmarks\(m\)",
-    ),
-    Refusal(
-        "no landmarks + DiffusionMap",
+        "rule that is not Landmarks",
         ("fit_stream",),
         "Other graphs need all points at once: blocks only add up where each point sees nothing but landmarks.",
         r"fit_stream needs neighbors=Landmarks\(m\)",
@@ -742,7 +747,7 @@ REFUSED = [
         r"must not be DensityCorrected, which alpha does; use weights\.weights",
     ),
     Refusal(
-        "complex",
+        "complex pairs",
         ("plot_embedding",),
         "A complex coordinate is a plane of its own.",
         r"real numbers, got complex128|draw one item",

@@ -8,6 +8,7 @@ import fnmatch
 import functools
 import io
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -800,6 +801,76 @@ OF_FITS = {"columns": columns, "transform": on_known_points, "frozen": frozen}
 OF_PAIRED_FITS = {"out_of_sample": out_of_sample, "state_dict": saved, "batch": in_a_batch, "fit_stream": streamed}
 
 
+# --- Doors ------------------------------------------------------------------------------------------------------------
+
+NODES, COLUMNS = torch.zeros(12, dtype=torch.int64), torch.zeros(12, 2, dtype=torch.float64)
+DOORS = {
+    "graph": {
+        "Laplacian": Laplacian,
+        "component_eigenpairs": lambda v: component_eigenpairs(v, 2),
+        "SignedLaplacian": SignedLaplacian,
+        "MagneticLaplacian": MagneticLaplacian,
+        "laplacian_smoothness": lambda v: laplacian_smoothness(COLUMNS, v),
+        "LaplacianSmoothness": lambda v: LaplacianSmoothness(Precomputed("affinity"))(COLUMNS, v),
+        "SpectralLoss": lambda v: SpectralLoss(Precomputed("affinity"))(COLUMNS, v),
+        "orthogonality": lambda v: orthogonality(COLUMNS, v),
+        "whiten": lambda v: whiten(COLUMNS, v),
+        "Whitening": lambda v: Whitening(2).fit(COLUMNS, v),
+        "spectral_loss": lambda v: spectral_loss(COLUMNS, v),
+        "normalized_cut": lambda v: normalized_cut(NODES, v),
+        "refine_cut": lambda v: refine_cut(NODES, v),
+        "spectral_init": spectral_init,
+        "NeighborhoodSampler": NeighborhoodSampler,
+        "EdgeSampler": EdgeSampler,
+        "weighting": lambda v: HeatKernel()(COLUMNS, v),
+        "LaplacianEigenmaps": lambda v: LaplacianEigenmaps(2, Precomputed("affinity"))(v),
+        "DiffusionMap": lambda v: DiffusionMap(2, Precomputed("affinity"))(v),
+        "SpectralClustering": lambda v: SpectralClustering(2, Precomputed("affinity"))(v),
+        "HarmonicFunction": lambda v: HarmonicFunction(Precomputed("affinity"))(v, NODES),
+        "plot_graph": lambda v: plot_graph(v, COLUMNS, axes=Figure().subplots()),
+    },
+    "operator": {
+        "eigenpairs": lambda v: eigenpairs(v, 2),
+        "solve_linear": lambda v: solve_linear(v, COLUMNS),
+    },
+    "pairs": {
+        "spectral_function": lambda v: spectral_function(v, heat),
+        "spectral_signature": lambda v: spectral_signature(v, heat),
+        "SpectralFilter": lambda v: SpectralFilter(heat)(v, COLUMNS),
+        "StableEncoding": lambda v: StableEncoding(heat, torch.nn.Identity())(v),
+        "canonicalize": canonicalize,
+        "SignInvariant": lambda v: SignInvariant(torch.nn.Identity())(v),
+        "plot_embedding": lambda v: plot_embedding(v, axes=Figure().subplots()),
+        "plot_spectrum": lambda v: plot_spectrum(v, axes=Figure().subplots()),
+    },
+}
+KINDS = {
+    "graph": (GRAPHS["sparse"], GRAPHS["DirectedGraph"]),
+    "operator": (OPERATORS["Laplacian, symmetric"], OPERATORS["FunctionOperator"], OPERATORS["MagneticLaplacian"]),
+    "pairs": (EIGENPAIRS["Laplacian, symmetric"], EIGENPAIRS["MagneticLaplacian"]),
+}
+
+
+@pytest.mark.parametrize("takes", DOORS)
+def test_other_objects_are_refused_by_their_names(takes):
+    wrong = []
+    for kind, producers in KINDS.items():
+        for made in [] if kind == takes else [produce() for produce in producers]:
+            arrived = type(made.value).__name__
+            for name, call in DOORS[takes].items():
+                try:
+                    call(made.value)
+                except (TypeError, ValueError) as error:
+                    if arrived in str(error) and re.search(r"use|must be|see", str(error)):
+                        continue
+                    wrong.append(f"{name} of {arrived}: {error}")
+                except Exception as error:
+                    wrong.append(f"{name} of {arrived}: {type(error).__name__}: {error}")
+                else:
+                    wrong.append(f"{name} takes {arrived}")
+    assert not wrong, "\n".join(wrong)
+
+
 # --- The cells --------------------------------------------------------------------------------------------------------
 
 
@@ -822,6 +893,21 @@ def wrong_cells(kinds, consumers, consumed):
         else:
             wrong += [f"{name} is right, and REFUSED says: {one.reason}" for one in expected]
     return wrong
+
+
+def test_the_page_has_these_reasons():
+    text = (Path(__file__).parents[1] / "docs/combinations.md").read_text().replace("\\*", "*")
+    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text, re.M)[1:]
+    assert rows == list(dict.fromkeys((one.kind, ", ".join(one.of), one.reason) for one in REFUSED))
+
+
+def test_each_reason_is_met():
+    """No reason is left of a combination that is gone."""
+    kinds = [make().kinds for of in (GRAPHS, OPERATORS, EIGENPAIRS) for make in of.values()]
+    names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
+    kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
+    for one in REFUSED:
+        assert any(set(one.kind.split(" + ")) <= some for some in kinds), one.kind
 
 
 quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
@@ -876,8 +962,8 @@ def test_methods_rules_and_weightings(method, rule):
         shared = functools.cache(Fit)
         kinds = first_words(method, rule, weighting)
         kinds |= set() if weights() is None else {"weighting"}
-        kinds |= set() if rule == "Landmarks" else {"no landmarks"}
-        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"a method of rows"}
+        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
+        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
         found = wrong_cells(kinds, consumers, lambda consume: consume(shared(make)))  # noqa: B023
         wrong += [f"{weighting}, {one}" for one in found]
     assert not wrong, "\n".join(wrong)
