@@ -747,6 +747,74 @@ REFUSED = [
         r"must not be DensityCorrected, which alpha does; use weights\.weights",
     ),
     Refusal(
+        "sharded graph",
+        ("SignedLaplacian", "MagneticLaplacian"),
+        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
+        r"must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph",
+    ),
+    Refusal(
+        "sharded graph",
+        (
+            *(
+                "conversions",
+                "components, subgraph",
+                "component_eigenpairs",
+                "Whitening",
+                "normalized_cut",
+                "refine_cut",
+            ),
+            *("spectral_init", "NeighborhoodSampler", "EdgeSampler", "HarmonicFunction", "LabelSpreading"),
+            "EigenmapsRegression",
+        ),
+        "A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.",
+        r"several ranks; (see )?docs/distributed\.md",
+    ),
+    Refusal(
+        "sharded pairs",
+        ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
+        "Vᴴ x sums over the rows of all processes.",
+        r"on one process, got rows on several ranks; gather the graph",
+    ),
+    Refusal(
+        "Precomputed",
+        ("Sharded*",),
+        "A matrix of pairs is on one process; points are what processes share.",
+        r"module must be of points, got neighbors=Precomputed",
+    ),
+    Refusal(
+        "Landmarks",
+        ("Sharded*",),
+        "The graph of landmarks is small, and is solved on one process: each adds its points by `fit_stream`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks",
+    ),
+    Refusal(
+        "rule of a user",
+        ("Sharded*",),
+        "The search over processes is that of `KNN` and `Radius`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule",
+    ),
+    Refusal(
+        "extending rule of a user",
+        ("Sharded*",),
+        "The search over processes is that of `KNN` and `Radius`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule",
+    ),
+    Refusal(
+        "LaplacianEigenmaps, separate",
+        ("Sharded*",),
+        "A component may lie on several processes, whose solves would not be one.",
+        r'components must be "joint" or "error" on several processes',
+    ),
+    *(
+        Refusal(
+            kind,
+            ("Sharded*",),
+            "Only eigenmaps, clustering and losses on a graph have a form in which each process has its rows.",
+            r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got",
+        )
+        for kind in ("HarmonicFunction", "LabelSpreading", "EigenmapsRegression", "MDS", "Isomap", "LLE", "KernelPCA")
+    ),
+    Refusal(
         "complex pairs",
         ("plot_embedding",),
         "A complex coordinate is a plane of its own.",
