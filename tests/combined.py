@@ -535,6 +535,7 @@ OF_AFFINITIES = (
     *("weighting, *", "LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "HarmonicFunction", "LabelSpreading"),
     "EigenmapsRegression",
 )
+FACES = ("AddLaplacianPE", "AddSpectralFeatures", "anndata.*", "SmoothnessCallback")
 COLUMNS = ("LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "EigenmapsRegression")
 
 REFUSED = [
@@ -543,6 +544,24 @@ REFUSED = [
         (*OF_AFFINITIES, "MagneticLaplacian"),
         "A weight below zero is no affinity: degrees may vanish, and a walk has no such probabilities.",
         r"got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph",
+    ),
+    Refusal(
+        "SignedGraph",
+        (*FACES, "AddMagneticPE", "sklearn.*"),
+        "The matrices and lists of edges of other libraries are affinities there, too.",
+        r"(edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use",
+    ),
+    Refusal(
+        "DirectedGraph",
+        FACES,
+        "The matrices and lists of edges of other libraries are those of undirected graphs.",
+        r"hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use",
+    ),
+    Refusal(
+        "edgeless",
+        ("anndata.diffmap", "anndata.spectral", "sklearn.*"),
+        "No node takes part, so that there is no eigenvector.",
+        r"cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree",
     ),
     Refusal(
         "DirectedGraph",

@@ -918,7 +918,7 @@ def test_each_reason_is_met():
     """No reason is left of a combination that is gone."""
     kinds = [make().kinds for of in (GRAPHS, OPERATORS, EIGENPAIRS) for make in of.values()]
     names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
-    kinds += [{"sharded graph"}, {"sharded pairs"}]  # tests/distributed
+    kinds += [{"sharded graph"}, {"sharded pairs"}]  # in tests/distributed
     kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
     for one in REFUSED:
         assert any(set(one.kind.split(" + ")) <= some for some in kinds), one.kind
