@@ -59,7 +59,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         The loss in the dtype of ``y``.
 
     Raises:
-        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
+        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, affinities that are not symmetric,
+            unknown reduction.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -68,7 +69,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     tensor(5.)
     """
     checks.check_choice(reduction, "reduction", REDUCTIONS)
-    columns = _columns(y, graph, "laplacian_smoothness")
+    columns = _columns(y, _symmetric(graph), "laplacian_smoothness")
     weight = graph.weight.to(columns.dtype)
     if reduction == "none":
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)

@@ -196,7 +196,8 @@ class EdgeSampler(_GraphSampler):
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
     Raises:
-        TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
+        TypeError, ValueError: no single graph, or one without edges or with affinities that are not symmetric; an odd
+            ``batch_size``.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -215,6 +216,8 @@ class EdgeSampler(_GraphSampler):
         rank: int | None = None,
     ) -> None:
         super().__init__(graph, batch_size, seed, num_replicas, rank)
+        if graph.similarity is not None:
+            raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
         if self.batch_size % 2:
             raise ValueError(f"batch_size must be even, two nodes for each edge, got {batch_size}")
         pattern = self._pattern

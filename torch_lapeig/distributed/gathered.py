@@ -116,7 +116,8 @@ def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) 
         graph = whole.graph(given, laplacian.graph)
         found = eigenpairs(Laplacian(graph, laplacian.normalization), k, solve, fill=fill)
         # All ranks have the user's solver, which may be impossible to send.
-        facts = {name: getattr(found, name) for name in ("residuals", "gap", "converged", "resolved", "iterations")}
+        names = ("residuals", "gap", "converged", "resolved", "iterations", "inner_product")
+        facts = {name: getattr(found, name) for name in names}
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
 
     facts = {"solver": solve.solver, **whole.ranks.of_first(solved)}

@@ -94,7 +94,9 @@ def small_eigenpairs(
         return None
     found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
     residuals = residuals_as_returned(operator, solution, found.vectors, gradient.dtype)
-    return Eigenpairs.of(solution, Differentiated(found.projected, factor[..., None] * found.vectors), residuals)
+    found = Differentiated(found.projected, factor[..., None] * found.vectors)
+    is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
+    return Eigenpairs.of(solution, found, residuals, "identity" if is_plain else "degrees")
 
 
 def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:

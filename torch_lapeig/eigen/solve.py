@@ -25,12 +25,15 @@ from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import REORDER_NODES
 
+InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
+
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
-    """The k smallest eigenpairs of a Laplacian, with the quality of the answer.
+    """The k smallest eigenpairs of a Laplacian, with the quality of the answer, and what kind of pairs they are.
 
-    All tensors have the dtype and device of the weights.
+    All tensors have the dtype and device of the weights. Consumers ask ``is_complex``, ``inner_product`` and
+    ``is_sharded`` before they compute; docs/combinations.md has what they take.
 
     Attributes:
         values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
@@ -54,6 +57,9 @@ class Eigenpairs:
         iterations: number of iterations of the solver.
         solver: the solver that found the pairs.
         is_sharded: whether the rows of ``vectors`` lie on several ranks, of which this process has its own.
+        inner_product: the M in which the vectors are orthonormal, Vᴴ M V = I: ``"identity"``; ``"degrees"`` with
+            ``normalization="random_walk"``; ``"mass"`` with a mass; ``"similarity"`` of `ImprovedWeights`, whose
+            affinities are not symmetric.
 
     >>> path = Graph.from_edge_index(
     ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
@@ -73,9 +79,21 @@ class Eigenpairs:
     iterations: int
     solver: Solver
     is_sharded: bool = False
+    inner_product: InnerProduct = "identity"
+
+    @property
+    def is_complex(self) -> bool:
+        """Return whether the vectors are complex, as of a `MagneticLaplacian`: then Λ is Hermitian, V φ(Λ) Vᴴ."""
+        return self.vectors.is_complex()
 
     @classmethod
-    def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
+    def of(
+        cls,
+        solution: Solution,
+        found: Differentiated,
+        residuals: Tensor | None = None,
+        inner_product: InnerProduct = "identity",
+    ) -> Eigenpairs:
         """Return a solution with its differentiable Λ and vectors; ``residuals`` default to the solution's."""
         return cls(
             values=found.projected.diagonal(dim1=1, dim2=2),
@@ -88,6 +106,7 @@ class Eigenpairs:
             iterations=solution.ritz.iterations,
             solver=solution.solver,
             is_sharded=solution.operator.is_sharded,
+            inner_product=inner_product,
         )
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
@@ -286,7 +305,8 @@ def eigenpairs(
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)
     if factor is not None:
         differentiated = _with_factor(exact, operator, factor, differentiated, solution)
-    pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
+    pairs = Eigenpairs.of(solution, differentiated, residuals, _inner_product(exact, mass))
+    pairs = _filled(pairs, solution, k)
     return pairs.reshaped(operator.shape[:-1], dtype)
 
 
@@ -404,6 +424,15 @@ def _is_differentiated(operator: Operator) -> bool:
 def _is_of_ranks(laplacian: Any) -> bool:
     """Return whether the rows of a Laplacian lie on several ranks."""
     return isinstance(laplacian, Laplacian) and laplacian.graph.pattern.is_sharded
+
+
+def _inner_product(given: Laplacian | Operator, mass: Tensor | None) -> InnerProduct:
+    """Return the inner product in which the vectors of a problem are orthonormal."""
+    if isinstance(given, Laplacian) and given.factor is not None and given.graph.similarity is not None:
+        return "similarity"
+    if mass is not None:
+        return "mass"
+    return "degrees" if isinstance(given, Laplacian) and given.factor is not None else "identity"
 
 
 def _operator_of(laplacian: Any) -> Operator:

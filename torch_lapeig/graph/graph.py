@@ -47,6 +47,7 @@ class Graph:
             graph.
         metric: the lengths of edges that weightings measure: ``"euclidean"`` between the points, ``"cosine"`` between
             the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
+        density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
         TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: fields that
@@ -67,6 +68,7 @@ class Graph:
     log_weight: Tensor | None = None
     recall: float = 1.0
     metric: Metric = "euclidean"
+    density_correction: float = 0.0
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
@@ -95,6 +97,7 @@ class Graph:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         checks.check_number(self.recall, "recall", 0, 1)
+        checks.check_number(self.density_correction, "density_correction", 0, 1)
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._check_mask()
         self._check_part(self.similarity, "similarity", tuple(self.shape))
@@ -367,7 +370,7 @@ class Graph:
             TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
                 directions of each edge.
         """
-        graph = self._with(weight=weight, log_weight=None)
+        graph = self._with(weight=weight, log_weight=None, density_correction=0.0)
         graph._check("weight")
         return graph
 

@@ -66,8 +66,11 @@ class LandmarkSums(NamedTuple):
         row, col = edge_index[:, upper]
         return cls(row * m + col, weight[upper].double(), m)
 
-    def add(self, shares: Shares) -> LandmarkSums:
-        """Return the sums with more points; differentiable in their shares."""
+    def add(self, shares: Shares, counts: Tensor | None = None) -> LandmarkSums:
+        """Return the sums with more points; differentiable in their shares.
+
+        ``counts`` ``(m,)``: how much a point at each landmark counts; a point has the mean by its shares. None for 1.
+        """
         r = shares.landmark.shape[1]
         first, second = torch.triu_indices(r, r, device=shares.landmark.device)
         rows = rows_of_block(64 * len(first), shares.landmark.device)
@@ -77,7 +80,10 @@ class LandmarkSums(NamedTuple):
             share = share.gather(1, order).double()
             more = (landmark[:, first] * self.m + landmark[:, second]).flatten()
             key, place = torch.cat([key, more]).unique(return_inverse=True)
-            value = torch.cat([value, (share[:, first] * share[:, second]).flatten()])
+            products = share[:, first] * share[:, second]
+            if counts is not None:
+                products = products * (share * counts[landmark]).sum(1, keepdim=True)
+            value = torch.cat([value, products.flatten()])
             value = sum_of_groups(value, place, len(key))
         return LandmarkSums(key, value, self.m)
 

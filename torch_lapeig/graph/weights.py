@@ -134,6 +134,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
         if graph.pattern.is_sharded:
             given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
             graph.pattern.agree("a weighting", lambda: {"weighting": self, **checks.derivatives_asked(**given)})
+        if graph.mask is not None and isinstance(x, Tensor) and x.shape[:-1] == graph.mask.shape:
+            x = torch.where(graph.mask[..., None], x, 0)  # padding may hold anything
         weighted: Graph = super().__call__(x, graph)
         return weighted
 
@@ -147,7 +149,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
         """Return ``graph`` with its weights times the weights of this module; differentiable.
 
         Args:
-            x: the points of the graph, ``(N, D)`` or ``(B, N, D)``.
+            x: the points of the graph, ``(N, D)`` or ``(B, N, D)``, zeros at padding.
             graph: the edges to weight. ``graph.pattern`` has functions of values on edges, `SparsePattern` or
                 `DensePattern`; `Graph.with_weight` makes the result.
         """
@@ -374,6 +376,9 @@ class SelfTuning(Weighting):
         return edges.connectivity.log() - edges.squared_lengths / scale
 
 
+_NOT_SYMMETRIC = "weights must be symmetric to be corrected for density, got ImprovedWeights; use HeatKernel()"
+
+
 class DensityCorrected(Weighting):
     """Weights W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
@@ -384,8 +389,8 @@ class DensityCorrected(Weighting):
         weights: K; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: ``alpha`` is no number in [0, 1]; ``weights`` is no `Weighting`, or when called not
-            symmetric (`ImprovedWeights`).
+        TypeError, ValueError: ``alpha`` is no number in [0, 1]; ``weights`` is no `Weighting` or not symmetric
+            (`ImprovedWeights`), or when called the graph is not.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -398,6 +403,8 @@ class DensityCorrected(Weighting):
     def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
         super().__init__()
         check_weighting(weights)
+        if isinstance(weights, ImprovedWeights):
+            raise ValueError(_NOT_SYMMETRIC)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         self.weights = HeatKernel() if weights is None else weights
 
@@ -405,9 +412,7 @@ class DensityCorrected(Weighting):
         """Return ``graph`` with the corrected weights."""
         graph = self.weights(x, graph)
         if graph.similarity is not None:
-            raise ValueError(
-                "weights must be symmetric to be corrected for density, got ImprovedWeights; use HeatKernel()"
-            )
+            raise ValueError(_NOT_SYMMETRIC)
         pattern, scale = graph.pattern, checks.primal(self._scale(graph))
         weight = pattern.at_row(scale) * checks.primal(graph.weight) * pattern.at_col(scale)
         log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
@@ -415,6 +420,7 @@ class DensityCorrected(Weighting):
         log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight, zeros)
         log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
         weight = with_log_derivative(weight, log_weight)
+        graph = graph._with(density_correction=self.alpha)
         if zeros is None:
             return graph._with(weight=weight, log_weight=log_weight)
         scale = with_log_derivative(scale, log_scale)
@@ -496,12 +502,11 @@ def check_weighting(weights: Any) -> None:
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
-    """Return the points of a graph, checked, with zeros at padding."""
+    """Return the points of a graph, checked."""
     x = checks.single(x)
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    x = x if graph.mask is None else torch.where(graph.mask[..., None], x, 0)
     checks.check_finite(x, "x")
     return checks.finite_gradient(x)
 

@@ -11,6 +11,7 @@ from torch_lapeig.graph import KNN, DensityCorrected, Graph, Precomputed, Simple
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting, check_weighting
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
+from torch_lapeig.methods.module import Checked
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -29,7 +30,8 @@ class DiffusionMap(LaplacianEigenmaps):
     Args:
         n_components: dimension of the embedding, without the constant column.
         neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
-            ``(Q, N)``, too.
+            ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
+            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk is that of ½.
         weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
             has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
         alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator whatever the density, ½ the Fokker–Planck
@@ -40,7 +42,8 @@ class DiffusionMap(LaplacianEigenmaps):
 
     Tensors after ``fit``: as of `LaplacianEigenmaps`; ``eigenvalues_`` are 1 − μ.
 
-    Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`.
+    Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`, and a
+    `Graph` that is corrected already, unless ``alpha`` is 0.
 
     >>> import torch
     >>> x = torch.rand(
@@ -78,6 +81,14 @@ class DiffusionMap(LaplacianEigenmaps):
         """Return the diffusion time τ."""
         return self.diffusion
 
+    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+        if isinstance(x, Graph) and x.density_correction > 0 and self.alpha > 0:
+            raise ValueError(
+                f"x must be a Graph of the kernel K, got one that DensityCorrected({x.density_correction:g}) has "
+                "corrected for density already; weight it by K, or use alpha=0"
+            )
+        return super()._checked(x, mask)
+
     def _graph(self, x: Any, mask: Tensor | None) -> Graph:
         graph = super()._graph(x, mask)
         return self._correction(_nowhere(graph), graph) if isinstance(x, Graph) else graph
@@ -101,5 +112,5 @@ class DiffusionMap(LaplacianEigenmaps):
 
 
 def _nowhere(graph: Graph) -> Tensor:
-    """Return points of a graph whose edges have no lengths."""
-    return graph.weight.new_zeros(*graph.shape, 1)
+    """Return points of a graph whose edges have no lengths, in any metric."""
+    return graph.weight.new_ones(*graph.shape, 1)

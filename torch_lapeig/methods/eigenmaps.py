@@ -12,7 +12,7 @@ from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigen
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
-from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
@@ -113,6 +113,12 @@ class LaplacianEigenmaps(OnLandmarks):
         if isinstance(neighbors, Landmarks) and components == "separate":
             raise ValueError(
                 'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
+            )
+        is_counted = isinstance(neighbors, Landmarks) and isinstance(weights, DensityCorrected)
+        if is_counted and (scale == "unit" or normalization == "unnormalized"):
+            raise ValueError(
+                "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
+                'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
             )
 
     @classmethod

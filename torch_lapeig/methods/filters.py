@@ -1,9 +1,9 @@
-"""Functions φ(A) = V φ(Λ) Vᵀ of a Laplacian by its smallest eigenpairs: filters of signals, signatures of nodes.
+"""Functions φ(A) = V φ(Λ) Vᴴ of a Laplacian by its smallest eigenpairs: filters of signals, signatures of nodes.
 
-They depend neither on the signs of the vectors nor on the basis of an eigenspace. The derivative (Daleckii and Krein)
-has (φ(λ_i) − φ(λ_j)) / (λ_i − λ_j) between distinct eigenvalues, which the rule of eigenvectors yields, and φ′(λ)
-between equal ones, which it cannot yield. There Λ is a matrix, diag(λ) + E: E is zero, but has derivatives (see
-`Eigenpairs.projected`), and
+They depend neither on the signs of the vectors (or phases: those of a `MagneticLaplacian` are complex) nor on the basis
+of an eigenspace. The derivative (Daleckii and Krein) has (φ(λ_i) − φ(λ_j)) / (λ_i − λ_j) between distinct
+eigenvalues, which the rule of eigenvectors yields, and φ′(λ) between equal ones, which it cannot yield. There Λ is a
+matrix, diag(λ) + E: E is zero, but has derivatives (see `Eigenpairs.projected`), and
 
     φ(Λ) = diag φ(λ) + ½ (φ′(λ_i) + φ′(λ_j)) ∘ E + ¼ (φ″(λ_i) + φ″(λ_j)) ∘ E² + …,
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +34,8 @@ class Expansion(NamedTuple):
 
     Attributes:
         values: φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs.
-        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E²; empty where no derivative is asked for.
+        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty where no
+            derivative is asked for.
     """
 
     values: Tensor
@@ -44,6 +45,7 @@ class Expansion(NamedTuple):
         """Return φ_c(Λ) z_c of each column c of ``z``, ``(..., k, C)``; one response serves all columns."""
         result = self.values * z
         for weight, matrix in self.terms:
+            matrix = matrix.to(z.dtype)
             result = result + (weight * checks.matmul(matrix, z) + checks.matmul(matrix, weight * z)) / 2
         return result
 
@@ -56,18 +58,18 @@ class Expansion(NamedTuple):
         return found.reshape(*z.shape, count)
 
     def at_nodes(self, v: Tensor) -> Tensor:
-        """Return the diagonals of V φ_m(Λ) Vᵀ, ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
-        result = checks.matmul(v.square(), self.values)
+        """Return the diagonals of V φ_m(Λ) Vᴴ, real ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
+        result = checks.matmul((v * v.conj()).real, self.values)
         for weight, matrix in self.terms:
-            result = result + checks.matmul(v * checks.matmul(v, matrix), weight)
+            result = result + checks.matmul((checks.matmul(v, matrix) * v.conj()).real, weight)
         return result
 
 
 @checks.full_precision
 def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     """Return φ(Λ) of eigenpairs; see `spectral_function`."""
-    checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
-    present, at = pairs.values.isfinite()[..., None], pairs.projected.diagonal(dim1=-2, dim2=-1)
+    check_pairs(pairs)
+    present, at = pairs.values.isfinite()[..., None], pairs.projected.diagonal(dim1=-2, dim2=-1).real
     at = torch.where(present[..., 0], at, at[..., :1]).reshape(-1, 1)
 
     def shaped(part: Tensor) -> Tensor:
@@ -88,9 +90,13 @@ def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, checks.matmul(off, off))))
 
 
-def check_whole(pairs: Eigenpairs) -> None:
-    """Raise ValueError where this process has some rows of the vectors only: sums over nodes would be wrong."""
-    if pairs.is_sharded:
+def check_pairs(pairs: Any, *, whole: bool = False) -> None:
+    """Raise TypeError for anything but `Eigenpairs`.
+
+    Raise ValueError, if they must be ``whole``, where this process has some rows only: sums over nodes would be wrong.
+    """
+    checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
+    if whole and pairs.is_sharded:
         raise ValueError("pairs must be of a graph on one process, got rows on several ranks; gather the graph")
 
 
@@ -131,7 +137,7 @@ def _derivative(value: Tensor, at: Tensor) -> Tensor:
 def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
     """Return φ(Λ) as matrices, whose first and second derivatives are exact at equal eigenvalues.
 
-    `SpectralFilter` and `spectral_signature` compute products with V φ(Λ) Vᵀ and its diagonal in less memory.
+    `SpectralFilter` and `spectral_signature` compute products with V φ(Λ) Vᴴ and its diagonal in less memory.
 
     Args:
         pairs: of `eigenpairs`; rows and columns of missing pairs (``fill=True``) are zero.
@@ -139,7 +145,7 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
             ``(n, m)``, in the dtype of the pairs. Gradients flow to its parameters.
 
     Returns:
-        ``(m, k, k)`` or ``(B, m, k, k)``.
+        ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
 
     Raises:
         TypeError: ``pairs`` or ``phi`` of another type; φ returns another dtype. ValueError: φ returns another shape,
@@ -154,13 +160,13 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
     """
     found = expansion(pairs, phi)
     k = found.values.shape[-2]
-    one = torch.eye(k, dtype=found.values.dtype, device=found.values.device)
+    one = torch.eye(k, dtype=pairs.vectors.dtype, device=found.values.device)
     return found.bank(one.expand(*found.values.shape[:-2], k, k)).movedim(-1, -3)
 
 
 @checks.full_precision
 def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = False) -> Tensor:
-    """Return the diagonals of V φ_m(Λ) Vᵀ: features of nodes that depend neither on signs nor on bases.
+    """Return the diagonals of V φ_m(Λ) Vᴴ: features of nodes that depend neither on signs nor on bases.
 
     Heat kernel signatures with `HeatResponse` (Sun, Ovsjanikov & Guibas 2009); wave kernel signatures with
     `WaveResponse` and ``normalize=True`` (Aubry, Schlickewei & Cremers 2011).
@@ -170,7 +176,8 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
         normalize: divide by the traces Σ_l φ_m(λ_l) of each graph; zeros where a trace is zero.
 
     Returns:
-        ``(N, m)`` or ``(B, N, m)``; rows of padding and of isolated nodes are zero.
+        ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero. Of
+        pairs whose rows lie on several ranks: this rank's rows.
 
     Raises:
         TypeError, ValueError: see `spectral_function`.
@@ -187,12 +194,12 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
     signature = found.at_nodes(pairs.vectors)
     if not checks.check_flag(normalize, "normalize"):
         return signature
-    trace = found.at_nodes(torch.eye(pairs.values.shape[-1]).to(pairs.values)).sum(-2, keepdim=True)
+    trace = found.at_nodes(torch.eye(pairs.values.shape[-1]).to(pairs.vectors)).sum(-2, keepdim=True)
     return torch.where(trace == 0, 0, signature / torch.where(trace == 0, 1, trace))
 
 
 class SpectralFilter(nn.Module):
-    """Filter V φ(Λ) Vᵀ x of signals on the nodes of a graph, with a learnable φ.
+    """Filter V φ(Λ) Vᴴ x of signals on the nodes of a graph, with a learnable φ.
 
     What lies outside of the span of the k vectors is left out. Gradients flow to x, φ and the weights of the graph. Of
     generalised vectors with Yᵀ M Y = I, Y φ(Λ) Yᵀ is a kernel with respect to the mass M, and φ(M⁻¹ L) x is the filter
@@ -228,29 +235,34 @@ class SpectralFilter(nn.Module):
         """Return the filtered signals, ``(..., N, C)``, or ``(..., N, C·m)`` of a bank, column by column.
 
         Args:
-            pairs: of `eigenpairs`, with vectors ``(N, k)`` or ``(B, N, k)``.
-            x: signals ``(N, C)`` or ``(B, N, C)``, of the dtype of the pairs, or of half precision.
+            pairs: of `eigenpairs`, with vectors ``(N, k)`` or ``(B, N, k)``; or of a `MagneticLaplacian`.
+            x: signals ``(N, C)`` or ``(B, N, C)``, real or complex in the precision of the pairs, or in half precision.
+                The result is complex where the signals or the vectors are; otherwise it has the dtype of the signals.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
         """
+        check_pairs(pairs, whole=True)
         found, v = expansion(pairs, self.phi), pairs.vectors
-        check_whole(pairs)
         count = found.values.shape[-1]
-        checks.check_floating(checks.single(x), "x")
+        checks.check_tensor(x, "x")
         if x.shape[:-1] != v.shape[:-1]:
             raise ValueError(f"x must have shape {(*v.shape[:-1], 'C')} to go with the pairs, got {tuple(x.shape)}")
         if not self.bank and count not in (1, x.shape[-1]):
             raise ValueError(
                 f"phi must return 1 or {x.shape[-1]} responses, as x has columns, got {count}; or bank=True"
             )
-        if x.dtype not in (v.dtype, *checks.HALVES):
-            raise TypeError(f"x must have the dtype of the pairs, got {x.dtype}; use x.to({v.dtype})")
+        real = pairs.values.dtype
+        if x.dtype not in (real, real.to_complex(), *checks.HALVES):
+            way_out = real.to_complex() if x.is_complex() else real
+            raise TypeError(f"x must have the dtype of the pairs, or be complex, got {x.dtype}; use x.to({way_out})")
         checks.check_same_device(x, "x", v, "the pairs")
-        signal = x.to(v.dtype)
+        dtype = torch.promote_types(v.dtype, x.dtype if x.is_complex() else real)
+        signal, v = x.to(dtype), v.to(dtype)
         if mask is not None:
             checks.check_mask(mask, x)
             signal = torch.where(mask[..., None], signal, 0)
-        z = checks.matmul(v.mT, signal)
-        return checks.matmul(v, found.bank(z).flatten(-2) if self.bank else found.applied(z)).to(x.dtype)
+        z = checks.matmul(v.mH, signal)
+        filtered = checks.matmul(v, found.bank(z).flatten(-2) if self.bank else found.applied(z))
+        return filtered if dtype.is_complex else filtered.to(x.dtype)
 
 
 class HeatResponse(nn.Module):

@@ -77,6 +77,7 @@ class FrozenGraphMap(nn.Module):
     vectors: Tensor
     reach: Tensor
     rows: Tensor | None
+    counts: Tensor | None
 
     def __init__(self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool) -> None:
         super().__init__()
@@ -87,7 +88,9 @@ class FrozenGraphMap(nn.Module):
         if not isinstance(rule, Precomputed):
             self.points = FixedPoints(state["train_points"], rule.metric)
             self.log_affinity = _log_affinity(weights)
-        self.register_buffer("state", state.get("train_weighting", vectors[:0]).double())
+        # The state of given affinities is their correction for density, log q^-α.
+        correction = state.get("train_density", vectors.new_zeros(()))
+        self.register_buffer("state", state.get("train_weighting", correction).double())
         values = state["train_eigenvalues"].double() if "train_eigenvalues" in state else vectors.new_zeros(1)
         if not normalized and values.ndim == 2:
             raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
@@ -95,6 +98,7 @@ class FrozenGraphMap(nn.Module):
         if degrees is not None:
             vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).double().sqrt()[:, None]
         self.takes_degrees = degrees is not None
+        self.register_buffer("counts", state["train_counts"].double() if "train_counts" in state else None)
         self.register_buffer("values", values)
         self.register_buffer("vectors", vectors * _growth(values, values.new_ones(())) if normalized else vectors)
         self.register_buffer("reach", state["train_rule"].double().square() if "train_rule" in state else None)
@@ -121,6 +125,7 @@ class FrozenGraphMap(nn.Module):
             share = share * torch.where(total.isinf(), 0, total / 2).exp()
         y = share @ self.vectors
         y = y if self.normalized else y * _growth(self.values, total.exp())
+        y = y if self.counts is None else y * (share @ self.counts).sqrt().unsqueeze(1)
         if self.points is not None and self.rows is not None:
             is_equal, nearest = self.points.equal(x, squared)
             y = torch.where(is_equal.unsqueeze(1), self.rows[nearest], y)
@@ -148,8 +153,8 @@ def _growth(values: Tensor, degree: Tensor) -> Tensor:
     return torch.where(values == 0, 1, torch.where(small, 0, degree / torch.where(small, 1, rest)))
 
 
-def _given(affinity: Tensor, _: Tensor, __: Tensor) -> Tensor:
-    return affinity.log()
+def _given(affinity: Tensor, _: Tensor, correction: Tensor) -> Tensor:
+    return affinity.log() + correction
 
 
 def _log_affinity(weights: Weighting | None) -> LogAffinity:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torch_lapeig.eigen.solve import Eigenpairs
-from torch_lapeig.methods.filters import Expansion, Response, check_whole, expansion
+from torch_lapeig.methods.filters import Expansion, Response, check_pairs, expansion
 from torch_lapeig.support import checks
 
 Network = Callable[..., Tensor]
@@ -27,8 +27,8 @@ class SignInvariant(nn.Module):
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
     Raises:
-        TypeError, ValueError: ``phi`` is no function; when called: vectors or values of another dtype or shape, or φ
-            returns another shape.
+        TypeError, ValueError: ``phi`` is no function; when called: vectors or values of another dtype or shape, complex
+            vectors, which have a phase in the place of a sign, or φ returns another shape.
 
     >>> encode = SignInvariant(nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 4)))
     >>> vectors = torch.randn(10, 3)
@@ -49,6 +49,11 @@ class SignInvariant(nn.Module):
             values: their eigenvalues ``(..., k)``, for φ. Encodings of missing pairs (+∞) are zero.
             context: further arguments of φ, such as the edges.
         """
+        if isinstance(vectors, Tensor) and vectors.is_complex():
+            raise TypeError(
+                f"vectors must be real, got {vectors.dtype}: eigenvectors of a MagneticLaplacian have a phase in the "
+                "place of a sign, which φ(v) + φ(−v) depends on; use StableEncoding or spectral_signature"
+            )
         checks.check_floating(checks.single(vectors), "vectors")
         if vectors.ndim < 2:
             raise ValueError(f"vectors must have shape (..., N, k), got {tuple(vectors.shape)}")
@@ -65,21 +70,23 @@ class SignInvariant(nn.Module):
 
 
 class StableEncoding(nn.Module):
-    """Stable and expressive encoding Σ_j ρ(a_ij), a_ij = [V φ_l(Λ) Vᵀ]_ij for l = 1, …, m (SPE, Huang et al. 2024).
+    """Stable and expressive encoding Σ_j ρ(a_ij), a_ij = [V φ_l(Λ) Vᴴ]_ij for l = 1, …, m (SPE, Huang et al. 2024).
 
-    It depends neither on signs nor on bases, and with smooth φ it changes little with the graph, however close
+    It depends neither on signs (phases) nor on bases, and with smooth φ it changes little with the graph, however close
     eigenvalues are. Gradients to the graph are exact at equal eigenvalues.
 
     Args:
         phi: response with m channels to eigenvalues, see `spectral_function`.
         rho: network on nodes: gets columns j of the m matrices as ``(..., c, N, m)``, and returns ``(..., c, N, w)``.
-            It may mix nodes (in the paper it passes messages along edges), and must not mix the c columns.
+            It may mix nodes (in the paper it passes messages along edges), and must not mix the c columns. Of complex
+            pairs the entries are complex: ρ may take ``a.abs()``, or both parts, ``torch.view_as_real(a).flatten(-2)``.
         columns: number of columns at once: memory is O(N · columns · m), and the backward pass computes each part
             again. None: all.
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range; when called: see `spectral_function`, a mask
-            of another shape, pairs whose rows lie on several ranks, or ρ returns another shape.
+            of another shape, pairs whose rows lie on several ranks, or ρ returns another shape or takes no complex
+            numbers.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> pairs = eigenpairs(Laplacian(KNN(5)(torch.rand(50, 3))), 8)
@@ -104,8 +111,8 @@ class StableEncoding(nn.Module):
             context: further arguments of ρ, such as the edges.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows are zero and whose columns do not count.
         """
+        check_pairs(pairs, whole=True)
         found, n = expansion(pairs, self.phi), pairs.vectors.shape[-2]
-        check_whole(pairs)
         mask = torch.ones_like(pairs.vectors[..., 0], dtype=torch.bool) if mask is None else mask
         checks.check_mask(mask, pairs.vectors)
         part = partial(self._part, found, pairs.vectors, mask, context)
@@ -126,15 +133,23 @@ class StableEncoding(nn.Module):
 
 @checks.full_precision
 def _entries(found: Expansion, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return entries of the matrices V φ_m(Λ) Vᵀ, ``(..., c, N, m)``, given rows of V."""
-    z = found.bank(columns.mT)
+    """Return entries of the matrices V φ_m(Λ) Vᴴ, ``(..., c, N, m)``, given rows of V."""
+    z = found.bank(columns.mH)
     entries: Tensor = checks.matmul(rows, z.flatten(-2)).unflatten(-1, z.shape[-2:]).movedim(-2, -3)
     return entries
 
 
 def _encoded(network: Network, name: str, columns: Tensor, context: tuple[Any, ...]) -> Tensor:
     """Return a network's result for columns ``(..., c, N, m)``, with its shape checked."""
-    result = network(columns, *context)
+    try:
+        result = network(columns, *context)
+    except RuntimeError as error:
+        if not columns.is_complex():
+            raise
+        raise TypeError(
+            f"{name} must take the complex entries of V φ(Λ) Vᴴ of a MagneticLaplacian; let it begin with a.abs(), or "
+            "with torch.view_as_real(a).flatten(-2)"
+        ) from error
     checks.check_instance(result, f"the result of {name}", Tensor, "a tensor")
     if result.shape[:-1] != columns.shape[:-1]:
         raise ValueError(f"{name} must return shape {(*columns.shape[:-1], 'w')}, got {tuple(result.shape)}")
@@ -160,28 +175,31 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     direction of P x for the indicator x of the first group, the next one that of the second group, orthogonal to the
     first, and so on; groups that add nothing are left out. What an automorphism turns, such as the vectors of a ring,
     has no such basis: these columns are an arbitrary one, and not ``unique``; nor are those of an eigenspace that k
-    cuts. Gradients are those of P x for fixed groups.
+    cuts. Gradients are those of P x for fixed groups. Complex pairs get canonical phases in this way, too.
 
     Args:
         pairs: of `eigenpairs`, orthonormal. Eigenvalues closer than ten residuals or 50 eps of the largest are equal.
         tolerance: of ‖P e_i‖ and ‖P x‖; default √eps.
 
     Raises:
-        TypeError, ValueError: no `Eigenpairs`; vectors that are not orthonormal; a tolerance that is not positive.
+        TypeError, ValueError: no `Eigenpairs`; vectors that are not orthonormal, or on several ranks; a tolerance that
+            is not positive.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> tree = torch.tensor([[0, 0, 0, 1, 2, 3, 3, 4], [1, 2, 3, 0, 0, 0, 4, 3]])
     >>> canonicalize(eigenpairs(Laplacian(Graph.from_edge_index(tree)), 5)).unique
     tensor([ True,  True, False,  True,  True])
     """
-    checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
+    check_pairs(pairs, whole=True)
+    if pairs.inner_product != "identity":
+        raise ValueError(
+            f'pairs must have orthonormal vectors, got a "{pairs.inner_product}" inner product, in which P e_i has '
+            'other lengths; use normalization="symmetric" without a mass'
+        )
     eps = torch.finfo(pairs.vectors.dtype).eps
     tolerance = eps**0.5 if tolerance is None else checks.check_positive(tolerance, "tolerance")
     (n, k), values = pairs.vectors.shape[-2:], checks.primal(pairs.values).reshape(-1, pairs.vectors.shape[-1])
     vectors, residuals = pairs.vectors.reshape(-1, n, k), pairs.residuals.reshape(-1, k).amax(1)
-    gram = checks.primal(checks.matmul(vectors.mT, vectors))
-    if ((gram - torch.diag_embed(values.isfinite().to(gram))).abs() > tolerance).any():
-        raise ValueError('pairs must have orthonormal vectors; use normalization="symmetric", not "random_walk"')
     unique = torch.zeros_like(values, dtype=torch.bool)
     found = []
     for b, gap in enumerate(pairs.gap.reshape(-1)):
@@ -201,9 +219,9 @@ def _axes(u: Tensor, tolerance: float) -> tuple[Tensor, int]:
     lengths, order = torch.linalg.vector_norm(checks.primal(u), dim=1).sort(descending=True)
     turn: list[Tensor] = []  # coordinates of the basis
     for group in order.tensor_split(((lengths.diff() < -tolerance).nonzero().flatten() + 1).tolist()):
-        c = u[group].sum(0)
+        c = u[group].sum(0).conj()
         for other in turn + turn:  # twice is enough
-            c = c - (other @ c) * other
+            c = c - torch.linalg.vecdot(other, c) * other
         if len(turn) < u.shape[1] and float(checks.primal(c).norm()) > tolerance * len(group) ** 0.5:
             turn.append(c / torch.linalg.vector_norm(c))
     known = torch.stack(turn, 1) if turn else u.new_zeros(u.shape[1], 0)

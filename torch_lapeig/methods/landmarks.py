@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
+from torch_lapeig.graph.weights import DensityCorrected
 from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
@@ -29,10 +30,16 @@ class OnLandmarks(GraphEmbedding):
     With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are the generalised
     eigenvectors of the landmark graph Zᵀ Z, scaled as Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. New points have
     the same formula, which is Nyström's.
+
+    W has degrees of 1 whatever the density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
+    `DensityCorrected` acts on how much points count: c_i = q_i^-α, where q is the sum of the kernel at landmarks. Then
+    C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the formulas hold with the landmark graph Zᵀ C Z. The walk
+    is reversible with respect to c times the density of the points, which is even for α = 1.
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
     takes_landmarks = True
+    scale: str
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         if not isinstance(rule := self.neighbors, Landmarks):
@@ -43,9 +50,9 @@ class OnLandmarks(GraphEmbedding):
         state = {"train_points": landmarks, "train_weighting": rule.state(self.weights, x, landmarks, edges)}
         shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
-        sums = LandmarkSums.of_none(len(landmarks), x.device).add(shares)
+        sums = LandmarkSums.of_none(len(landmarks), x.device).add(shares, self._counts(state))
         state |= self._fit_sums(sums, x.dtype, solved, fill=fill)
-        state["embedding_"] = shares.rows(state["train_vectors"])
+        state["embedding_"] = self._rows(shares, state)
         state["train_count"] = torch.tensor(len(x), device=x.device)
         return state
 
@@ -64,7 +71,21 @@ class OnLandmarks(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         if not isinstance(self.neighbors, Landmarks):
             return super()._extend(x, state)
-        return self._shares(x, state).rows(state["train_vectors"])
+        return self._rows(self._shares(x, state), state)
+
+    def _counts(self, state: State) -> Tensor | None:
+        """Return how much a point at each landmark counts, ``(m,)``, about 1; None where all points count 1."""
+        if not isinstance(self.weights, DensityCorrected):
+            return None
+        logarithm = state["train_weighting"][:, 0]
+        return (logarithm - logarithm.mean()).exp()  # the sums of a sample are smaller
+
+    def _rows(self, shares: Shares, state: State) -> Tensor:
+        """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
+        rows, counts = shares.rows(state["train_vectors"]), self._counts(state)
+        if self.scale != "orthonormal" or counts is None:
+            return rows
+        return rows * shares.rows(counts[:, None]).sqrt()
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
@@ -78,6 +99,8 @@ class OnLandmarks(GraphEmbedding):
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, Landmarks):
             return super()._frozen(state)
+        if self.scale == "orthonormal" and (counts := self._counts(state)) is not None:
+            state = {**state, "train_counts": counts}
         return FrozenGraphMap(self.neighbors, self.weights, state, normalized=True)
 
     def _width(self, state: State) -> int:
@@ -150,7 +173,8 @@ class OnLandmarks(GraphEmbedding):
         try:
             for block in _blocks_of(blocks, progress, "landmark graph"):
                 check_like(block, landmarks)
-                sums, count = sums.add(self._shares(block.to(landmarks.device), state)), count + len(block)
+                shares = self._shares(block.to(landmarks.device), state)
+                sums, count = sums.add(shares, self._counts(state)), count + len(block)
         except BaseException:
             if count > before:  # few points may not have as many columns
                 self._keep_stream(state, sums, count, fill=True)

@@ -47,6 +47,7 @@ class NewAffinities(NamedTuple):
 def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
     """Return the weighted graph of points ``(N, D)``, and the state that new points need of it."""
     graph, train_rule = graph_with_state(neighbors, x.detach())
+    graph = graph.to_sparse()  # of a rule of the user's own
     weighted = weights(x, graph)
     counts = weighted.weight.detach() > 0  # a fitted point as a new one has no edge that underflows here
     return weighted, {

@@ -41,7 +41,7 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
         above round-off.
 
     Raises:
-        TypeError: not float64. ValueError: another shape.
+        TypeError: no `SymmetricOperator`, not float64. ValueError: another shape, known null vectors.
 
     >>> from torch_lapeig.graph.pattern import DensePattern
     >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
@@ -52,6 +52,12 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     tensor([[1.0000],
             [0.5000]], dtype=torch.float64)
     """
+    expected = "a positive definite SymmetricOperator; a Laplacian is singular"
+    checks.check_instance(operator, "operator", SymmetricOperator, expected)
+    if operator.most_null:
+        raise ValueError(
+            f"operator must be {expected}, got {operator.most_null} known null vectors; add to its diagonal"
+        )
     checks.check_tensor(rhs, "rhs")
     if operator.dtype != torch.float64 or rhs.dtype != torch.float64:
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")

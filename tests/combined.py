@@ -1,0 +1,842 @@
+"""Producers of graphs, operators, eigenpairs and fits with small dense references, for the table of combinations.
+
+A new feature is one line in a list: what it produces here, what takes it in `test_combinations.py`. A cell of the table
+is right against the reference, or refused for a reason in `REFUSED`; docs/combinations.md lists the reasons.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from problems import path, random_affinity
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DensityCorrected,
+    DiffusionMap,
+    DirectedGraph,
+    EigenmapsRegression,
+    Eigenpairs,
+    Graph,
+    HarmonicFunction,
+    HeatKernel,
+    ImprovedWeights,
+    Isomap,
+    KernelPCA,
+    KernelWeights,
+    LabelSpreading,
+    Landmarks,
+    Laplacian,
+    LaplacianEigenmaps,
+    MagneticLaplacian,
+    Precomputed,
+    Radius,
+    SelfTuning,
+    SignedGraph,
+    SignedLaplacian,
+    SimpleWeights,
+    SpectralClustering,
+    eigenpairs,
+    knn_graph,
+    mesh_laplacian,
+)
+from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
+from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
+
+K = 3  # number of pairs; no reference has an equal pair after it
+
+
+@dataclass
+class Made:
+    """An object with its kinds, which `REFUSED` names, and the dense matrices that say what is right.
+
+    Attributes:
+        value: the graph, operator or pairs.
+        matrix: of B items ``(B, N, N)``: the affinities of a graph, or the Hermitian K of K u = λ M u.
+        mass: M of an operator and its pairs, ``(B, N)``; None for the identity.
+        nodes: bool ``(B, N)``, the nodes that are there and, of operators, take part.
+        pairs: of an operator, called with it, k and options.
+    """
+
+    value: Any
+    kinds: set[str]
+    matrix: Tensor
+    mass: Tensor | None = None
+    nodes: Tensor | None = None
+    pairs: Callable[..., Eigenpairs] = eigenpairs
+
+    def __post_init__(self) -> None:
+        self.matrix = self.matrix.reshape(-1, *self.matrix.shape[-2:])
+        if self.mass is not None:
+            self.mass = self.mass.reshape(self.matrix.shape[:2])
+        if self.nodes is None:
+            self.nodes = torch.ones(self.matrix.shape[:2], dtype=torch.bool)
+        self.nodes = self.nodes.reshape(self.matrix.shape[:2])
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Shape of the batch of the value."""
+        shape = self.value.vectors.shape[:-1] if isinstance(self.value, Eigenpairs) else self.value.shape
+        return tuple(shape[:-1])
+
+    def spectra(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Nodes, eigenvalues and M-orthonormal vectors of each item, by a dense solver."""
+        found = []
+        for b, matrix in enumerate(self.matrix):
+            at = self.nodes[b].nonzero().flatten()
+            root = torch.ones(len(at)).double() if self.mass is None else self.mass[b][at].sqrt()
+            values, vectors = torch.linalg.eigh(matrix[at][:, at] / (root[:, None] * root))
+            found.append((at, values, vectors / root[:, None]))
+        return found
+
+    def values(self, k: int = K) -> Tensor:
+        """The k smallest eigenvalues ``(B, k)``, infinite where an item has fewer."""
+        found = self.matrix.new_full((len(self.matrix), k), torch.inf).real.clone()
+        for b, (_, values, _) in enumerate(self.spectra()):
+            found[b, : len(values[:k])] = values[:k]
+        return found
+
+    def function(self, phi: Callable[[Tensor], Tensor], k: int = K) -> Tensor:
+        """U φ(Λ) Uᴴ of the k smallest pairs, ``(B, N, N)``."""
+        found = torch.zeros_like(self.matrix)
+        for b, (at, values, u) in enumerate(self.spectra()):
+            u, weight = u[:, :k], phi(values[:k, None])[:, 0]
+            found[b, at[:, None], at] = (u * weight) @ u.mH
+        return found
+
+
+def shaped(value: Tensor, made: Made) -> Tensor:
+    """A reference of B items with the batch axes of the value."""
+    return value.reshape(*made.lead, *value.shape[1:])
+
+
+# --- Graphs -----------------------------------------------------------------------------------------------------------
+
+
+def sheet(n: int, seed: int = 0) -> Tensor:
+    u = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    u = u * torch.tensor([3.0, 1.5])
+    return torch.stack([u[:, 0], u[:, 1], u[:, 0].sin()], 1)
+
+
+def padded(*matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices in one batch ``(B, N, N)`` and the mask of their nodes."""
+    n = max(map(len, matrices))
+    whole, mask = torch.zeros(len(matrices), n, n, dtype=matrices[0].dtype), torch.zeros(len(matrices), n).bool()
+    for b, matrix in enumerate(matrices):
+        whole[b, : len(matrix), : len(matrix)], mask[b, : len(matrix)] = matrix, True
+    return whole, mask
+
+
+W, SMALL = random_affinity(12), random_affinity(8, seed=1)
+PARTS = torch.block_diag(random_affinity(7, seed=2), random_affinity(5, seed=3))
+LONELY = torch.block_diag(random_affinity(11, seed=4), torch.zeros(1, 1))
+SIGNS = torch.where(torch.rand(12, 12, generator=torch.Generator().manual_seed(5)).triu(1) < 0.3, -1.0, 1.0).double()
+SIGNED = W * SIGNS * SIGNS.mT
+ARCS = torch.rand(12, 12, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+ARCS = (ARCS * (ARCS > 0.6)).fill_diagonal_(0) + path(12).triu()
+X = sheet(24)
+
+
+def of_landmarks() -> Made:
+    model = LaplacianEigenmaps(2, Landmarks(12, 4)).fit(sheet(60))
+    graph = Graph.from_edge_index(model.train_edges, model.train_connectivity)
+    return Made(graph, {"affinities"}, graph.to_dense())
+
+
+def of_hyperedges() -> Made:
+    members = torch.tensor([[0, 1, 2, 2, 3, 4, 4, 5, 6, 7, 7, 0], [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3]])
+    weight = torch.tensor([3.0, 2.0, 1.5, 0.7], dtype=torch.float64)
+    incidence = torch.zeros(8, 4, dtype=torch.float64)
+    incidence[members[0], members[1]] = 1
+    return Made(
+        Graph.from_hyperedges(members, weight), {"affinities"}, (incidence * weight / incidence.sum(0)) @ incidence.mT
+    )
+
+
+def batch(matrices: tuple[Tensor, ...], kind: type[Graph] = Graph, *, sparse: bool = False, **kinds: Any) -> Made:
+    whole, mask = padded(*matrices)
+    graph = kind.from_dense(whole, mask)
+    return Made(
+        graph.to_sparse() if sparse else graph,
+        {"affinities" if kind is Graph else kind.__name__, "batch"},
+        whole,
+        nodes=mask,
+    )
+
+
+def improved() -> Made:
+    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    return Made(graph, {"affinities", "ImprovedWeights"}, graph.to_dense())
+
+
+def corrected() -> Made:
+    kernel = HeatKernel(0.5)(X, knn_graph(X, 6)).to_dense()
+    q = kernel.sum(1)
+    graph = DensityCorrected(0.5, HeatKernel(0.5))(X, knn_graph(X, 6))
+    return Made(graph, {"affinities", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
+
+
+def edgeless() -> Made:
+    graph = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
+    return Made(graph, {"affinities", "edgeless"}, torch.zeros(6, 6, dtype=torch.float64))
+
+
+def masked() -> Made:
+    whole, mask = padded(W, SMALL)
+    return Made(Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
+
+
+GRAPHS: dict[str, Callable[[], Made]] = {
+    "sparse": lambda: Made(Graph.from_dense(W).to_sparse(), {"affinities"}, W),
+    "dense": lambda: Made(Graph.from_dense(W), {"affinities"}, W),
+    "batch": lambda: batch((W, random_affinity(12, seed=7))),
+    "masked batch": lambda: batch((W, SMALL)),
+    "sparse batch": lambda: batch((W, SMALL, W), sparse=True),
+    "one with a mask": masked,
+    "two components": lambda: Made(Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
+    "isolated node": lambda: Made(Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
+    "edgeless": edgeless,
+    "batch with an edgeless one": lambda: batch((W, torch.zeros(4, 4).double())),
+    "of hyperedges": of_hyperedges,
+    "of landmarks": of_landmarks,
+    "corrected for density": corrected,
+    "of ImprovedWeights": improved,
+    "SignedGraph": lambda: Made(SignedGraph.from_dense(SIGNED).to_sparse(), {"SignedGraph"}, SIGNED),
+    "SignedGraph, dense batch": lambda: batch((SIGNED, SIGNED[:7, :7]), SignedGraph),
+    "DirectedGraph": lambda: Made(DirectedGraph.from_dense(ARCS).to_sparse(), {"DirectedGraph"}, ARCS),
+    "DirectedGraph, dense batch": lambda: batch((ARCS, ARCS[:7, :7]), DirectedGraph),
+}
+
+
+# --- Operators --------------------------------------------------------------------------------------------------------
+
+
+def laplacian(affinity: Tensor) -> Tensor:
+    return torch.diag_embed(affinity.sum(-1)) - affinity
+
+
+def of_laplacian(affinity: Tensor, normalization: str, mask: Tensor | None = None, *, sparse: bool = True) -> Made:
+    graph = Graph.from_dense(affinity, mask)
+    value = Laplacian(graph.to_sparse() if sparse else graph, normalization)
+    matrix, degrees = laplacian(affinity), affinity.sum(-1)
+    kinds = {"Laplacian", "singular operator"} | ({"batch"} if affinity.ndim == 3 else set())
+    if normalization == "unnormalized":
+        return Made(value, kinds, matrix, nodes=degrees > 0)
+    root = torch.where(degrees > 0, degrees, 1).sqrt()
+    if normalization == "random_walk":
+        return Made(
+            value, {*kinds, "normalised Laplacian", "pairs with a mass or degrees"}, matrix, root.square(), degrees > 0
+        )
+    return Made(
+        value, {*kinds, "normalised Laplacian"}, matrix / (root[..., None] * root[..., None, :]), nodes=degrees > 0
+    )
+
+
+def with_mass(affinity: Tensor) -> Made:
+    mass = 0.5 + torch.rand(affinity.shape[:-1], generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    made = of_laplacian(affinity, "unnormalized")
+    return dataclasses.replace(
+        made,
+        kinds={*made.kinds, "pairs with a mass or degrees"},
+        mass=mass,
+        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=mass, **more),
+    )
+
+
+def of_improved() -> Made:
+    """(D − W) y = λ y with W = R S R⁻¹ is R⁻¹ (D − S) R⁻¹ y = λ R⁻² y."""
+    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    r, w = graph.similarity, graph.to_dense()
+    matrix = laplacian(w) / r[:, None].square()
+    return Made(
+        Laplacian(graph, "unnormalized"),
+        {"Laplacian", "singular operator", "similarity", "pairs with a mass or degrees"},
+        (matrix + matrix.mT) / 2,
+        r**-2,
+    )
+
+
+def mesh() -> Made:
+    """Cotangents and a third of the areas of the faces of a bent grid."""
+    i, j = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
+    vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1).reshape(-1, 3).double()
+    corner = (4 * torch.arange(3)[:, None] + torch.arange(3)).flatten()
+    faces = torch.cat(
+        [torch.stack([corner, corner + 4, corner + 5], 1), torch.stack([corner, corner + 5, corner + 1], 1)]
+    )
+    affinity, mass = torch.zeros(16, 16).double(), torch.zeros(16).double()
+    for face in faces.tolist():
+        for a in range(3):
+            o, p, q = (face[(a + turn) % 3] for turn in range(3))
+            u, v = vertices[p] - vertices[o], vertices[q] - vertices[o]
+            twice = torch.linalg.cross(u, v).norm()
+            affinity[p, q] += (u @ v) / twice / 2
+            mass[o] += twice / 6
+    stiffness, areas = mesh_laplacian(vertices, faces)
+    matrix = laplacian(affinity + affinity.mT)
+    return Made(
+        stiffness,
+        {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},
+        matrix,
+        mass,
+        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=areas, **more),
+    )
+
+
+def of_signs(normalization: str) -> Made:
+    degrees = SIGNED.abs().sum(1)
+    matrix = torch.diag(degrees) - SIGNED
+    if normalization == "symmetric":
+        matrix = matrix / (degrees[:, None] * degrees).sqrt()
+    return Made(
+        SignedLaplacian(SignedGraph.from_dense(SIGNED), normalization),
+        {"SignedLaplacian", "operator without affinities"},
+        matrix,
+    )
+
+
+def magnetic(arcs: Tensor, q: Any, normalization: str = "symmetric", mask: Tensor | None = None) -> Made:
+    charges = torch.as_tensor(q, dtype=torch.float64)
+    symmetric = (arcs + arcs.mT) / 2
+    share = torch.where(symmetric > 0, (arcs - arcs.mT) / (2 * torch.where(symmetric > 0, symmetric, 1)), 0)
+    arcs, symmetric, share = (part[..., None, :, :] if charges.ndim else part for part in (arcs, symmetric, share))
+    angle = 2 * torch.pi * charges[..., None, None] * share
+    degrees = symmetric.sum(-1).expand(angle.shape[:-1])
+    matrix = torch.diag_embed(degrees) - torch.polar(symmetric.expand_as(angle), angle)
+    root = torch.where(degrees > 0, degrees, 1).sqrt()
+    if normalization == "symmetric":
+        matrix = matrix / (root[..., None] * root[..., None, :])
+    value = MagneticLaplacian(
+        DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
+        q,
+        normalization,
+    )
+    kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"} | (
+        {"batch"} if matrix.ndim > 2 else set()
+    )
+    return Made(value, kinds, matrix, nodes=degrees > 0, pairs=MagneticLaplacian.eigenpairs)
+
+
+def by_function() -> Made:
+    matrix = random_affinity(12, seed=9)  # of both signs
+    return Made(
+        FunctionOperator(lambda y, a: a @ y, 12, [matrix]), {"FunctionOperator", "operator of products"}, matrix
+    )
+
+
+def of_cosines() -> Made:
+    x = torch.rand(14, 5, generator=torch.Generator().manual_seed(10), dtype=torch.float64)
+    unit = x / x.norm(dim=1, keepdim=True)
+    w = (unit @ unit.mT).fill_diagonal_(0)
+    root = w.sum(1).sqrt()
+    return Made(
+        FactoredCosine(x), {"FactoredCosine", "operator of products"}, torch.eye(14) - w / (root[:, None] * root)
+    )
+
+
+class Own(Operator):
+    """Operator of a user's own."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix, self.shape, self.dtype, self.device = matrix, tuple(matrix.shape[:1]), matrix.dtype, matrix.device
+        self.bound = matrix.abs().sum(1).amax()[None]
+
+    def matmul(self, y: Tensor) -> Tensor:
+        return self.matrix @ y
+
+
+def of_a_user() -> Made:
+    matrix = laplacian(W) + torch.diag(torch.linspace(0, 1, 12).double())
+    return Made(Own(matrix), {"Own", "operator of products"}, matrix)
+
+
+def of_entries() -> Made:
+    matrix = laplacian(W) + torch.diag(torch.linspace(0.1, 1, 12).double())
+    operator = SymmetricOperator(DensePattern((12,)), torch.diag(matrix.diagonal()) - matrix, matrix.diagonal().clone())
+    return Made(operator, {"SymmetricOperator", "operator without affinities"}, matrix)
+
+
+OPERATORS: dict[str, Callable[[], Made]] = {
+    **{
+        f"Laplacian, {name}": lambda n=name: of_laplacian(W, n) for name in ("symmetric", "random_walk", "unnormalized")
+    },
+    **{
+        f"Laplacian, {name}, batch": lambda n=name: of_laplacian(*padded(W, SMALL)[:1], n, padded(W, SMALL)[1])
+        for name in ("symmetric", "random_walk")
+    },
+    "Laplacian, dense": lambda: of_laplacian(W, "symmetric", sparse=False),
+    "Laplacian, isolated node": lambda: of_laplacian(LONELY, "random_walk"),
+    "Laplacian, two components": lambda: of_laplacian(PARTS, "unnormalized"),
+    "Laplacian with a mass": lambda: with_mass(W),
+    "Laplacian of ImprovedWeights": of_improved,
+    "mesh": mesh,
+    "SignedLaplacian": lambda: of_signs("symmetric"),
+    "SignedLaplacian, unnormalized": lambda: of_signs("unnormalized"),
+    "MagneticLaplacian": lambda: magnetic(ARCS, 0.2),
+    "MagneticLaplacian, unnormalized": lambda: magnetic(ARCS, 0.1, "unnormalized"),
+    "MagneticLaplacian, several charges": lambda: magnetic(ARCS, [0.1, 0.25]),
+    "MagneticLaplacian, batch": lambda: magnetic(
+        padded(ARCS, ARCS[:7, :7])[0], 0.2, mask=padded(ARCS, ARCS[:7, :7])[1]
+    ),
+    "FunctionOperator": by_function,
+    "FactoredCosine": of_cosines,
+    "user's Operator": of_a_user,
+    "SymmetricOperator": of_entries,
+}
+
+
+# --- Eigenpairs -------------------------------------------------------------------------------------------------------
+
+
+def pairs_of(operator: Callable[[], Made], k: int = K, **options: Any) -> Made:
+    made = operator()
+    return dataclasses.replace(made, value=made.pairs(made.value, k, **options), kinds={*made.kinds, "pairs"})
+
+
+def embedded(model: Any, made: Made) -> Made:
+    """The pairs that a method returns with its columns, of a graph of its points."""
+    return dataclasses.replace(made, value=model.embed(X).pairs[0], kinds={*made.kinds, "pairs"})
+
+
+def walk_of(rule: Any, weights: Any) -> Made:
+    return of_laplacian(weights(X, rule(X)).to_dense(), "random_walk")
+
+
+EIGENPAIRS: dict[str, Callable[[], Made]] = {
+    **{name: lambda make=make: pairs_of(make) for name, make in OPERATORS.items()},
+    "with missing pairs": lambda: pairs_of(OPERATORS["Laplacian, symmetric, batch"], 10, fill=True),
+    "complex with missing pairs": lambda: pairs_of(OPERATORS["MagneticLaplacian, batch"], 9, fill=True),
+    "of eigenmaps": lambda: embedded(LaplacianEigenmaps(2, KNN(6)), walk_of(KNN(6), HeatKernel())),
+    "of a diffusion map": lambda: embedded(DiffusionMap(2, KNN(6)), walk_of(KNN(6), DensityCorrected())),
+    "of clustering": lambda: embedded(SpectralClustering(3, KNN(6)), walk_of(KNN(6), HeatKernel())),
+}
+
+
+# --- Methods × rules × weightings -------------------------------------------------------------------------------------
+
+N, NEW = 30, 6
+LABELS = torch.full((N,), -1)
+LABELS[:3], LABELS[10:13] = 0, 1
+
+
+class OwnWeights(Weighting):
+    """Weighting of a user's own: 1 / (1 + d²)."""
+
+    def forward(self, x: Tensor, graph: Graph) -> Graph:
+        return graph.with_weight(graph.weight / (1 + graph.pattern.squared_lengths(x)))
+
+    def state(self, x: Tensor, graph: Graph) -> Tensor:
+        return x.new_zeros(len(x), 1)
+
+    def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
+        return edges.connectivity.log() - edges.squared_lengths.log1p()
+
+
+class OwnRule:
+    """Rule of a user's own, which joins points at distances below 0.8."""
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+        near = (torch.cdist(x, x) < 0.8).to(x.dtype) * (1 - torch.eye(x.shape[-2], dtype=x.dtype))
+        return Graph.from_dense(near if mask is None else near * mask[..., None] * mask[..., None, :], mask)
+
+
+class OwnExtendingRule(OwnRule):
+    """The same for new points."""
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        return self(x).to_sparse(), x.new_zeros(len(x))
+
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        distance = torch.cdist(queries, x, compute_mode="donot_use_mm_for_euclid_dist")
+        least, nearest = distance.min(1)
+        query, point = ((distance > 0) & (distance < 0.8)).nonzero(as_tuple=True)
+        return Extension(query, point, torch.ones(len(query), dtype=x.dtype), torch.where(least == 0, nearest, -1))
+
+
+METHODS: dict[str, Callable[[Any, Any], Any]] = {
+    "LaplacianEigenmaps": lambda r, w: LaplacianEigenmaps(2, r, w),
+    "LaplacianEigenmaps, unnormalized": lambda r, w: LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
+    "LaplacianEigenmaps, unit": lambda r, w: LaplacianEigenmaps(2, r, w, scale="unit"),
+    "LaplacianEigenmaps, orthonormal": lambda r, w: LaplacianEigenmaps(2, r, w, scale="orthonormal"),
+    "LaplacianEigenmaps, separate": lambda r, w: LaplacianEigenmaps(2, r, w, components="separate"),
+    "DiffusionMap": lambda r, w: DiffusionMap(2, r, w, alpha=0.7, time=1.5),
+    "SpectralClustering": lambda r, w: SpectralClustering(2, r, w, assign_labels="cluster_qr"),
+    "SpectralClustering, Shi–Malik": lambda r, w: SpectralClustering(
+        2, r, w, variant="shi_malik", assign_labels="cluster_qr"
+    ),
+    "HarmonicFunction": lambda r, w: HarmonicFunction(r, w),
+    "LabelSpreading": lambda r, w: LabelSpreading(r, w),
+    "EigenmapsRegression": lambda r, w: EigenmapsRegression(2, r, w),
+}
+RULES: dict[str, Any] = {
+    "KNN": KNN(6),
+    "KNN, union, cosine": KNN(6, "union", metric="cosine"),
+    "KNN, mutual": KNN(9, "mutual"),
+    "Radius": Radius(0.7),
+    "Precomputed": Precomputed("affinity"),
+    "Landmarks": Landmarks(10, 4),
+    "rule of a user": OwnRule(),
+    "extending rule of a user": OwnExtendingRule(),
+}
+WEIGHTINGS: dict[str, Callable[[], Weighting | None]] = {
+    "default": lambda: None,
+    "SimpleWeights": SimpleWeights,
+    "KernelWeights": lambda: KernelWeights(lambda d2: 1 / (1 + d2)),
+    "HeatKernel, component-median": lambda: HeatKernel("component-median"),
+    "HeatKernel, learnable": lambda: HeatKernel(0.5, learnable=True).double(),
+    "SelfTuning": lambda: SelfTuning(3),
+    "DensityCorrected": lambda: DensityCorrected(0.7, SelfTuning(3)),
+    "ImprovedWeights": lambda: ImprovedWeights(0.5),
+    "weighting of a user": OwnWeights,
+}
+OF_POINTS: dict[str, Callable[[], Any]] = {
+    "MDS": lambda: MDS(2),
+    "Isomap": lambda: Isomap(2, KNN(6)),
+    "LLE": lambda: LLE(2, KNN(6)),
+    "KernelPCA": lambda: KernelPCA(2, gamma=0.3),
+    "KernelPCA, poly": lambda: KernelPCA(2, "poly", degree=2),
+}
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+
+class Refusal(NamedTuple):
+    """A kind of object that some consumers refuse, for a reason; ``says`` is what the error must say.
+
+    docs/combinations.md has the same list, without ``says``.
+    """
+
+    kind: str
+    of: tuple[str, ...]
+    reason: str
+    says: str
+
+
+OF_AFFINITIES = (
+    *(
+        "Laplacian",
+        "eigenpairs",
+        "component_eigenpairs",
+        "laplacian_smoothness",
+        "orthogonality",
+        "whiten",
+        "Whitening",
+    ),
+    *("spectral_loss", "normalized_cut", "refine_cut", "spectral_init", "NeighborhoodSampler", "EdgeSampler"),
+    *("weighting, *", "LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "HarmonicFunction", "LabelSpreading"),
+    "EigenmapsRegression",
+)
+FACES = ("AddLaplacianPE", "AddSpectralFeatures", "anndata.*", "SmoothnessCallback")
+COLUMNS = ("LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "EigenmapsRegression")
+
+REFUSED = [
+    Refusal(
+        "SignedGraph",
+        (*OF_AFFINITIES, "MagneticLaplacian"),
+        "A weight below zero is no affinity: degrees may vanish, and a walk has no such probabilities.",
+        r"got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph",
+    ),
+    Refusal(
+        "SignedGraph",
+        (*FACES, "AddMagneticPE", "sklearn.*"),
+        "The matrices and lists of edges of other libraries are affinities there, too.",
+        r"(edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use",
+    ),
+    Refusal(
+        "DirectedGraph",
+        FACES,
+        "The matrices and lists of edges of other libraries are those of undirected graphs.",
+        r"hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use",
+    ),
+    Refusal(
+        "edgeless",
+        ("anndata.diffmap", "anndata.spectral", "sklearn.*"),
+        "No node takes part, so that there is no eigenvector.",
+        r"cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree",
+    ),
+    Refusal(
+        "DirectedGraph",
+        (*OF_AFFINITIES, "SignedLaplacian"),
+        "D − W of arcs is not symmetric: it has no orthogonal eigenvectors and no quadratic form of its own.",
+        r"got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph",
+    ),
+    Refusal(
+        "affinities",
+        ("SignedLaplacian", "MagneticLaplacian"),
+        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
+        r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
+    ),
+    Refusal(
+        "ImprovedWeights",
+        (
+            *("laplacian_smoothness", "spectral_loss", "Whitening", "EdgeSampler", "normalized_cut", "refine_cut"),
+            *("spectral_init", "weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
+            *("HarmonicFunction", "LabelSpreading"),
+        ),
+        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, ½ Σ W_ij ‖y_i − y_j‖² and a "
+        "correction for density differ from W to Wᵀ.",
+        r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
+    ),
+    Refusal(
+        "DensityCorrected",
+        ("DiffusionMap",),
+        "The kernel would be corrected twice.",
+        r"DensityCorrected\(0\.5\).*use alpha=0",
+    ),
+    Refusal(
+        "batch",
+        ("Whitening", "spectral_init", "NeighborhoodSampler", "EdgeSampler", "plot_graph", "plot_embedding"),
+        "A picture, a map that is kept, a layout and the numbers of rows of a data set belong to one graph.",
+        r"one graph|draw one item",
+    ),
+    Refusal(
+        "mask",
+        ("spectral_init",),
+        "Padding has no place in a layout.",
+        r"without a mask.*graph\.subgraph",
+    ),
+    Refusal(
+        "edgeless",
+        (*COLUMNS, "orthogonality", "Whitening", "spectral_loss", "EdgeSampler", "spectral_init"),
+        "No node takes part, so that there is no eigenvector, no weighted mean and no edge to draw. In a batch such an "
+        "item has zeros.",
+        r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
+    ),
+    Refusal(
+        "normalised Laplacian",
+        ("eigenpairs, mass",),
+        "A normalised Laplacian has the degrees as its mass: L y = λ D y.",
+        r'mass must be None with normalization.*"unnormalized"',
+    ),
+    Refusal(
+        "complex pairs",
+        ("eigenpairs, mass",),
+        "A Hermitian matrix is solved in its real form, whose orthonormal pairs combine to complex ones.",
+        r"got MagneticLaplacian; use its eigenpairs\(k\)",
+    ),
+    Refusal(
+        "singular operator",
+        ("solve_linear",),
+        "The matrix has null vectors: a system has no solution, or many.",
+        r"must be a positive definite SymmetricOperator; a Laplacian is singular",
+    ),
+    Refusal(
+        "operator of products",
+        ("Eigh", "ShiftInvert", "TorchLobpcg", "Lobpcg, multigrid", "solve_linear"),
+        "Decompositions, factors and multigrid are made of entries, which products do not give.",
+        r"needs the entries .* which has products only; use ChebyshevSubspace\(\)|must be a positive definite Symm",
+    ),
+    Refusal(
+        "operator without affinities",
+        ("Lobpcg, multigrid",),
+        "Aggregation keeps the known null vectors of a matrix of affinities; this one has entries of both signs.",
+        r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseLU\(\)\)",
+    ),
+    Refusal(
+        "pairs with a mass or degrees",
+        ("canonicalize",),
+        "U Uᴴ is no projector where Uᴴ M U = I, so that lengths ‖P e_i‖ order no nodes.",
+        r'orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"',
+    ),
+    Refusal(
+        "complex pairs",
+        ("SignInvariant",),
+        "A complex vector is known up to a phase, and φ(v) + φ(−v) depends on it.",
+        r"real, got .*MagneticLaplacian.* use StableEncoding",
+    ),
+    Refusal(
+        "complex pairs",
+        ("StableEncoding, real network",),
+        "The entries of V φ(Λ) Vᴴ are complex: the network has to say what it makes of them.",
+        r"complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)",
+    ),
+    Refusal(
+        "Precomputed + weighting",
+        ("*",),
+        "Affinities that are given have no lengths, of which a weighting is a function.",
+        r'weights must be None with Precomputed\("affinity"\).*weight the graph beforehand',
+    ),
+    Refusal(
+        "Landmarks + clusters or labels",
+        ("*",),
+        "Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and "
+        "labels in their columns.",
+        r"neighbors must be KNN\(k\), Radius.*got Landmarks",
+    ),
+    Refusal(
+        "Landmarks + LaplacianEigenmaps + ImprovedWeights",
+        ("*",),
+        "Shares of points divide each row of weights by its sum, and W would not be symmetric by κ.",
+        r"symmetric with Landmarks, got ImprovedWeights; use HeatKernel",
+    ),
+    Refusal(
+        "Landmarks + LaplacianEigenmaps, separate",
+        ("*",),
+        "A component of landmarks is no component of points.",
+        r'components must be "joint" or "error" with Landmarks, got "separate"',
+    ),
+    Refusal(
+        "Landmarks + DensityCorrected + LaplacianEigenmaps, unit",
+        ("*",),
+        "Degrees are c_i there, and the landmark graph Zᵀ C Z does not know mean squares of points that all count 1.",
+        r'Landmarks with DensityCorrected weights.*use scale="degree"',
+    ),
+    Refusal(
+        "Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized",
+        ("*",),
+        "Degrees are c_i there, and not 1: (C − W) y = λ y is no problem of m landmarks.",
+        r'Landmarks with DensityCorrected weights.*normalization="random_walk"',
+    ),
+    Refusal(
+        "rule that is not Landmarks",
+        ("fit_stream",),
+        "Other graphs need all points at once: blocks only add up where each point sees nothing but landmarks.",
+        r"fit_stream needs neighbors=Landmarks\(m\)",
+    ),
+    Refusal(
+        "rule of a user",
+        ("transform", "out_of_sample", "state_dict"),
+        "A function of points says nothing about new points; `with_state` and `extend` do.",
+        r"must have the methods with_state and extend.*got OwnRule",
+    ),
+    Refusal(
+        "rule of a user",
+        ("frozen",),
+        "The code of a rule of yours is no expression of a fixed number of dense operations.",
+        r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend",
+    ),
+    Refusal(
+        "extending rule of a user",
+        ("frozen",),
+        "The code of a rule of yours is no expression of a fixed number of dense operations.",
+        r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)",
+    ),
+    Refusal(
+        "weighting of a user",
+        ("frozen",),
+        "`extend` is code on lists of edges, of which a dense map has none; a `KernelWeights` of your function has.",
+        r"frozen needs one of this library's weightings, got OwnWeights",
+    ),
+    Refusal(
+        "LaplacianEigenmaps, orthonormal + ImprovedWeights",
+        ("*",),
+        "W = K diag(1/κ) is not symmetric: D^½ Y has no orthogonal columns.",
+        r'scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights',
+    ),
+    Refusal(
+        "Isomap",
+        ("frozen",),
+        "Shortest paths to a new point take a search.",
+        r"Isomap cannot be frozen",
+    ),
+    Refusal(
+        "LLE",
+        ("frozen",),
+        "Each new point is reconstructed by a linear system of its own.",
+        r"LLE cannot be frozen",
+    ),
+    *(
+        Refusal(
+            f"{method} + ImprovedWeights",
+            ("*",),
+            "Scores solve a symmetric system; W = K diag(1/κ) is not symmetric.",
+            r"affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel",
+        )
+        for method in ("HarmonicFunction", "LabelSpreading")
+    ),
+    Refusal(
+        "DiffusionMap + ImprovedWeights",
+        ("*",),
+        "A correction for density needs a symmetric kernel.",
+        r"symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights",
+    ),
+    Refusal(
+        "DiffusionMap + DensityCorrected",
+        ("*",),
+        "The kernel would be corrected twice.",
+        r"must not be DensityCorrected, which alpha does; use weights\.weights",
+    ),
+    Refusal(
+        "sharded graph",
+        ("SignedLaplacian", "MagneticLaplacian"),
+        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
+        r"must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph",
+    ),
+    Refusal(
+        "sharded graph",
+        (
+            *(
+                "conversions",
+                "components, subgraph",
+                "component_eigenpairs",
+                "Whitening",
+                "normalized_cut",
+                "refine_cut",
+            ),
+            *("spectral_init", "NeighborhoodSampler", "EdgeSampler", "HarmonicFunction", "LabelSpreading"),
+            "EigenmapsRegression",
+        ),
+        "A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.",
+        r"several ranks; (see )?docs/distributed\.md",
+    ),
+    Refusal(
+        "sharded pairs",
+        ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
+        "Vᴴ x sums over the rows of all processes.",
+        r"on one process, got rows on several ranks; gather the graph",
+    ),
+    Refusal(
+        "Precomputed",
+        ("Sharded*",),
+        "A matrix of pairs is on one process; points are what processes share.",
+        r"module must be of points, got neighbors=Precomputed",
+    ),
+    Refusal(
+        "Landmarks",
+        ("Sharded*",),
+        "The graph of landmarks is small, and is solved on one process: each adds its points by `fit_stream`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks",
+    ),
+    Refusal(
+        "rule of a user",
+        ("Sharded*",),
+        "The search over processes is that of `KNN` and `Radius`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule",
+    ),
+    Refusal(
+        "extending rule of a user",
+        ("Sharded*",),
+        "The search over processes is that of `KNN` and `Radius`.",
+        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule",
+    ),
+    Refusal(
+        "LaplacianEigenmaps, separate",
+        ("Sharded*",),
+        "A component may lie on several processes, whose solves would not be one.",
+        r'components must be "joint" or "error" on several processes',
+    ),
+    *(
+        Refusal(
+            kind,
+            ("Sharded*",),
+            "Only eigenmaps, clustering and losses on a graph have a form in which each process has its rows.",
+            r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got",
+        )
+        for kind in ("HarmonicFunction", "LabelSpreading", "EigenmapsRegression", "MDS", "Isomap", "LLE", "KernelPCA")
+    ),
+    Refusal(
+        "complex pairs",
+        ("plot_embedding",),
+        "A complex coordinate is a plane of its own.",
+        r"real numbers, got complex128|draw one item",
+    ),
+]

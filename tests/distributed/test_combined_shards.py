@@ -1,0 +1,122 @@
+"""The table of combinations on sharded rows, of one process: methods, rules and weightings; graphs; eigenpairs.
+
+`test_ranks.py` compares several processes with one.
+"""
+
+import dataclasses
+import io
+
+import pytest
+import torch
+from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet
+from test_combinations import (
+    OF_GRAPHS,
+    OF_PAIRS,
+    K,
+    N,
+    close,
+    first_words,
+    laplacian,
+    quietly,
+    wrong_cells,
+)
+
+from problems import grams
+from torch_lapeig import (
+    KNN,
+    HeatKernel,
+    Laplacian,
+    LaplacianSmoothness,
+    SpectralLoss,
+    eigenpairs,
+)
+from torch_lapeig.distributed import Sharded
+
+
+def columns(make):
+    x = sheet(N)
+    close(grams(Sharded(make())(x)), grams(make()(x)))
+
+
+def transform(make):
+    x, new = sheet(N), sheet(6, 1)
+    close(grams(Sharded(make()).fit(x).transform(new)), grams(make().fit(x).transform(new)))
+
+
+def state_dict(make):
+    x, new = sheet(N), sheet(6, 1)
+    other = Sharded(make())
+    file = io.BytesIO()
+    torch.save(make().fit(x).state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    close(other.transform(new), make().fit(x).transform(new))
+    back = make()
+    back.load_state_dict(Sharded(make()).fit(x).state_dict())
+    close(grams(back.transform(new)), grams(make().fit(x).transform(new)))
+
+
+OF_SHARDED = {"Sharded": columns, "Sharded, transform": transform, "Sharded, state_dict": state_dict}
+
+
+@quietly
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_rules_and_weightings(method, rule):
+    wrong = []
+    for weighting, weights in WEIGHTINGS.items():
+
+        def make(weights=weights):
+            return METHODS[method](RULES[rule], weights and weights())
+
+        kinds = first_words(method, rule, weighting)
+        kinds |= set() if weights() is None else {"weighting"}
+        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
+        found = wrong_cells(kinds, OF_SHARDED, lambda consume: consume(make))
+        wrong += [f"{weighting}, {one}" for one in found]
+    assert not wrong, "\n".join(wrong)
+
+
+@quietly
+@pytest.mark.parametrize("name", OF_POINTS)
+def test_methods_of_points(name):
+    assert not (wrong := wrong_cells(first_words(name), OF_SHARDED, lambda consume: consume(OF_POINTS[name]))), wrong
+
+
+def test_losses():
+    x, y = sheet(N), sheet(N, 1)[:, :2]
+    for loss in (LaplacianSmoothness(KNN(6)), SpectralLoss(KNN(6))):
+        close(Sharded(loss)(y, x), loss(y, x))
+
+
+def graph():
+    points, value = Sharded(LaplacianSmoothness(KNN(6), HeatKernel(0.5))).graph_of(sheet(N))
+    matrix = HeatKernel(0.5)(sheet(N), KNN(6)(sheet(N))).to_dense()
+    return Made(value, {"sharded graph"}, matrix[points.numbers][:, points.numbers])
+
+
+def pairs():
+    made = graph()
+    degrees = made.matrix[0].sum(1)
+    value = eigenpairs(Laplacian(made.value, "random_walk"), K)
+    assert value.is_sharded
+    return dataclasses.replace(
+        made, value=value, kinds={"sharded pairs"}, matrix=laplacian(made.matrix[0]), mass=degrees
+    )
+
+
+def without_pictures(consumers):
+    """Consumers of computations; pictures are drawn where all rows are."""
+    return {name: consume for name, consume in consumers.items() if not name.startswith("plot")}
+
+
+@quietly
+def test_graph():
+    wrong = wrong_cells(graph().kinds, without_pictures(OF_GRAPHS), lambda consume: consume(graph()))
+    assert not wrong, "\n".join(wrong)
+
+
+@quietly
+def test_pairs():
+    wrong = wrong_cells(pairs().kinds, without_pictures(OF_PAIRS), lambda consume: consume(pairs()))
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,194 @@
+"""The table of combinations at the faces for other libraries and in exported programs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from combined import GRAPHS, METHODS, NEW, OF_POINTS, RULES, WEIGHTINGS, K, N, magnetic, sheet
+from scipy.sparse import csr_array
+from test_combinations import close, first_words, heat, quietly, walk, wrong_cells
+
+from problems import covering, grams, quiet
+from torch_lapeig import LaplacianSmoothness
+from torch_lapeig.anndata import diffmap, label_transfer, spectral
+from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
+from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding, spectral_embedding
+
+# --- Graphs as other libraries hold them ------------------------------------------------------------------------------
+
+
+def data_of(made):
+    """The graph as PyTorch Geometric holds it."""
+    graph = made.value.to_sparse()
+    node = made.nodes.flatten().cumsum(0) - 1
+    weight, edges = graph.weight, node[graph.edge_index]
+    if type(made.value).__name__ == "DirectedGraph":
+        edges, weight = edges[:, weight > 0], weight[weight > 0]
+    data = {"edge_index": edges, "edge_weight": weight, "num_nodes": int(made.nodes.sum())}
+    if made.lead:
+        data |= {"batch": made.nodes.nonzero()[:, 0], "num_graphs": len(made.nodes)}
+    return type("Data", (dict,), {"__getattr__": dict.get})(data)
+
+
+def normalised(made):
+    """Values and orthonormal vectors of L_sym of each item, without loops, which these encodings leave out."""
+    w = made.matrix * (1 - torch.eye(made.matrix.shape[-1]))
+    y, values = walk(type(made)(SimpleNamespace(similarity=None, shape=made.value.shape), set(), w))
+    return y * w.sum(-1, keepdim=True).sqrt(), values
+
+
+def laplacian_pe(made):
+    found = AddLaplacianPE(K - 1, "pe", eigenvalues="values")(data_of(made))
+    v, values = normalised(made)
+    close(found["values"].reshape(-1, K - 1), values[:, 1:])
+    if not made.kinds & {"components"}:  # whose zeros have any basis
+        rows = v[..., 1:] * (made.nodes[..., None])
+        for b, nodes in enumerate(made.nodes):
+            own = found.pe[made.nodes.nonzero()[:, 0] == b]
+            close(grams(own), grams(rows[b][nodes]))
+
+
+def features(made):
+    found = AddSpectralFeatures(heat, K - 1, "heat")(data_of(made)).heat
+    v, values = normalised(made)
+    expected = (v.square() * torch.where(values.isinf(), 0, heat(values))[:, None]).sum(-1)
+    close(found[:, 0], expected[made.nodes])
+
+
+def magnetic_pe(made):
+    found = AddMagneticPE(K, "pe", q=0.2)(data_of(made)).pe
+    expected = magnetic(made.matrix, 0.2).function(torch.ones_like)
+    y = torch.complex(found[:, :K], found[:, K:])
+    for b, nodes in enumerate(made.nodes):
+        own = y[made.nodes.nonzero()[:, 0] == b]
+        close(own @ own.mH, expected[b][nodes][:, nodes])
+
+
+def cells_of(made):
+    pandas = pytest.importorskip("pandas")
+    obs = pandas.DataFrame({"kind": [None] * made.matrix.shape[-1]})
+    obs.loc[0, "kind"], obs.loc[3, "kind"] = "a", "b"
+    affinity = csr_array(made.matrix[0].numpy())
+    return SimpleNamespace(obs=obs, obsm={}, uns={}, obsp={"connectivities": affinity})
+
+
+def diffusion_of_cells(made):
+    adata = cells_of(made)
+    diffmap(adata, K)
+    w = made.matrix[0]
+    q = w.sum(1)
+    q = torch.where(q > 0, q, 1)
+    w = w / (q[:, None] * q)
+    d = torch.where(w.sum(1) > 0, w.sum(1), 1)
+    values = torch.linalg.eigvalsh(w / (d[:, None] * d).sqrt()).flip(0)
+    close(torch.as_tensor(adata.uns["diffmap_evals"]).double(), values[:K], atol=1e-6)
+
+
+def start_of_cells(made):
+    adata = cells_of(made)
+    spectral(adata)
+    assert np.isfinite(adata.obsm["X_spectral"]).all()
+    assert adata.uns["spectral_residuals"].max() < 1e-5
+
+
+def labels_of_cells(made):
+    adata = cells_of(made)
+    label_transfer(adata, "kind", class_prior=None)
+    found = adata.obs["kind_transferred"]
+    assert found[0] == "a"
+    assert found[3] == "b"
+
+
+def sklearn_embedding(made):
+    matrix = made.matrix[0].numpy()
+    for given in (matrix, csr_array(matrix)):
+        found = spectral_embedding(given, n_components=K - 1, random_state=0)
+        model = SpectralEmbedding(K - 1, affinity="precomputed", random_state=0).fit(given)
+        np.testing.assert_allclose(model.embedding_, found, atol=1e-7)
+        v = normalised(type(made)(made.value, set(), (made.matrix + made.matrix.mT) / 2))[0][0]
+        d = ((made.matrix[0] + made.matrix[0].mT) / 2).fill_diagonal_(0).sum(1, keepdim=True)
+        y = v / torch.where(d > 0, d, 1).sqrt()
+        if not made.kinds & {"components", "isolated"}:
+            close(grams(torch.as_tensor(found).double()), grams(y[:, 1:]), atol=1e-6)
+
+
+def sklearn_clusters(made):
+    model = SpectralClustering(2, affinity="precomputed", random_state=0).fit(made.matrix[0].numpy())
+    assert set(model.labels_) == {0, 1}
+
+
+def smoothed(made):
+    """A step of the callback's loss: the smoothness on the subgraph of a batch."""
+    nodes = torch.arange(6)
+    y = torch.linspace(0, 1, 12).double().reshape(6, 2)
+    w = made.matrix[0][:6, :6]
+    squares = torch.cdist(y, y).square()
+    count = max(int((w * (1 - torch.eye(6)) > 0).sum()), 1)
+    close(LaplacianSmoothness()(y, made.value.subgraph(nodes)), (w * squares).sum() / 2 / count)
+
+
+OF_FACES = {
+    "AddLaplacianPE": laplacian_pe,
+    "AddSpectralFeatures": features,
+    "AddMagneticPE": magnetic_pe,
+    "anndata.diffmap": diffusion_of_cells,
+    "anndata.spectral": start_of_cells,
+    "anndata.label_transfer": labels_of_cells,
+    "sklearn.SpectralEmbedding": sklearn_embedding,
+    "sklearn.SpectralClustering": sklearn_clusters,
+    "SmoothnessCallback": smoothed,
+}
+OF_ONE = ("anndata", "sklearn", "SmoothnessCallback")  # they take matrices of one graph
+
+
+@quietly
+@pytest.mark.parametrize("name", [name for name in GRAPHS if "Improved" not in name])
+def test_graphs(name):
+    one = not GRAPHS[name]().lead
+    consumers = {key: face for key, face in OF_FACES.items() if one or not key.startswith(OF_ONE)}
+    wrong = wrong_cells(GRAPHS[name]().kinds, consumers, lambda consume: consume(GRAPHS[name]()))
+    assert not wrong, "\n".join(wrong)
+
+
+# --- Exported programs ------------------------------------------------------------------------------------------------
+
+EXPORTED = {name: rule for name, rule in RULES.items() if "user" not in name}
+
+
+def exported(make):
+    model = make()
+    x, new = sheet(N), sheet(NEW, 1)
+    if model.pairs_given is not None:
+        both = torch.exp(-torch.cdist(torch.cat([x, new]), torch.cat([x, new])).square())
+        x, new = both[:N, :N], both[N:, :N]
+    quiet(model.fit, x)
+    rows = {0: torch.export.Dim("rows", min=2)}
+    program = torch.export.export(model.frozen(), (new[:3],), dynamic_shapes=(rows,))
+    expected = quiet(model.transform, new)
+    close(program.module()(new), expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+
+
+@covering(
+    1,
+    method=[name for name in METHODS if "Harm" not in name and "Label" not in name and "Regr" not in name],
+    rule=list(EXPORTED),
+    weighting=list(WEIGHTINGS),
+)
+def test_export(method, rule, weighting):
+    kinds = first_words(method, rule, weighting) | (set() if weighting == "default" else {"weighting"})
+    kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
+    weights = WEIGHTINGS[weighting]
+
+    def make():
+        return METHODS[method](RULES[rule], weights())
+
+    wrong = wrong_cells(kinds, {"frozen": exported}, lambda consume: consume(make))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", OF_POINTS)
+def test_export_of_methods_of_points(name):
+    assert not (
+        wrong := wrong_cells(first_words(name), {"frozen": exported}, lambda consume: consume(OF_POINTS[name]))
+    ), wrong

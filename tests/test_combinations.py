@@ -1,0 +1,991 @@
+"""The table of combinations: what each producer gives is taken rightly by each consumer, or refused by name.
+
+All cells are the product of the lists: of `combined.py`, and of consumers here. A cell is right against the producer's
+dense reference unless `REFUSED` has it. A new feature is one line in a list.
+"""
+
+import fnmatch
+import functools
+import io
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from combined import (
+    EIGENPAIRS,
+    GRAPHS,
+    LABELS,
+    METHODS,
+    NEW,
+    OF_POINTS,
+    OPERATORS,
+    REFUSED,
+    RULES,
+    WEIGHTINGS,
+    K,
+    N,
+    laplacian,
+    shaped,
+    sheet,
+)
+from matplotlib.figure import Figure
+from scipy.sparse.csgraph import connected_components, shortest_path
+
+from problems import grams
+from torch_lapeig import (
+    KNN,
+    DensityCorrected,
+    DiffusionMap,
+    EigenmapsRegression,
+    Graph,
+    HarmonicFunction,
+    HeatKernel,
+    ImprovedWeights,
+    KernelWeights,
+    LabelSpreading,
+    Landmarks,
+    Laplacian,
+    LaplacianEigenmaps,
+    LaplacianSmoothness,
+    MagneticLaplacian,
+    Precomputed,
+    SelfTuning,
+    SignedLaplacian,
+    SimpleWeights,
+    SpectralClustering,
+    SpectralFilter,
+    SpectralLoss,
+    StableEncoding,
+    Whitening,
+    eigenpairs,
+    laplacian_smoothness,
+    normalized_cut,
+    spectral_init,
+    spectral_signature,
+)
+from torch_lapeig.eigen import (
+    ChebyshevSubspace,
+    Eigh,
+    Lobpcg,
+    ShiftInvert,
+    TorchLobpcg,
+    component_eigenpairs,
+    solve_linear,
+)
+from torch_lapeig.losses import orthogonality, spectral_loss, whiten
+from torch_lapeig.methods import (
+    HeatResponse,
+    SemiSupervised,
+    SignInvariant,
+    WaveletResponse,
+    WaveResponse,
+    canonicalize,
+    refine_cut,
+    spectral_function,
+)
+from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
+from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
+
+close = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-8)
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# --- Consumers of graphs ----------------------------------------------------------------------------------------------
+
+
+def conversions(made):
+    close(made.value.to_dense(), shaped(made.matrix, made))
+    close(made.value.to_sparse().to_dense(), shaped(made.matrix, made))
+    file = io.BytesIO()
+    torch.save(made.value, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert type(loaded) is type(made.value)
+    close(loaded.to_dense(), made.value.to_dense())
+
+
+def parts(made):
+    found = made.value.connected_components().reshape(made.nodes.shape)
+    for labels, matrix, nodes in zip(found, made.matrix, made.nodes, strict=True):
+        expected = connected_components(matrix[nodes][:, nodes].abs().numpy(), directed=False)[1]
+        assert labels[nodes].tolist() == expected.tolist()
+        assert (labels[~nodes] == -1).all()
+    some = torch.tensor([3, 0, 2])
+    close(made.value.subgraph(some).to_dense(), made.matrix[0][some][:, some])
+
+
+def dense(graph):
+    """The matrix of a graph, also of one that is sharded on one process."""
+    if not graph.pattern.is_sharded:
+        return graph.to_dense()
+    n, (row, col) = graph.num_nodes, (graph.pattern.row.long(), graph.pattern.col.long())
+    weight = graph.weight
+    if graph.similarity is not None:
+        weight = graph.similarity[row] * weight / graph.similarity[col]
+    return weight.new_zeros(n, n).index_put((row, col), weight)
+
+
+def laplacians(made):
+    affinity, degrees = shaped(made.matrix, made), shaped(made.matrix.sum(-1), made)
+    root = torch.where(degrees > 0, degrees, 1).sqrt()
+    x = numbers(*degrees.shape, 2)
+    for normalization, left, right in (
+        ("unnormalized", 1, 1),
+        ("random_walk", root.square(), 1),
+        ("symmetric", root, root),
+    ):
+        left, right = (torch.as_tensor(part).expand(degrees.shape) for part in (left, right))
+        found = Laplacian(made.value, normalization)
+        if normalization == "symmetric" and made.value.similarity is not None:  # of the symmetric affinity
+            continue
+        expected = laplacian(affinity) / left[..., None] / right[..., None, :]
+        close(found.matmul(x), expected @ x)
+        if not made.value.pattern.is_sharded:
+            close(found.to_dense(), expected)
+
+
+def walk(made):
+    """The spectra of L y = λ D y of each item."""
+    degrees = made.matrix.sum(-1)
+    symmetric = made.matrix
+    if made.value.similarity is not None:
+        r = made.value.similarity.reshape(degrees.shape)
+        symmetric, degrees = symmetric / r[..., None].square(), degrees / r.square()
+    active = degrees > 0
+    root = torch.where(active, degrees, 1).sqrt()
+    found = torch.zeros(*degrees.shape, K).double(), torch.full((len(degrees), K), torch.inf).double()
+    for b, at in enumerate(active):
+        normal = (torch.diag(degrees[b]) - symmetric[b])[at][:, at] / (root[b][at][:, None] * root[b][at])
+        values, vectors = torch.linalg.eigh((normal + normal.mT) / 2)
+        k = min(K, len(values))
+        found[0][b, at, :k] = vectors[:, :K] / root[b][at][:, None]
+        found[1][b, :k] = values[:K]
+    return found
+
+
+def of_walk(made):
+    found, (y, values) = eigenpairs(Laplacian(made.value, "random_walk"), K, fill=True), walk(made)
+    close(found.values, shaped(values, made))
+    close(found.vectors @ found.vectors.mT, shaped(y @ y.mT, made))
+
+
+def by_components(made):
+    for normalization in ("random_walk", "unnormalized"):
+        found = component_eigenpairs(made.value, 2, normalization)
+        groups, flat = made.value.nodes_of_components(), torch.block_diag(*made.matrix)
+        assert len(groups) == len(found)
+        for part, nodes in zip(found, groups, strict=True):
+            close(part.nodes, nodes)
+            matrix = laplacian(flat[nodes][:, nodes])
+            matrix = matrix / flat[nodes].sum(1)[:, None] if normalization == "random_walk" else matrix
+            close(part.pairs.values, torch.linalg.eigvals(matrix).real.sort().values[: len(part.pairs.values)])
+
+
+def smoothness(made):
+    y = numbers(*made.value.shape, 2)
+    squares = torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+    weight = shaped(made.matrix, made)
+    expected = (weight * squares).sum() / 2
+    close(laplacian_smoothness(y, made.value, "sum"), expected)
+    count = int((made.matrix * (1 - torch.eye(made.matrix.shape[-1])) > 0).sum())
+    close(LaplacianSmoothness()(y, made.value), expected / max(count, 1))
+
+
+def of_degrees(made):
+    """Each item's D, and columns that are centred and whitened in it, ``(B, N, 2)``."""
+    y = numbers(*made.value.shape, 2).reshape(*made.nodes.shape, 2)
+    degrees = made.matrix.sum(-1)
+    white = []
+    for one, d in zip(y, degrees, strict=True):
+        rest = one - (d[:, None] * one).sum(0) / d.sum().clamp_min(1e-300)
+        factor = torch.linalg.cholesky(rest.mT @ (d[:, None] * rest) + (d.sum() == 0) * torch.eye(2))
+        white.append(torch.linalg.solve_triangular(factor, rest.mT, upper=False).mT)
+    return y, degrees, torch.stack(white)
+
+
+def orthogonal(made):
+    found = orthogonality(numbers(*made.value.shape, 2), made.value)
+    y, degrees, _ = of_degrees(made)
+    has = degrees.sum(-1) > 0
+    moments = (y[has].mT @ (degrees[has][..., None] * y[has])) / degrees[has].sum(-1)[:, None, None]
+    close(found, (moments - torch.eye(2)).square().sum((1, 2)).mean())
+
+
+def whitened(made):
+    found = whiten(numbers(*made.value.shape, 2), made.value)
+    _, degrees, expected = of_degrees(made)
+    has, found = degrees.sum(-1) > 0, found.reshape(expected.shape)
+    close(found[has], (expected * made.nodes[..., None])[has], atol=1e-5, rtol=1e-5)
+
+
+def whitening_map(made):
+    model = Whitening(2).fit(numbers(*made.value.shape, 2), made.value)
+    y, _, expected = of_degrees(made)
+    found = model(shaped(y, made))  # whitened, up to a rotation
+    close(found @ found.mT, shaped(expected @ expected.mT, made), atol=1e-5, rtol=1e-5)
+
+
+def spectral(made):
+    found = [loss(numbers(*made.value.shape, 2), made.value) for loss in (spectral_loss, SpectralLoss())]
+    _, degrees, white = of_degrees(made)
+    has = degrees.sum(-1) > 0
+    expected = torch.stack(
+        [torch.trace(z.mT @ laplacian(w) @ z) for z, w in zip(white[has], made.matrix[has], strict=True)]
+    )
+    for one in found:
+        close(one, expected.mean(), atol=1e-5, rtol=1e-5)
+
+
+def halves(made):
+    """A label of two clusters for each node."""
+    return (torch.arange(made.nodes.shape[1]) % 3 == 0).long().expand(made.nodes.shape)
+
+
+def cut_of(made, labels):
+    total = torch.zeros(len(labels), dtype=torch.float64)
+    for b, (own, w) in enumerate(zip(labels, made.matrix, strict=True)):
+        for cluster in own.unique():
+            inside = own == cluster
+            if (volume := w[inside].sum()) > 0:
+                total[b] += w[inside][:, ~inside].sum() / volume
+    return total
+
+
+def cuts(made):
+    labels = halves(made)
+    close(normalized_cut(labels.reshape(made.value.shape), made.value), cut_of(made, labels).reshape(made.lead))
+    soft = torch.stack([labels == 0, labels == 1], -1).double()
+    close(normalized_cut(shaped(soft, made), made.value), cut_of(made, labels).reshape(made.lead))
+
+
+def refined(made):
+    labels = halves(made)
+    found = refine_cut(shaped(labels, made), made.value).reshape(labels.shape)
+    before, after = cut_of(made, labels), cut_of(made, found)
+    assert (after <= before + 1e-12).all()
+    for b, node in found.nonzero()[:4].tolist():  # no move of one node gains anything
+        moved = found.clone()
+        moved[b, node] = 0
+        assert cut_of(made, moved)[b] >= after[b] - 1e-9 or not (moved[b] > 0).any()
+
+
+def start(made):
+    found = spectral_init(made.value, 2, seed=0)
+    component = made.value.connected_components()
+    assert torch.equal(found.component, component)
+    for part in component.unique():
+        nodes = (component == part).nonzero().flatten()
+        if len(nodes) < 4:
+            continue
+        w = made.matrix[0][nodes][:, nodes]
+        root = w.sum(1).sqrt()
+        values, vectors = torch.linalg.eigh(laplacian(w) / (root[:, None] * root))
+        close(found.eigenvalues[part], values[1:3], atol=1e-6, rtol=0)
+        y = found.coordinates[nodes] - found.coordinates[nodes].mean(0)
+        v = vectors[:, 1:3] - vectors[:, 1:3].mean(0)
+        share = (y * v).sum(0).square() / y.square().sum(0) / v.square().sum(0)
+        assert share.min() > 0.999
+
+
+def neighborhoods(made):
+    edges = made.matrix[0] > 0
+    nodes = made.nodes[0].nonzero().flatten().tolist()
+    seen = set()
+    for chosen in NeighborhoodSampler(made.value, 4, neighbors=3):
+        seen |= set(chosen)
+        assert any(all(other == centre or edges[centre, other] for other in chosen) for centre in chosen)
+    assert seen == set(nodes)
+
+
+def sampled_edges(made):
+    for chosen in EdgeSampler(made.value, 4):
+        assert all(made.matrix[0][chosen[i], chosen[i + 1]] > 0 for i in (0, 2))
+
+
+def kernel_of(x, t=0.5):
+    return (-(x[..., :, None, :] - x[..., None, :, :]).square().sum(-1) / t).exp()
+
+
+def weighted(weights, expected):
+    def consume(made):
+        x = sheet(made.nodes.shape[1]).expand(*made.nodes.shape, 3)
+        found = weights(shaped(x, made), made.value)
+        close(dense(found), shaped(expected(x, made.matrix), made))
+
+    return consume
+
+
+def density_corrected(x, w):
+    kernel = w * kernel_of(x)
+    q = kernel.sum(-1)
+    scale = torch.where(q > 0, q, 1) ** -0.5
+    return kernel * scale[..., None] * scale[..., None, :]
+
+
+def by_counts(x, w):
+    proper = w * (1 - torch.eye(w.shape[-1]))
+    return w * kernel_of(x) / (proper > 0).sum(-1).clamp_min(1)[..., None, :]
+
+
+def self_tuned(x, w):
+    squared = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
+    there = w * (1 - torch.eye(w.shape[-1])) > 0
+    lengths = torch.where(there, squared, torch.inf).sort(-1).values
+    place = (there.sum(-1) - 1).clamp(0, 1)
+    sigma = lengths.gather(-1, place[..., None])[..., 0]
+    sigma = torch.where(sigma.isinf(), 1, sigma).sqrt()
+    return w * (-squared / (sigma[..., :, None] * sigma[..., None, :])).exp()
+
+
+def eigenmaps(made):
+    model = LaplacianEigenmaps(K, Precomputed("affinity"), drop_trivial=False)
+    y = walk(made)[0]
+    found = model(made.value)
+    close(found @ found.mT, shaped(y @ y.mT, made))
+    if len(made.nodes) == 1:
+        fitted = model.fit(made.value)
+        close(fitted.transform(made.matrix[0]), fitted.embedding_)
+        close(fitted.frozen()(made.matrix[0]), fitted.embedding_)
+
+
+def diffusion(made):
+    found = DiffusionMap(K - 1, Precomputed("affinity"))(made.value)
+    q = made.matrix.sum(-1)
+    scale = torch.where(q > 0, 1 / torch.where(q > 0, q, 1), 0)
+    matrix = made.matrix * scale[..., None] * scale[..., None, :]
+    y, values = walk(type(made)(Graph.from_dense(matrix), set(), matrix))
+    # The first columns of a disconnected graph are any basis, of one eigenvalue.
+    y = y * torch.where(values.isinf(), 0, (1 - values).abs())[:, None]
+    one = torch.where(matrix.sum((1, 2)) > 0, matrix.sum((1, 2)), 1).rsqrt()[:, None, None]
+    constant = torch.where(matrix.sum(-1, keepdim=True) > 0, one, 0)
+    close(found @ found.mT, shaped(y @ y.mT - constant @ constant.mT, made))
+
+
+def clusters(made):
+    y = walk(made)[0]
+    model = SpectralClustering(K, Precomputed("affinity"), variant="shi_malik", assign_labels="cluster_qr")
+    found = model(made.value)
+    close(found @ found.mT, shaped(y @ y.mT, made))
+    if len(made.nodes) == 1:
+        labels = model.fit(made.value).labels_
+        assert torch.equal(labels >= 0, made.matrix[0].sum(1) > 0)
+
+
+def few_labels(made):
+    labels = torch.full(made.nodes.shape, -1)
+    labels[:, 0], labels[:, 3] = 0, 1
+    return shaped(labels, made), torch.nn.functional.one_hot(labels + 1, 3)[..., 1:].double()
+
+
+def reached(made, targets):
+    """Nodes that a path joins to a label, bool ``(B, N)``."""
+    found = targets.any(-1)
+    for _ in range(found.shape[1]):
+        found = found | ((made.matrix > 0) & found[:, None]).any(-1)
+    return found[..., None]
+
+
+def harmonic(made):
+    labels, targets = few_labels(made)
+    expected = targets.clone()
+    for b, (w, there) in enumerate(zip(made.matrix, reached(made, targets), strict=True)):
+        free = (there[:, 0] & ~targets[b].any(-1)).nonzero().flatten()
+        matrix = laplacian(w)
+        if len(free):
+            expected[b, free] = torch.linalg.solve(matrix[free][:, free], w[free] @ targets[b])
+    close(HarmonicFunction(Precomputed("affinity"), class_prior=None)(made.value, labels), shaped(expected, made))
+
+
+def spreading(made):
+    labels, targets = few_labels(made)
+    d = made.matrix.sum(-1)
+    root = torch.where(d > 0, d, 1).sqrt()
+    system = torch.eye(d.shape[1]) - 0.9 * made.matrix / (root[..., None] * root[..., None, :])
+    expected = torch.linalg.solve(system, 0.1 * targets)
+    close(LabelSpreading(Precomputed("affinity"), alpha=0.9)(made.value, labels), shaped(expected, made))
+
+
+def regression(made):
+    labels, targets = few_labels(made)
+    y, known = walk(made)[0], targets.any(-1, keepdim=True)
+    gram = (y * known).mT @ (y * known)
+    size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    ridge = 1e-2 * torch.where(size > 0, size, 1) * torch.eye(K)
+    expected = y @ torch.linalg.solve(gram + ridge, y.mT @ targets) * reached(made, targets)
+    model = EigenmapsRegression(K, Precomputed("affinity"), ridge=1e-2)
+    close(model(made.value, labels), shaped(expected, made))
+
+
+def drawn_graph(made):
+    axes = plot_graph(made.value, sheet(made.nodes.shape[1])[:, :2], axes=Figure().subplots())
+    joined = (made.matrix[0] != 0) | (made.matrix[0].mT != 0)
+    place = {tuple(one): i for i, one in enumerate(sheet(made.nodes.shape[1])[:, :2].tolist())}
+    drawn = {frozenset(place[tuple(end)] for end in one.tolist()) for one in axes.collections[0].get_segments()}
+    assert drawn == {frozenset(pair) for pair in joined.triu(1).nonzero().tolist()}
+
+
+def signed(made):
+    degrees = made.matrix.abs().sum(-1)
+    found = SignedLaplacian(made.value, "unnormalized").to_dense()
+    close(found, shaped(torch.diag_embed(degrees) - made.matrix, made))
+
+
+def directed(made):
+    degrees = ((made.matrix + made.matrix.mT) / 2).sum(-1)
+    found = MagneticLaplacian(made.value, 0.0, "unnormalized").to_dense()
+    close(found.real, shaped(torch.diag_embed(degrees) - (made.matrix + made.matrix.mT) / 2, made))
+
+
+OF_GRAPHS = {
+    "conversions": conversions,
+    "components, subgraph": parts,
+    "Laplacian": laplacians,
+    "eigenpairs": of_walk,
+    "component_eigenpairs": by_components,
+    "SignedLaplacian": signed,
+    "MagneticLaplacian": directed,
+    "laplacian_smoothness": smoothness,
+    "orthogonality": orthogonal,
+    "whiten": whitened,
+    "Whitening": whitening_map,
+    "spectral_loss": spectral,
+    "normalized_cut": cuts,
+    "refine_cut": refined,
+    "spectral_init": start,
+    "NeighborhoodSampler": neighborhoods,
+    "EdgeSampler": sampled_edges,
+    "weighting, simple": weighted(SimpleWeights(), lambda x, w: w),
+    "weighting, kernel": weighted(KernelWeights(lambda d2: (-d2 / 0.5).exp()), lambda x, w: w * kernel_of(x)),
+    "weighting, heat": weighted(HeatKernel(0.5), lambda x, w: w * kernel_of(x)),
+    "weighting, self-tuning": weighted(SelfTuning(2), self_tuned),
+    "weighting, density": weighted(DensityCorrected(0.5, HeatKernel(0.5)), density_corrected),
+    "weighting, ImprovedWeights": weighted(ImprovedWeights(0.5), by_counts),
+    "LaplacianEigenmaps": eigenmaps,
+    "DiffusionMap": diffusion,
+    "SpectralClustering": clusters,
+    "HarmonicFunction": harmonic,
+    "LabelSpreading": spreading,
+    "EigenmapsRegression": regression,
+    "plot_graph": drawn_graph,
+}
+
+
+# --- Consumers of operators -------------------------------------------------------------------------------------------
+
+
+def solved(solver=None):
+    def consume(made):
+        found = made.pairs(made.value, K, solver, tolerance=1e-9)
+        expected = made.values()
+        close(found.values, expected.reshape(found.values.shape))
+        y = found.vectors.reshape(*made.matrix.shape[:2], K)
+        close(y @ y.mH, made.function(torch.ones_like))
+        assert found.converged.all()
+
+    return consume
+
+
+def second_mass(made):
+    """A mass of a problem that has none."""
+    mass = 0.5 + torch.rand(made.value.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = eigenpairs(made.value, K, mass=mass)
+    total = mass * made.mass[0] if "similarity" in made.kinds else mass
+    own = type(made)(made.value, set(), made.matrix, total, made.nodes)
+    close(found.values, shaped(own.values(), made))
+    assert found.inner_product in ("mass", "similarity")
+
+
+def linear(made):
+    rhs = numbers(*made.value.shape, 2)
+    matrix = made.matrix
+    close(
+        solve_linear(made.value, rhs), torch.linalg.solve(matrix, rhs.reshape(*matrix.shape[:2], 2)).reshape(rhs.shape)
+    )
+
+
+OF_OPERATORS = {
+    "eigenpairs": solved(),
+    "Eigh": solved(Eigh()),
+    "ChebyshevSubspace": solved(ChebyshevSubspace()),
+    "Lobpcg": solved(Lobpcg(preconditioner=None)),
+    "Lobpcg, multigrid": solved(Lobpcg()),
+    "ShiftInvert": solved(ShiftInvert()),
+    "TorchLobpcg": solved(TorchLobpcg()),
+    "eigenpairs, mass": second_mass,
+    "solve_linear": linear,
+}
+
+
+# --- Consumers of eigenpairs ------------------------------------------------------------------------------------------
+
+
+def heat(values):
+    return (-values).exp()
+
+
+def count_of(made):
+    return made.value.values.shape[-1]
+
+
+def matrices(made):
+    u = made.value.vectors
+    close(
+        u @ spectral_function(made.value, heat)[..., 0, :, :] @ u.mH, shaped(made.function(heat, count_of(made)), made)
+    )
+
+
+def signatures(made):
+    found = spectral_signature(made.value, HeatResponse([1.0]))
+    assert not found.is_complex()
+    close(found[..., 0], shaped(made.function(heat, count_of(made)).diagonal(dim1=1, dim2=2).real, made))
+    trace = heat(made.values(count_of(made))).sum(-1)
+    share = spectral_signature(made.value, HeatResponse([1.0]), normalize=True)
+    close(share[..., 0], found[..., 0] / trace.reshape(*made.lead, 1))
+
+
+def waves(made):
+    def band(values):
+        positive = values > 1e-9
+        return torch.where(positive, (-(0.5 - torch.where(positive, values, 1).log()).square() / 2).exp(), 0)
+
+    found = spectral_signature(made.value, WaveResponse([0.5], 1.0))
+    close(found[..., 0], shaped(made.function(band, count_of(made)).diagonal(dim1=1, dim2=2).real, made), atol=1e-6)
+
+
+def filtered(x_of):
+    def consume(made):
+        x = x_of(*made.value.vectors.shape[:-1], 2)
+        expected = made.function(heat, count_of(made))
+        flat = x.reshape(*made.matrix.shape[:2], 2)
+        dtype = torch.promote_types(expected.dtype, flat.dtype)
+        close(SpectralFilter(heat)(made.value, x), (expected.to(dtype) @ flat.to(dtype)).reshape(x.shape))
+
+    return consume
+
+
+def bank(made):
+    x = numbers(*made.value.vectors.shape[:-1], 1)
+    values = made.values(count_of(made))
+    bound = float(values[values.isfinite()].abs().max()) + 1
+    found = SpectralFilter(WaveletResponse(1, bound), bank=True)(made.value, x)
+    p = [lambda v: 1 - v / bound, lambda v: (1 - v / bound) ** 2]
+    one, first, second = (made.function(f, count_of(made)) for f in (torch.ones_like, *p))
+    expected = torch.stack([one - first, first - second, second], -1).movedim(-1, 1)
+    expected = (expected @ x.reshape(len(expected), 1, -1, 1).to(expected))[..., 0].movedim(1, -1)
+    close(found, expected.reshape(found.shape))
+
+
+def encoded(made):
+    expected = made.function(heat, count_of(made)).abs().square().sum(-1)
+    for columns in (None, 5):
+        found = StableEncoding(HeatResponse([1.0]), lambda a: a.abs().square(), columns=columns)(made.value)
+        assert not found.is_complex()
+        close(found[..., 0], shaped(expected, made))
+
+
+def encoded_by_network(made):
+    rho = torch.nn.Linear(1, 1).double()
+    found = StableEncoding(HeatResponse([1.0]), rho)(made.value)
+    expected = rho(made.function(heat, count_of(made))[..., None]).sum(-2)
+    close(found, shaped(expected, made))
+
+
+def canonical(made):
+    found = canonicalize(made.value)
+    u = made.value.vectors
+    close(found.vectors @ found.vectors.mH, u @ u.mH)
+    # A unitary change of basis changes nothing that is unique.
+    turn = torch.linspace(0.3, 2, u.shape[-1]).double()
+    phase = torch.polar(torch.ones_like(turn), turn) if u.is_complex() else turn.sin().sign() * (turn - 1).sign()
+    other = canonicalize(type(made.value)(**{**vars(made.value), "vectors": u * phase}))
+    keep = found.unique[..., None, :].expand(u.shape)
+    close(other.vectors[keep], found.vectors[keep])
+    for b, (at, _, v) in enumerate(made.spectra()):  # the direction of P x for the largest group of ‖P e_i‖
+        own, first = found.vectors.reshape(*made.matrix.shape[:2], -1)[b][at], v[:, 0]
+        if found.unique.reshape(len(made.matrix), -1)[b, 0] and (first[:, None] * first).abs().sum() > 0:
+            close((own[:, 0].conj() @ first).abs(), torch.ones(()).double())
+
+
+def sign_invariant(made):
+    phi = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.SiLU()).double()
+    found = SignInvariant(phi)(made.value.vectors)
+    v = made.value.vectors[..., None]
+    close(found, phi(v) + phi(-v))
+    flipped = SignInvariant(phi)(-made.value.vectors)
+    close(flipped, found)
+
+
+def drawn_pairs(made):
+    axes = plot_embedding(made.value, axes=Figure().subplots())
+    places = torch.as_tensor(axes.collections[-1].get_offsets().data)
+    expected = made.value.vectors[:, 1:3]
+    assert torch.cdist(places, expected).amin(0).max() < 1e-7
+    assert len(places) == len(expected)
+
+
+def drawn_spectrum(made):
+    axes = plot_spectrum(made.value, axes=Figure().subplots())
+    drawn = [torch.as_tensor(line.get_ydata()) for line in axes.lines]
+    for values in made.values(count_of(made)):
+        expected = values[values.isfinite()]
+        assert any(len(y) == len(expected) and (y - expected).abs().max() < 1e-8 for y in drawn)
+
+
+OF_PAIRS = {
+    "spectral_function": matrices,
+    "spectral_signature": signatures,
+    "wave signature": waves,
+    "SpectralFilter": filtered(numbers),
+    "SpectralFilter, complex signal": filtered(lambda *shape: torch.complex(numbers(*shape), numbers(*shape, seed=1))),
+    "wavelets": bank,
+    "StableEncoding": encoded,
+    "StableEncoding, real network": encoded_by_network,
+    "canonicalize": canonical,
+    "SignInvariant": sign_invariant,
+    "plot_embedding": drawn_pairs,
+    "plot_spectrum": drawn_spectrum,
+}
+
+
+# --- Consumers of methods ---------------------------------------------------------------------------------------------
+
+
+class Fit:
+    """A method with its rule and weighting, points or affinities for it, and its fit."""
+
+    def __init__(self, make):
+        self.make, self.model = make, make()
+        self.x, self.new = self.set()
+
+    def set(self, seed=0):
+        x, new = sheet(N, seed), sheet(NEW, seed + 1)
+        if self.model.pairs_given is None:
+            return x, new
+        kernel = kernel_of(torch.cat([x, new]))
+        return kernel[:N, :N], kernel[N:, :N]
+
+    @property
+    def labels(self):
+        return (LABELS,) if isinstance(self.model, SemiSupervised) else ()
+
+    def forward(self, model, x, mask=None):
+        shape = x.shape if isinstance(x, Graph) else x.shape[:-1]
+        labels = [one[: shape[-1]].expand(shape) for one in self.labels]
+        return model(x, *labels, mask=mask)
+
+    @functools.cached_property
+    def rows(self):
+        self.model.fit(self.x, *self.labels)
+        return getattr(self.model, self.model.FITTED[0])
+
+    @functools.cached_property
+    def rows_new(self):
+        assert len(self.rows)
+        return self.model.transform(self.new)
+
+
+def affinities_of(rule, weights, x):
+    """The graph whose matrix the method decomposes; that of landmarks is made of shares of points, C Z Λ⁻¹ Zᵀ C."""
+    weights = HeatKernel() if weights is None else weights
+    if not isinstance(rule, Landmarks):
+        return weights(x, rule(x))
+    landmarks = rule.of_points(x)
+    edges = rule.edges(x, landmarks)
+    state = rule.state(weights, x, landmarks, edges)
+    z = torch.zeros(len(x), len(landmarks), dtype=x.dtype)
+    z[edges.query, edges.point] = weights.extend(edges, state).exp()
+    z = z / z.sum(1, keepdim=True)
+    counts = torch.ones(len(x), dtype=x.dtype)
+    if isinstance(weights, DensityCorrected):
+        counts = z @ (state[:, 0] - state[:, 0].mean()).exp()
+    w = counts[:, None] * (z / (z.mT @ counts)) @ z.mT * counts
+    return Graph.from_dense((w + w.mT) / 2)
+
+
+def columns(fit):
+    """The rows are those of the same method on the matrix of affinities, which `OF_GRAPHS` holds to dense formulas."""
+    found, model = fit.forward(fit.model, fit.x), fit.model
+    close(fit.rows, found)
+    if model.pairs_given is not None:
+        return
+    is_counted, weights = isinstance(model.neighbors, Landmarks), model.weights
+    if isinstance(model, DiffusionMap) and not is_counted:
+        weights = weights.weights  # K, which the reference corrects
+    given = fit.make(Precomputed("affinity"), None)
+    if isinstance(model, DiffusionMap) and is_counted:
+        given = LaplacianEigenmaps(2, Precomputed("affinity"), diffusion=model.time)
+    expected = fit.forward(given, affinities_of(model.neighbors, weights, fit.x))
+    close(grams(found), grams(expected))
+
+
+def on_known_points(fit):
+    rows = fit.rows
+    if not (isinstance(fit.model, SemiSupervised) and fit.model.pairs_given):  # that cannot see which label was given
+        close(fit.model.transform(fit.x), rows)
+
+
+def frozen(fit):
+    expected, made = fit.rows_new, fit.model.frozen()
+    close(made(fit.new), expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+    close(made(fit.x), fit.model.transform(fit.x), rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+
+
+def out_of_sample(fit):
+    rows, rows_new = fit.model.out_of_sample(fit.x, *fit.labels, fit.new)
+    close(rows, fit.rows)
+    close(rows_new, fit.rows_new)
+
+
+def saved(fit):
+    expected, file = fit.rows_new, io.BytesIO()
+    torch.save(fit.model.state_dict(), file)
+    file.seek(0)
+    other = fit.make()
+    other.load_state_dict(torch.load(file, weights_only=True))
+    close(other.transform(fit.new), expected, rtol=0, atol=0)
+
+
+def in_a_batch(fit):
+    """Items of a batch, the second with padding that holds NaN, are as alone."""
+    n, other = N - 4, fit.set(seed=5)[0].clone()
+    mask = torch.arange(N) < torch.tensor([[N], [n]])
+    short = other[:n] if fit.model.pairs_given is None else other[:n, :n]
+    other[n:] = torch.nan
+    if fit.model.pairs_given is not None:
+        other[:, n:] = torch.nan
+    found = fit.forward(fit.model, torch.stack([fit.x, other]), mask)
+    close(grams(found[0]), grams(fit.forward(fit.model, fit.x)))
+    close(grams(found[1, :n]), grams(fit.forward(fit.model, short)))
+    assert not found[1, n:].any()
+
+
+def streamed(fit):
+    close(fit.make().fit_stream(fit.x).transform(fit.new), fit.rows_new)
+
+
+def top(kernel):
+    """√Λ V of the two largest pairs of a centred kernel, as a matrix Y Yᵀ."""
+    centre = torch.eye(N, dtype=torch.float64) - 1 / N
+    values, vectors = torch.linalg.eigh(centre @ kernel @ centre)
+    return (vectors[:, -2:] * values[-2:]) @ vectors[:, -2:].mT
+
+
+def geodesics(x):
+    graph = KNN(6, "union")(x)
+    lengths = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") * (graph.to_dense() > 0)
+    return torch.from_numpy(shortest_path(lengths.numpy(), directed=False))
+
+
+def reconstructed(x):
+    """Projector on the bottom pairs of (I − W)ᵀ (I − W), without the constant one."""
+    near = torch.cdist(x, x).fill_diagonal_(torch.inf).topk(6, largest=False).indices
+    weight = torch.zeros(N, N).double()
+    for i in range(N):
+        rest = x[near[i]] - x[i]
+        gram = rest @ rest.mT
+        one = torch.linalg.solve(gram + 1e-3 * gram.trace() * torch.eye(6), torch.ones(6).double())
+        weight[i, near[i]] = one / one.sum()
+    vectors = torch.linalg.eigh((torch.eye(N) - weight).mT @ (torch.eye(N) - weight))[1][:, 1:3]
+    return vectors @ vectors.mT
+
+
+REFERENCES = {
+    "MDS": lambda x: top(x @ x.mT),
+    "Isomap": lambda x: top(-geodesics(x).square() / 2),
+    "LLE": reconstructed,
+    "KernelPCA": lambda x: top(kernel_of(x, 1 / 0.3)),
+    "KernelPCA, poly": lambda x: top((x @ x.mT / 3 + 1) ** 2),
+}
+
+
+def as_formula(name):
+    def columns(fit):
+        close(grams(fit.forward(fit.model, fit.x)), REFERENCES[name](fit.x))
+        close(fit.rows, fit.forward(fit.model, fit.x))
+
+    return columns
+
+
+OF_FITS = {"columns": columns, "transform": on_known_points, "frozen": frozen}
+OF_PAIRED_FITS = {"out_of_sample": out_of_sample, "state_dict": saved, "batch": in_a_batch, "fit_stream": streamed}
+
+
+# --- Doors ------------------------------------------------------------------------------------------------------------
+
+NODES, COLUMNS = torch.zeros(12, dtype=torch.int64), torch.zeros(12, 2, dtype=torch.float64)
+DOORS = {
+    "graph": {
+        "Laplacian": Laplacian,
+        "component_eigenpairs": lambda v: component_eigenpairs(v, 2),
+        "SignedLaplacian": SignedLaplacian,
+        "MagneticLaplacian": MagneticLaplacian,
+        "laplacian_smoothness": lambda v: laplacian_smoothness(COLUMNS, v),
+        "LaplacianSmoothness": lambda v: LaplacianSmoothness(Precomputed("affinity"))(COLUMNS, v),
+        "SpectralLoss": lambda v: SpectralLoss(Precomputed("affinity"))(COLUMNS, v),
+        "orthogonality": lambda v: orthogonality(COLUMNS, v),
+        "whiten": lambda v: whiten(COLUMNS, v),
+        "Whitening": lambda v: Whitening(2).fit(COLUMNS, v),
+        "spectral_loss": lambda v: spectral_loss(COLUMNS, v),
+        "normalized_cut": lambda v: normalized_cut(NODES, v),
+        "refine_cut": lambda v: refine_cut(NODES, v),
+        "spectral_init": spectral_init,
+        "NeighborhoodSampler": NeighborhoodSampler,
+        "EdgeSampler": EdgeSampler,
+        "weighting": lambda v: HeatKernel()(COLUMNS, v),
+        "LaplacianEigenmaps": lambda v: LaplacianEigenmaps(2, Precomputed("affinity"))(v),
+        "DiffusionMap": lambda v: DiffusionMap(2, Precomputed("affinity"))(v),
+        "SpectralClustering": lambda v: SpectralClustering(2, Precomputed("affinity"))(v),
+        "HarmonicFunction": lambda v: HarmonicFunction(Precomputed("affinity"))(v, NODES),
+        "plot_graph": lambda v: plot_graph(v, COLUMNS, axes=Figure().subplots()),
+    },
+    "operator": {
+        "eigenpairs": lambda v: eigenpairs(v, 2),
+        "solve_linear": lambda v: solve_linear(v, COLUMNS),
+    },
+    "pairs": {
+        "spectral_function": lambda v: spectral_function(v, heat),
+        "spectral_signature": lambda v: spectral_signature(v, heat),
+        "SpectralFilter": lambda v: SpectralFilter(heat)(v, COLUMNS),
+        "StableEncoding": lambda v: StableEncoding(heat, torch.nn.Identity())(v),
+        "canonicalize": canonicalize,
+        "SignInvariant": lambda v: SignInvariant(torch.nn.Identity())(v),
+        "plot_embedding": lambda v: plot_embedding(v, axes=Figure().subplots()),
+        "plot_spectrum": lambda v: plot_spectrum(v, axes=Figure().subplots()),
+    },
+}
+KINDS = {
+    "graph": (GRAPHS["sparse"], GRAPHS["DirectedGraph"]),
+    "operator": (OPERATORS["Laplacian, symmetric"], OPERATORS["FunctionOperator"], OPERATORS["MagneticLaplacian"]),
+    "pairs": (EIGENPAIRS["Laplacian, symmetric"], EIGENPAIRS["MagneticLaplacian"]),
+}
+
+
+@pytest.mark.parametrize("takes", DOORS)
+def test_other_objects_are_refused_by_their_names(takes):
+    wrong = []
+    for kind, producers in KINDS.items():
+        for made in [] if kind == takes else [produce() for produce in producers]:
+            arrived = type(made.value).__name__
+            for name, call in DOORS[takes].items():
+                try:
+                    call(made.value)
+                except (TypeError, ValueError) as error:
+                    if arrived in str(error) and re.search(r"use|must be|see", str(error)):
+                        continue
+                    wrong.append(f"{name} of {arrived}: {error}")
+                except Exception as error:
+                    wrong.append(f"{name} of {arrived}: {type(error).__name__}: {error}")
+                else:
+                    wrong.append(f"{name} takes {arrived}")
+    assert not wrong, "\n".join(wrong)
+
+
+# --- The cells --------------------------------------------------------------------------------------------------------
+
+
+def wrong_cells(kinds, consumers, consumed):
+    """The cells of a producer that are neither right nor refused for a reason in `REFUSED`."""
+    wrong = []
+    for name, consume in consumers.items():
+        expected = [
+            one
+            for one in REFUSED
+            if set(one.kind.split(" + ")) <= kinds and any(fnmatch.fnmatch(name, c) for c in one.of)
+        ]
+        try:
+            consumed(consume)
+        except (TypeError, ValueError) as error:
+            if not any(re.search(one.says, str(error)) for one in expected):
+                wrong.append(f"{name}: {type(error).__name__}: {error}")
+        except Exception as error:
+            wrong.append(f"{name}: {type(error).__name__}: {str(error).strip()[:300]}")
+        else:
+            wrong += [f"{name} is right, and REFUSED says: {one.reason}" for one in expected]
+    return wrong
+
+
+def test_the_page_has_these_reasons():
+    text = (Path(__file__).parents[1] / "docs/combinations.md").read_text().replace("\\*", "*")
+    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text, re.M)[1:]
+    assert rows == list(dict.fromkeys((one.kind, ", ".join(one.of), one.reason) for one in REFUSED))
+
+
+def test_each_reason_is_met():
+    """No reason is left of a combination that is gone."""
+    kinds = [make().kinds for of in (GRAPHS, OPERATORS, EIGENPAIRS) for make in of.values()]
+    names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
+    kinds += [{"sharded graph"}, {"sharded pairs"}]  # in tests/distributed
+    kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
+    for one in REFUSED:
+        assert any(set(one.kind.split(" + ")) <= some for some in kinds), one.kind
+
+
+quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
+
+
+@quietly
+@pytest.mark.parametrize("name", GRAPHS)
+def test_graphs(name):
+    wrong = wrong_cells(GRAPHS[name]().kinds, OF_GRAPHS, lambda consume: consume(GRAPHS[name]()))
+    assert not wrong, "\n".join(wrong)
+
+
+@quietly
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators(name):
+    wrong = wrong_cells(OPERATORS[name]().kinds, OF_OPERATORS, lambda consume: consume(OPERATORS[name]()))
+    assert not wrong, "\n".join(wrong)
+
+
+@quietly
+@pytest.mark.parametrize("name", EIGENPAIRS)
+def test_eigenpairs(name):
+    wrong = wrong_cells(EIGENPAIRS[name]().kinds, OF_PAIRS, lambda consume: consume(EIGENPAIRS[name]()))
+    assert not wrong, "\n".join(wrong)
+
+
+def first_words(*names):
+    """The names, and their first words: kinds of a method, a rule and a weighting."""
+    return {*names, *(name.split(",")[0] for name in names)}
+
+
+def of_its_own(consumers, model):
+    """The consumers, without the methods that a class does not have."""
+    return {
+        name: one for name, one in consumers.items() if name not in ("frozen", "fit_stream") or hasattr(model, name)
+    }
+
+
+@quietly
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_rules_and_weightings(method, rule):
+    """All consumers take each pair of a method, a rule and a weighting; those of `OF_FITS` each three."""
+    wrong = []
+    for number, (weighting, weights) in enumerate(WEIGHTINGS.items()):
+
+        def make(neighbors=RULES[rule], weights=weights):
+            return METHODS[method](neighbors, weights and weights())
+
+        is_paired = (number - [*METHODS].index(method) - [*RULES].index(rule)) % len(WEIGHTINGS) < 2
+        consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](KNN(6), None))
+        shared = functools.cache(Fit)
+        kinds = first_words(method, rule, weighting)
+        kinds |= set() if weights() is None else {"weighting"}
+        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
+        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
+        found = wrong_cells(kinds, consumers, lambda consume: consume(shared(make)))  # noqa: B023
+        wrong += [f"{weighting}, {one}" for one in found]
+    assert not wrong, "\n".join(wrong)
+
+
+@quietly
+@pytest.mark.parametrize("name", OF_POINTS)
+def test_methods_of_points(name):
+    consumers = of_its_own(OF_FITS | OF_PAIRED_FITS, OF_POINTS[name]()) | {"columns": as_formula(name)}
+    wrong = wrong_cells({name}, consumers, lambda consume: consume(Fit(OF_POINTS[name])))
+    assert not wrong, "\n".join(wrong)
