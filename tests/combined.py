@@ -631,7 +631,7 @@ REFUSED = [
     ),
     Refusal(
         "operator of products",
-        ("Eigh", "ShiftInvert", "TorchLobpcg", "Lobpcg, multigrid", "solve_linear"),
+        ("Eigh", "ShiftInvert", "Lobpcg, multigrid", "solve_linear"),
         "Decompositions, factors and multigrid are made of entries, which products do not give.",
         r"needs the entries .* which has products only; use ChebyshevSubspace\(\)|must be a positive definite Symm",
     ),

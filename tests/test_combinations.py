@@ -69,7 +69,6 @@ from torch_lapeig.eigen import (
     Eigh,
     Lobpcg,
     ShiftInvert,
-    TorchLobpcg,
     component_eigenpairs,
     solve_linear,
 )
@@ -514,7 +513,6 @@ OF_OPERATORS = {
     "Lobpcg": solved(Lobpcg(preconditioner=None)),
     "Lobpcg, multigrid": solved(Lobpcg()),
     "ShiftInvert": solved(ShiftInvert()),
-    "TorchLobpcg": solved(TorchLobpcg()),
     "eigenpairs, mass": second_mass,
     "solve_linear": linear,
 }
