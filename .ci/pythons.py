@@ -131,7 +131,7 @@ def resolved(extra: str, constraints: str, version: str) -> set[str]:
     """Return what an extra installs on a Python under constraints; CalledProcessError where these contradict."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--extra", extra, "--quiet"]
     command += ["--only-binary", ":all:", "--constraints", constraints, "--python-version", version, "--no-annotate"]
-    return pins(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return pins(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 
 def resolve_constraints() -> None:
@@ -142,8 +142,12 @@ def resolve_constraints() -> None:
             print(f"==> {constraints}, extra {extra}, Python {version}", flush=True)
             try:
                 missing = resolved(extra, constraints, version) - pins((ROOT / constraints).read_text())
-            except subprocess.CalledProcessError:  # uv has said why
-                faults.append(f"{version}: {constraints} cannot be installed")
+            except subprocess.CalledProcessError as error:
+                print(error.stderr)
+                if "No solution found" in error.stderr:
+                    faults.append(f"{version}: {constraints} cannot be installed")
+                else:  # the index is out of reach, which says nothing about the pins
+                    print(f"{version}: {constraints} was not resolved")
             else:
                 faults += [f"{version}: {pin} is not pinned" for pin in sorted(missing) if not pin.startswith(OF_TORCH)]
     print(*faults, sep="\n", end="\n" if faults else "")
