@@ -58,6 +58,15 @@ class NullSpace:
         part = torch.zeros_like(ground, dtype=torch.int64)
         return cls(ground, part, part.new_ones(len(part)))
 
+    def check(self, nodes: tuple[int, int]) -> None:
+        """Raise unless tensors have these sizes ``(B, N)``, and parts are counted from 0."""
+        checks.check_floating(self.ground, "ground")
+        checks.check_indices(self.counts, "counts", nodes[1] + 1)
+        checks.check_indices(self.part, "part", max(int(self.counts.max()), 1) if self.counts.numel() else 0)
+        shapes = tuple(tuple(part.shape) for part in (self.ground, self.part, self.counts))
+        if shapes != (nodes, nodes, nodes[:1]):
+            raise ValueError(f"null must have ground and part of shape {nodes} and counts {nodes[:1]}, got {shapes}")
+
     def part_of(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> NullSpace:
         """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
@@ -114,8 +123,9 @@ class SymmetricOperator(WithEntries):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes; values that are not
-            symmetric; a bound that is not finite, or below an entry of the diagonal.
+        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes, or of two dtypes; parts of
+            ``null`` out of range; values that are not symmetric; a bound that is not finite, or below an entry of the
+            diagonal.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> operator = SymmetricOperator.of_largest(matrix)
@@ -174,6 +184,13 @@ class SymmetricOperator(WithEntries):
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.shape)}, got {tuple(self.diagonal.shape)}")
+        if self.diagonal.dtype != self.dtype:
+            raise TypeError(f"diagonal must be of the dtype of values, {self.dtype}, got {self.diagonal.dtype}")
+        nodes = (self.batch_size, self.num_nodes)
+        if self.active is not UNSET:
+            checks.check_mask(self.active, self.values.new_empty(*nodes, 0), "active")
+        if self.null is not None:
+            self.null.check(nodes)
         checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
         checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:

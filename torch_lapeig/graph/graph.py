@@ -561,13 +561,20 @@ def canonical_csr(matrix: Any, name: str) -> Any:
 
 def check_entries(matrix: Any, name: str) -> None:
     """Raise ValueError unless the entries of a SciPy matrix lie in its rows and columns."""
-    if not _has_entries_inside(matrix if matrix.format in ("csr", "csc", "bsr") else matrix.tocoo()):
+    try:
+        is_right = _has_entries_inside(matrix)
+    except (ValueError, OverflowError):  # of a conversion
+        is_right = False
+    if not is_right:
         raise ValueError(f"{name} must have its entries in {matrix.shape[0]} rows and {matrix.shape[1]} columns")
 
 
 def _has_entries_inside(matrix: Any) -> bool:
-    """Return whether a matrix in CSR, CSC, BSR or COO has all indices in range; SciPy's own check leaves out some."""
-    if matrix.format == "coo":
+    """Return whether a SciPy matrix has all indices in range; SciPy's own check leaves out some."""
+    if matrix.format == "lil" and [*map(len, matrix.rows)] != [*map(len, matrix.data)]:
+        return False
+    if matrix.format not in ("csr", "csc", "bsr"):
+        matrix = matrix.tocoo()
         ends, sizes, count = (matrix.row, matrix.col), matrix.shape, len(matrix.data)
     else:
         offsets, count = matrix.indptr, len(matrix.data)

@@ -73,10 +73,12 @@ FUNCTIONS = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
-    if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
+    chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
+    path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
+    if chosen == "0" or not path.exists():
         return None
     try:
-        found = ctypes.CDLL(str(FOLDER / LIBRARY))
+        found = ctypes.CDLL(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
