@@ -125,7 +125,8 @@ def scipy_matrix(rng: Rng, dense: np.ndarray[Any, Any]) -> Any:
     elif kind == "lil" and matrix.shape[0] and flip(rng, 0.3):
         matrix.rows[0] = [int(rng.choice([*FAR, matrix.shape[1]]))]
     if kind in ("csr", "csc", "coo") and matrix.data.ndim == 1:
-        matrix.data = spoilt(rng, matrix.data)
+        data = spoilt(rng, matrix.data)
+        matrix.data = data.astype(np.float32) if data.dtype == np.float16 else data  # which SciPy does not know
         matrix.data = matrix.data[:-1] if flip(rng, 0.05) else matrix.data
     return matrix
 

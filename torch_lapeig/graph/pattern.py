@@ -84,7 +84,8 @@ class Nodes:
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``, or NaN; without gradients."""
-        return checks.primal(x).abs().amax(-2)
+        size = checks.primal(x).abs()
+        return size.amax(-2) if size.shape[-2] else size.sum(-2)
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
