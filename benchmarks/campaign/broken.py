@@ -141,8 +141,8 @@ def torch_sparse(rng: Rng, dense: np.ndarray[Any, Any]) -> Tensor:
     crow, col = matrix.indptr.copy(), broken_indices(rng, matrix.indices, dense.shape[1])
     if flip(rng):
         crow[rng.integers(0, len(crow))] = rng.choice([-1, 2**31 - 1, 3])
-    parts = (torch.from_numpy(part) for part in (crow, col.astype(crow.dtype), matrix.data))
-    return torch.sparse_csr_tensor(*parts, dense.shape, check_invariants=False)
+    rows, columns, values = (torch.from_numpy(part) for part in (crow, col.astype(crow.dtype), matrix.data))
+    return torch.sparse_csr_tensor(rows, columns, values, dense.shape, check_invariants=False)
 
 
 def solver(rng: Rng) -> Any:
@@ -160,7 +160,8 @@ def solved(rng: Rng, operator: Any) -> None:
 
 def used(rng: Rng, graph: Graph) -> None:
     """Call what reads a graph."""
-    solved(rng, Laplacian(graph, str(rng.choice(["symmetric", "random_walk", "unnormalized"]))))
+    kinds: Any = ("symmetric", "random_walk", "unnormalized")
+    solved(rng, Laplacian(graph, kinds[rng.integers(3)]))
     nodes = broken_indices(rng, rng.permutation(max(graph.num_nodes, 1))[:5], graph.num_nodes)
     if flip(rng, 0.4):
         graph.subgraph(torch.from_numpy(nodes))
@@ -262,10 +263,16 @@ def cosine(rng: Rng) -> None:
     dense = rng.random((size(rng), int(rng.choice([1, 3, 7])))) * (rng.random() < 0.9)
     dense = dense * (rng.random(dense.shape) < 0.5)
     how = int(rng.integers(3))
-    x = scipy_matrix(rng, dense) if how == 0 else torch_sparse(rng, dense) if how == 1 else tensor(rng, spoilt(rng, dense))
-    operator = FactoredCosine(x, loops=flip(rng, 0.5), similarity=str(rng.choice(["cosine", "shifted"])))
+    x: Any = (
+        scipy_matrix(rng, dense)
+        if how == 0
+        else torch_sparse(rng, dense)
+        if how == 1
+        else tensor(rng, spoilt(rng, dense))
+    )
+    operator = FactoredCosine(x, loops=flip(rng, 0.5), similarity="cosine" if flip(rng, 0.5) else "shifted")
     if how == 0 and hasattr(x, "indices") and flip(rng, 0.3):  # the caller writes to its own matrix
-        x.indices[:] = 2**20
+        x.indices[:] = np.iinfo(x.indices.dtype).max
     operator.matmul(torch.rand(len(dense), 3, dtype=operator.dtype))
     if flip(rng, 0.5):
         solved(rng, operator)
@@ -274,7 +281,7 @@ def cosine(rng: Rng) -> None:
 def function(rng: Rng) -> None:
     """Solve a matrix that is known by a function which changes its argument, and returns whatever it likes."""
     n = size(rng)
-    scale = torch.from_numpy(spoilt(rng, 1 + rng.random(n)))
+    scale = torch.from_numpy(1 + rng.random(n))
     results: list[Callable[[Tensor], Any]] = [
         lambda y: y.mul_(scale[:, None]),
         lambda y: y,
@@ -289,7 +296,9 @@ def function(rng: Rng) -> None:
 def factors(rng: Rng) -> None:
     """Solve with factors of right-hand sides of any shape and dtype."""
     n = size(rng)
-    operator = SymmetricOperator(DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), torch.full((n,), 9.0).double())
+    operator = SymmetricOperator(
+        DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), torch.full((n,), 9.0).double()
+    )
     shape = [(n,), (n, 3), (n + 1,), (n - 1, 2), (1, n, 2), (0,), ()][int(rng.integers(7))]
     b = torch.rand(tuple(max(part, 0) for part in shape), dtype=torch.float64)
     SparseLU()(operator)(b.mT if flip(rng) and b.ndim == 2 else b)
@@ -297,7 +306,8 @@ def factors(rng: Rng) -> None:
 
 def methods(rng: Rng) -> None:
     """Embed matrices of pairs that are given."""
-    n, kind = size(rng), str(rng.choice(["affinity", "distance", "kernel"]))
+    n, kinds = size(rng), ("affinity", "distance", "kernel")
+    kind: Any = kinds[rng.integers(3)]
     given = tensor(rng, spoilt(rng, symmetric(rng, n)))
     makers: list[Callable[[Any], Any]] = [
         lambda rule: lapeig.LaplacianEigenmaps(2, rule),

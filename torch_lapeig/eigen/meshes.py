@@ -10,9 +10,10 @@ cotangent is negative where an angle is obtuse; w_ij < 0 where the two angles op
 
 Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape. In the
 unfolded pair of faces the other diagonal is the new edge. Flips end with all w_ij ≥ 0. Edges that share no face are
-flipped together, in rounds. A face is known by the inner products of its sides at its corners and by its area, which
-a needle keeps where its lengths are round-off; those of new faces are functions of the old ones, with gradients. An edge flips where w_ij = 0, so that weights are continuous, and so is the mass by the areas
-of Voronoi's cells, m_i = ¼ Σ w_ij l_ij².
+flipped together, in rounds. A face is known by the inner products of its sides at its corners and by its area, which a
+needle keeps where its lengths are round-off; those of new faces are functions of the old ones, with gradients. An edge
+flips where w_ij = 0, so that weights are continuous, and so is the mass by the areas of Voronoi's cells,
+m_i = ¼ Σ w_ij l_ij².
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def mesh_laplacian(
             and its area stay. Weights and mass are continuous in the vertices, with kinks where an edge flips. With a
             boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"), at edges of four
             and more in the order of the vertices opposite. Faces of no area are allowed: all lengths of their mesh grow
-            by a tiny amount, and the mass is scaled to the area of the given faces. By default the given triangulation is kept,
-            whose stiffness is a smooth function, and the finite-element matrix of the literature.
+            by a tiny amount, and the mass is scaled to the area of the given faces. By default the given triangulation
+            is kept, whose stiffness is a smooth function, and the finite-element matrix of the literature.
 
     Returns:
         The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
@@ -319,7 +320,7 @@ def _delaunay(corners: Tensor, edge: Tensor, triangles: Triangles) -> tuple[Tens
         a_j = following[a_i]
         b_i, b_j = torch.where(twist, b_j, b_i), torch.where(twist, b_i, b_j)
         i, j, o, p = vertex[a_i], vertex[a_j], vertex[a], vertex[b]
-        new = _with_other_diagonal(*(inner[part] for part in (a_i, a_j, b_i, b_j)), size[a // 3], size[b // 3])
+        new = _with_other_diagonal(inner[torch.stack([a_i, a_j, b_i, b_j])], size[torch.stack([a, b]) // 3])
         of_second = torch.cat([b_i, b_j])
         reverse = torch.zeros_like(twin).index_add_(0, torch.cat([of_second, twin[of_second]]), twist.long().repeat(4))
         is_twisted = is_twisted ^ (reverse % 2 == 1)
@@ -330,7 +331,10 @@ def _delaunay(corners: Tensor, edge: Tensor, triangles: Triangles) -> tuple[Tens
         before = torch.empty_like(side).index_copy_(0, place, side)
         twin, is_twisted, both = place[twin[before]], is_twisted[before], torch.cat([f, g])
         vertex = vertex.index_copy(0, six, torch.cat([i, p, o, j, o, p]))
-        inner, size = inner.index_copy(0, six, torch.cat([*new.inner[: len(a)].mT, *new.inner[len(a) :].mT])), size.index_copy(0, both // 3, new.twice_area)
+        inner, size = (
+            inner.index_copy(0, six, torch.cat([*new.inner[: len(a)].mT, *new.inner[len(a) :].mT])),
+            size.index_copy(0, both // 3, new.twice_area),
+        )
         is_twisted = is_twisted.index_fill(0, both, False)
     raise checks.ConvergenceError(f"flips of edges do not end after {FLIP_ROUNDS} rounds; use intrinsic=False")
 
@@ -355,15 +359,14 @@ def _noise(cotangents: Tensor) -> Tensor:
     return 64 * torch.finfo(cotangents.dtype).eps * (1 + sums)
 
 
-def _with_other_diagonal(
-    o_at_i: Tensor, o_at_j: Tensor, p_at_i: Tensor, p_at_j: Tensor, size_o: Tensor, size_p: Tensor
-) -> Triangles:
+def _with_other_diagonal(inner: Tensor, size: Tensor) -> Triangles:
     """Return the faces (i, p, o) and (j, o, p), ``(2 m, 3)``, that take the place of (i, j, o) and (i, j, p).
 
     Args:
-        o_at_i, o_at_j, p_at_i, p_at_j: inner products of these faces at i and j, ``(m,)``. size_o, size_p: twice their
-            areas.
+        inner: inner products of the first face at i and j, and of the second one, ``(4, m)``. size: twice their areas,
+            ``(2, m)``.
     """
+    (o_at_i, o_at_j, p_at_i, p_at_j), (size_o, size_p) = inner, size
     length_o, length_p = (o_at_i + o_at_j).sqrt(), (p_at_i + p_at_j).sqrt()  # of ij, in both
     h, k = size_o / length_o, size_p / length_p  # heights of o and p over ij
     # x and y: how far o and p lie along ij, seen from i, and from j.

@@ -110,7 +110,8 @@ class SymmetricOperator(WithEntries):
 
     Args:
         pattern: the positions of the entries of M, sparse or dense, for one matrix or a batch.
-        values: M on the edges, of any sign, float32 or float64; gradients flow to it.
+        values: M on the edges, of any sign, float32 or float64; gradients flow to it. Where the two directions of an
+            edge differ by round-off, it is their mean.
         diagonal: c, of the pattern's shape; gradients flow to it.
         bound: upper bound of the spectrum of each graph, ``(B,)``; default: Gershgorin's.
         null: known null vectors, which need not be solved for; None for none.
@@ -123,7 +124,7 @@ class SymmetricOperator(WithEntries):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes, or of two dtypes; parts of
+        TypeError, ValueError: tensors that are not float32 or float64, not of these shapes, or of two dtypes; parts of
             ``null`` out of range; values that are not symmetric; a bound that is not finite, or below an entry of the
             diagonal.
 
@@ -191,7 +192,11 @@ class SymmetricOperator(WithEntries):
             checks.check_mask(self.active, self.values.new_empty(*nodes, 0), "active")
         if self.null is not None:
             self.null.check(nodes)
-        checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
+            checks.keep(self, null=dataclasses.replace(self.null, ground=self.null.ground.to(self.dtype)))
+        checks.check_symmetric_matrix(self.values, back := self.pattern.transpose(self.values), "values")
+        if not torch.equal(self.values, back):  # by round-off, which may leave zeros on one side only
+            given, back = checks.primal(self.values), checks.primal(back)
+            checks.keep(self, values=self.values + (back - given) / 2)
         checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:
             checks.check_floating(self.bound, "bound")
@@ -203,6 +208,7 @@ class SymmetricOperator(WithEntries):
                     f"bound must be finite and no less than the diagonal's entries, of up to {largest.tolist()}, got "
                     f"{self.bound.tolist()}; leave it out for Gershgorin's"
                 )
+            checks.keep(self, bound=self.bound.to(self.dtype))
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:

@@ -23,6 +23,7 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 G = TypeVar("G", bound="Graph")
+INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -566,11 +567,14 @@ def check_entries(matrix: Any, name: str) -> None:
     except (ValueError, OverflowError):  # of a conversion
         is_right = False
     if not is_right:
-        raise ValueError(f"{name} must have its entries in {matrix.shape[0]} rows and {matrix.shape[1]} columns")
+        raise ValueError(
+            f"{name} must have its entries in {matrix.shape[0]} rows and {matrix.shape[1]} columns, by int32 or int64"
+        )
 
 
 def _has_entries_inside(matrix: Any) -> bool:
     """Return whether a SciPy matrix has all indices in range; SciPy's own check leaves out some."""
+    ends: tuple[Any, ...]
     if matrix.format == "lil" and [*map(len, matrix.rows)] != [*map(len, matrix.data)]:
         return False
     if matrix.format not in ("csr", "csc", "bsr"):
@@ -581,12 +585,12 @@ def _has_entries_inside(matrix: Any) -> bool:
         rows, columns = matrix.shape[:: -1 if matrix.format == "csc" else 1]
         if matrix.format == "bsr":
             rows, columns = rows // matrix.blocksize[0], columns // matrix.blocksize[1]
-        is_right = offsets.shape == (rows + 1,) and offsets.dtype.kind == "i" and offsets[0] == 0
+        is_right = offsets.shape == (rows + 1,) and offsets.dtype in INDICES and offsets[0] == 0
         if not (is_right and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= count):
             return False
         ends, sizes = (matrix.indices,), (columns,)
     return all(
-        end.shape == (count,) and end.dtype.kind == "i" and (not count or 0 <= end.min() <= end.max() < size)
+        end.shape == (count,) and end.dtype in INDICES and (not count or 0 <= end.min() <= end.max() < size)
         for end, size in zip(ends, sizes, strict=True)
     )
 

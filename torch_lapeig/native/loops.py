@@ -137,10 +137,11 @@ def structure(name: str, /, **fields: Any) -> Any:
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
         raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
+    dtypes: Any = kind.dtypes
     for field, x in fields.items():
         if type(x) is Tensor:
-            if x.dtype is not kind.dtypes[field]:
-                raise TypeError(f"{field} of {name} must be {kind.dtypes[field]}, got {x.dtype}")
+            if x.dtype is not dtypes[field]:
+                raise TypeError(f"{field} of {name} must be {dtypes[field]}, got {x.dtype}")
             fields[field] = x.data_ptr()
     return kind(**fields)
 
