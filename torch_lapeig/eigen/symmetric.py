@@ -112,7 +112,7 @@ class SymmetricOperator(WithEntries):
         pattern: the positions of the entries of M, sparse or dense, for one matrix or a batch.
         values: M on the edges, of any sign, float32 or float64; gradients flow to it. Where the two directions of an
             edge differ by round-off, it is their mean.
-        diagonal: c, of the pattern's shape; gradients flow to it.
+        diagonal: c, of the pattern's shape; gradients flow to it. Like all parts it takes the dtype of the values.
         bound: upper bound of the spectrum of each graph, ``(B,)``; default: Gershgorin's.
         null: known null vectors, which need not be solved for; None for none.
         active: bool ``(B, N)``, nodes that take part; default: all. The others have zero rows.
@@ -124,8 +124,8 @@ class SymmetricOperator(WithEntries):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64, not of these shapes, or of two dtypes; parts of
-            ``null`` out of range; values that are not symmetric; a bound that is not finite, or below an entry of the
+        TypeError, ValueError: tensors that are not float32 or float64, or not of these shapes; parts of ``null`` out
+            of range; values that are not symmetric; a bound that is not finite, or below an entry of the
             diagonal.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
@@ -185,8 +185,7 @@ class SymmetricOperator(WithEntries):
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.shape)}, got {tuple(self.diagonal.shape)}")
-        if self.diagonal.dtype != self.dtype:
-            raise TypeError(f"diagonal must be of the dtype of values, {self.dtype}, got {self.diagonal.dtype}")
+        checks.keep(self, diagonal=self.diagonal.to(self.dtype))
         nodes = (self.batch_size, self.num_nodes)
         if self.active is not UNSET:
             checks.check_mask(self.active, self.values.new_empty(*nodes, 0), "active")
