@@ -1,5 +1,5 @@
 # Two commands: `make demo` embeds real data, `make test` runs the tests of the package. CI adds `make lint types docs
-# test-slow` (.ci/run); `make test-all` runs all of this and longer jobs.
+# test-slow sanitize` (.ci/run); `make test-all` runs all of this and longer jobs.
 # Each sets up its virtual environment first and does not reinstall while nothing changed.
 PYTHON ?= python3
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
@@ -18,7 +18,7 @@ SLOW := $(addprefix tests/,benchmarks distributed experiments project)
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
+.PHONY: sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
@@ -41,7 +41,7 @@ test-plain: $(VENV)/installed
 	@echo "==> numerical tests again as on the plainest x86-64, one thread each"
 	@ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OMP_NUM_THREADS=1 TORCH_LAPEIG_COMPILED=0 $(BIN)/python -m pytest -n auto $(NOT_NUMERICAL)
 
-test-all: test lint types docs test-slow test-lowest test-pythons
+test-all: test lint types docs test-slow test-lowest test-pythons sanitize
 	@$(MAKE) test-plain NOT_NUMERICAL=
 	@echo "==> campaigns: random problems against references, trainings killed and resumed"
 	@$(BIN)/python -m benchmarks.campaign --minutes 10
@@ -83,6 +83,11 @@ test-pins: $(VENV)/installed
 test-torch: .venv-torch-$(TORCH)/installed
 	@echo "==> the package's tests with torch $(TORCH) and the newest of all others (TORCH=..., PYTHON=... to choose)"
 	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks experiments project)
+
+DRAWS ?= 10000
+sanitize: $(VENV)/installed
+	@echo "==> compiled loops under AddressSanitizer and UBSan: their tests, and $(DRAWS) draws of broken input"
+	@$(BIN)/python -m benchmarks.sanitize --draws $(DRAWS)
 
 coverage: $(VENV)/installed
 	@echo "==> lines of torch_lapeig that the tests run, those of other processes too (report in runs/coverage)"

@@ -6,7 +6,8 @@ pictures are left out.
 
 The C sources of `torch_lapeig/native` are compiled by the C compiler of the machine (``CC``, or ``cc``). Where there
 is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
-`python hatch_build.py` compiles them into the folder where the package stands.
+`python hatch_build.py` compiles them into the folder where the package stands, and
+`python hatch_build.py FILE [FLAG ...]` to another file with more flags, which ``TORCH_LAPEIG_COMPILED=FILE`` loads.
 """
 
 import hashlib
@@ -52,26 +53,25 @@ class IndexPage(MetadataHookInterface):
             metadata["urls"] = {"Source": address, "Changelog": f"{address}/blob/main/CHANGELOG.md"}
 
 
-def compiled(root: Path) -> str | None:
-    """Compile the loops into the package. Return None on success, else the reason and what to do."""
-    if (failure := _failure(root)) is None:
+def compiled(root: Path, library: Path | None = None, flags: tuple[str, ...] = ()) -> str | None:
+    """Compile the loops into the package, or to a file. Return None on success, else the reason and what to do."""
+    if (failure := _failure(root, library or root / LIBRARY, flags)) is None:
         return None
     advice = "install a C compiler, as by `apt install gcc libc6-dev` or `xcode-select --install`, and again"
     return f"torch_lapeig has no compiled loops, and is slower without: {failure}; {advice}"
 
 
-def _failure(root: Path) -> str | None:
-    """Compile the loops into the package. Return None on success, else the reason."""
+def _failure(root: Path, library: Path, flags: tuple[str, ...]) -> str | None:
+    """Compile the loops to a file. Return None on success, else the reason."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if sys.platform == "win32" or not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
-    library = root / LIBRARY
     text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.[ch]")))
     digest = hashlib.sha256(text).hexdigest()  # the package compares it when it loads the loops
     made = library.with_suffix(f".{os.getpid()}")
     # Some compilers cannot make code for several processors, and GCC 12 for Arm fails at -O3.
     for more in ((), ("-DPLAIN",), ("-DPLAIN", "-O2")):
-        options = [*FLAGS, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
+        options = [*FLAGS, *flags, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
         command = [*compiler, *options, str(root / FOLDER / SOURCE), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:
@@ -100,4 +100,4 @@ class Loops(BuildHookInterface):
 
 if __name__ == "__main__":
     print(COMPILING, flush=True)
-    sys.exit(compiled(Path(__file__).parent))
+    sys.exit(compiled(Path(__file__).parent, *map(Path, sys.argv[1:2]), flags=tuple(sys.argv[2:])))

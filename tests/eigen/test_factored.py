@@ -73,6 +73,57 @@ def test_every_storage_is_the_same_matrix(storage):
     torch.testing.assert_close(eigenpairs(operator, 3).values, eigenpairs(FactoredCosine(x), 3).values)
 
 
+@pytest.mark.parametrize("storage", ["strided", "csr"])
+def test_rows_of_very_different_length_have_the_same_cosines(storage):
+    """Powers of two change no digit: entries of float32 from 1e-38 to 1e38."""
+    x, y = counts(60).float(), points(60, 3).float()
+    far = x * 2.0 ** torch.randint(-120, 120, (60, 1), generator=torch.Generator().manual_seed(0))
+    near, other = (FactoredCosine(given if storage == "strided" else given.to_sparse_csr()) for given in (x, far))
+    assert torch.equal(other.degrees, near.degrees)
+    assert torch.equal(other.matmul(y), near.matmul(y))
+    assert torch.equal(eigenpairs(other, 3).values, eigenpairs(near, 3).values)
+
+
+def broken():
+    """SciPy matrices and torch's tensors with an entry outside, each of another kind."""
+    csr = scipy.sparse.csr_array(counts().numpy())
+    crow, col = torch.from_numpy(csr.indptr), torch.from_numpy(csr.indices)
+    for at, value in ((0, 12), (3, -1), (5, 10**8)):
+        wrong = csr.copy()
+        _ = wrong.has_canonical_format  # which SciPy recalls
+        wrong.indices[at] = value
+        yield wrong
+        yield torch.sparse_csr_tensor(
+            crow, torch.from_numpy(wrong.indices), csr.data, csr.shape, check_invariants=False
+        )
+        coo = csr.tocoo()
+        coo.row[at] = 40 if value > 0 else -1
+        yield coo
+    for at, value in ((-1, 0), (4, 10**6), (4, -1), (0, 2)):
+        wrong = csr.copy()
+        wrong.indptr[at] = value
+        yield wrong
+        if at:  # SciPy looks at the first one itself
+            yield wrong.T
+        yield torch.sparse_csr_tensor(torch.from_numpy(wrong.indptr), col, csr.data, csr.shape, check_invariants=False)
+    lists = csr.tolil()
+    lists.rows[0] = [1]
+    yield lists
+
+
+def test_entries_outside_are_refused():
+    for x in broken():
+        with pytest.raises(ValueError, match=r"x must have its entries in (40 rows and 12|12 rows and 40) columns"):
+            FactoredCosine(x)
+
+
+def test_the_matrix_of_the_caller_may_change():
+    x = scipy.sparse.csr_array(counts().numpy())
+    operator, expected = FactoredCosine(x), FactoredCosine(x.copy()).matmul(points(40, 3))
+    x.indices[:] = 10**6
+    torch.testing.assert_close(operator.matmul(points(40, 3)), expected)
+
+
 @pytest.mark.parametrize("storage", ["strided", "csr", "coo"])
 def test_gradients_equal_those_of_the_dense_matrix(storage):
     x = counts()

@@ -7,7 +7,7 @@ import torch
 from torch.func import functional_call, grad, jvp, vmap
 
 from problems import points, subspace_angle
-from torch_lapeig import Solve, eigenpairs
+from torch_lapeig import KNN, KernelWeights, Solve, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, Operator
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
@@ -219,6 +219,18 @@ def test_parameters_that_the_function_does_not_use_have_no_gradient():
         invariant(pairs).backward()
         assert unused.grad is None or not unused.grad.any()
     torch.testing.assert_close(x.grad, torch.autograd.grad(loss(x), x)[0])
+
+
+def test_functions_may_change_their_argument_in_place():
+    scale = torch.linspace(1, 40, 40, dtype=torch.float64).requires_grad_()
+    pairs = eigenpairs(FunctionOperator(lambda y, s: y.mul_(s[:, None]), 40, [scale]), 3)
+    torch.testing.assert_close(pairs.values.detach(), torch.tensor([1, 2, 3], dtype=torch.float64), atol=1e-10, rtol=0)
+    (gradient,) = torch.autograd.grad(pairs.values.sum(), scale)
+    torch.testing.assert_close(gradient, (torch.arange(40) < 3).double(), atol=1e-8, rtol=0)
+    x = points(20, 2)
+    graph = KNN(3)(x)
+    in_place = KernelWeights(lambda d2: d2.neg_().exp_())(x, graph).weight
+    torch.testing.assert_close(in_place, KernelWeights(lambda d2: torch.exp(-d2))(x, graph).weight)
 
 
 def test_autocast_does_not_reach_the_function():

@@ -144,20 +144,51 @@ class TestStructure:
         assert Structure.of(*rows, Limits(entries=found.entries / 10)) is None
         assert Structure.of(*rows, found.size) is not None
 
-    def test_rows_that_are_not_symmetric_do_no_harm(self):
-        """A wrong argument does no harm to memory."""
+    def test_exactly_symmetric_rows_are_read(self):
+        """Entries that lack their reverse, columns out of range or order, and offsets that are none are refused."""
         random = np.random.default_rng(0)
         for n in (5, 40, 300):
             for _ in range(20):
                 rows = scipy.sparse.random(n, n, density=min(1.0, 3 / n), random_state=random, format="csr")
-                found = Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32))
-                assert found is None or found.entries >= n
+                rows.sort_indices()
+                crow, col = rows.indptr.astype(np.int32), rows.indices.astype(np.int32)
+                if (rows != rows.T).nnz == 0:
+                    assert Structure.of(crow, col).entries >= n
+                else:
+                    with pytest.raises(ValueError, match="an entry \\(j, i\\)"):
+                        Structure.of(crow, col)
+        crow, col = (part.astype(np.int32) for part in (grid(5, 4).indptr, grid(5, 4).indices))
+        for at, value in ((0, -1), (7, 20), (7, 2**30), (3, -(2**31)), (len(col) - 1, 0), (1, col[0])):
+            broken = col.copy()
+            broken[at] = value
+            with pytest.raises(ValueError, match="columns from 0 to 19"):
+                Structure.of(crow, broken)
+        for at, value in ((0, 1), (20, len(col) + 9), (7, 2**30), (7, -5), (20, len(col) - 1)):
+            broken = crow.copy()
+            broken[at] = value
+            with pytest.raises(ValueError, match="columns from 0 to 19"):
+                Structure.of(broken, col)
+
+    def test_arrays_of_other_lengths_and_dtypes(self):
+        pattern = grid(5, 4)
+        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        structure, diagonal = Structure.of(crow, col), np.full(20, 9.0)
+        found = SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, diagonal)
+        for b in (np.ones(19), np.ones((21, 2)), np.ones((20, 1, 1))):
+            with pytest.raises(ValueError, match="right-hand sides must have shape"):
+                found.solve(b)
+        for rows in ((crow[:-1], col, pattern.data), (crow, col, pattern.data[1:])):
+            with pytest.raises(ValueError, match="structure of 20 nodes"):
+                SymmetricFactors.of(structure, *rows, -1.0, diagonal)
+        for wrong in (diagonal.astype(np.float32), np.full(40, 9.0)[::2]):
+            with pytest.raises(TypeError, match="contiguous and of float64"):
+                SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, wrong)
 
     def test_permuted_nodes_have_much_the_same_fill(self):
         pattern, work = grid(25, 24), []
         for seed in range(5):
             order = np.random.default_rng(seed).permutation(600)
-            rows = pattern[order][:, order].tocsr()
+            rows = pattern[order][:, order].tocsr().sorted_indices()
             work.append(Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32)).work)
         assert max(work) <= 2 * min(work)
 

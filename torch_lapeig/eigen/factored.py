@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
+from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -50,6 +51,15 @@ class SparseRows:
         """Return the row of each entry of X."""
         return torch.arange(self.size[0], device=self.col.device).repeat_interleave(self.crow.diff())
 
+    def largest(self, values: Tensor) -> Tensor:
+        """Return the largest magnitude in each row of X, ``(N, 1)``, without gradients; 0 for rows without entries."""
+        size = checks.primal(values).abs()
+        return size.new_zeros(self.size[0]).scatter_reduce(0, self.row, size, "amax")[:, None]
+
+    def at_entries(self, rows: Tensor) -> Tensor:
+        """Return numbers of rows ``(N, 1)`` at the entries."""
+        return rows[:, 0].repeat_interleave(self.crow.diff(), output_size=len(self))
+
     def transpose(self, values: Tensor) -> Tensor:
         """Return the values of the transpose."""
         return values
@@ -78,13 +88,12 @@ class Scaling(NamedTuple):
 
     Attributes:
         degrees: d, ``(..., N)``.
-        root: d^-½, ``(..., N, 1)``. row: d^-½ over the length of the row, ``(..., N, 1)``.
+        root: d^-½, ``(..., N, 1)``.
         own: the coefficient of a row in its own product: 1 with loops, 1 + 1/d without, ``(..., N, 1)``.
     """
 
     degrees: Tensor
     root: Tensor
-    row: Tensor
     own: Tensor
 
 
@@ -109,8 +118,8 @@ class FactoredCosine(Operator):
 
     Raises:
         TypeError: another kind or dtype of X. ValueError: no rows, NaN or Inf, an entry below zero for ``"cosine"``, an
-            unsorted or repeated column of a CSR tensor, an unknown similarity; in `eigenpairs`, X that has changed in
-            place.
+            entry outside of a sparse X, an unsorted or repeated column of a CSR tensor, an unknown similarity; in
+            `eigenpairs`, X that has changed in place.
 
     >>> from torch_lapeig import eigenpairs
     >>> counts = torch.tensor([[3.0, 1, 0], [2, 1, 0], [0, 1, 4], [0, 0, 2]])
@@ -166,15 +175,30 @@ class FactoredCosine(Operator):
         """Return Xᵀ Y."""
         return checks.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
 
-    def _scaling_of(self, x: Tensor) -> Scaling:
-        """Return the scaling of rows, differentiable in X."""
-        # Squares must neither overflow nor vanish.
-        unit = checks.power_of_two(x, tuple(range(x.ndim))) if x.numel() else x.new_ones([1] * x.ndim)
+    def _at_entries(self, rows: Tensor) -> Tensor:
+        """Return numbers of rows ``(..., N, 1)``, to multiply X with."""
+        return rows if self._sparse is None else self._sparse.at_entries(rows)
+
+    def _largest(self, x: Tensor) -> Tensor:
+        """Return the largest magnitude in each row of X, ``(..., N, 1)``, without gradients."""
+        if self._sparse is not None:
+            return self._sparse.largest(x)
+        return checks.primal(x).abs().amax(-1, keepdim=True) if x.numel() else x.new_zeros(*self.shape, 1)
+
+    def _directions(self, x: Tensor) -> Tensor:
+        """Return X with rows of length 1, differentiable in X; rows of zeros stay."""
+        # Squares must neither overflow nor vanish, however different the rows are.
+        size = self._largest(x)
+        x = x / self._at_entries(checks.next_power(size))
         ones = x.new_ones(x.shape[-1] if self._sparse is None else self._sparse.size[1], 1)
-        squares = self._forth((x / unit).square(), ones.expand(*x.shape[:-2], -1, -1))[..., 0]
-        present = squares > 0
-        inverse = torch.where(present, squares, 1).rsqrt() * present / unit.reshape(*[1] * squares.ndim)
-        sums = inverse * self._forth(x, self._back(x, inverse[..., None]))[..., 0]
+        squares = self._forth(x.square(), ones.expand(*x.shape[:-2], -1, -1))
+        return x * self._at_entries(torch.where(size > 0, squares, 1).rsqrt())
+
+    def _scaling_of(self, x: Tensor) -> Scaling:
+        """Return the scaling of rows X̂ of length 1, differentiable in X̂."""
+        ones = x.new_ones(*self.shape, 1)
+        present = self._largest(x)[..., 0] > 0
+        sums = self._forth(x, self._back(x, ones))[..., 0]
         if self._is_shifted:
             sums = (sums + present.sum(-1, keepdim=True)) / 2 * present
         degrees = sums if self._loops else sums - present.to(sums.dtype)
@@ -183,17 +207,17 @@ class FactoredCosine(Operator):
         is_active = checks.primal(degrees) > noise * checks.primal(sums)
         root = torch.where(is_active, degrees, 1).rsqrt() * is_active
         own = is_active.to(root.dtype) if self._loops else is_active + root.square()
-        return Scaling(torch.where(is_active, degrees, 0), *(part[..., None] for part in (root, root * inverse, own)))
+        return Scaling(torch.where(is_active, degrees, 0), root[..., None], own[..., None])
 
     @cached_property
     def _scaling(self) -> Scaling:
         with torch.no_grad():
-            return self._scaling_of(checks.primal(self._x))
+            return self._scaling_of(self._directions(checks.primal(self._x)))
 
     @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
-        return self._scaling_of(self._x).degrees
+        return self._scaling_of(self._directions(self._x)).degrees
 
     @property
     def active(self) -> Tensor:
@@ -223,16 +247,10 @@ class FactoredCosine(Operator):
         first = root / torch.linalg.vector_norm(root, dim=1, keepdim=True).clamp_min(torch.finfo(self.dtype).tiny)
         return torch.nn.functional.pad(first, (0, m - 1)) if m else first[..., :0]
 
-    def _scaled_by(self, row: Tensor, x: Tensor) -> Tensor:
-        """Return X with each row times a number ``(..., N, 1)``."""
-        if self._sparse is None:
-            return row * x
-        return x * row[:, 0].repeat_interleave(self._sparse.crow.diff(), output_size=len(x))
-
     @cached_property
     def _scaled(self) -> Tensor:
         with torch.no_grad():
-            return self._scaled_by(self._scaling.row, checks.primal(self._x))
+            return self._directions(checks.primal(self._x)) * self._at_entries(self._scaling.root)
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph."""
@@ -241,8 +259,9 @@ class FactoredCosine(Operator):
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
         (x,) = parameters
+        x = self._directions(x)
         scaling = self._scaling_of(x)
-        return self._product(self._scaled_by(scaling.row, x), scaling, y)
+        return self._product(x * self._at_entries(scaling.root), scaling, y)
 
     @checks.full_precision
     def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
@@ -274,10 +293,7 @@ class FactoredCosine(Operator):
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
     """Return a dense X and None, or the values of a sparse X and their positions."""
     if not isinstance(x, Tensor) and hasattr(x, "tocsr"):
-        x = x.tocsr()
-        if not x.has_canonical_format:
-            x = x.copy()
-            x.sum_duplicates()
+        x = canonical_csr(x, "x")
         data = x.data if x.data.dtype in (np.float32, np.float64) else x.data.astype(np.float64)
         crow, col = (torch.from_numpy(np.asarray(part)) for part in (x.indptr, x.indices))
         return torch.from_numpy(data), _sparse_rows(crow, col, x.shape)
@@ -295,12 +311,16 @@ def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
 
 
 def _sparse_rows(crow: Tensor, col: Tensor, size: Sequence[int]) -> SparseRows:
-    """Return checked positions, in int32 where it suffices, which is fastest in products."""
+    """Return a copy of the positions, checked, in int32 where it suffices, which is fastest in products."""
+    is_right = len(crow) == size[0] + 1 and crow[0] == 0 and crow[-1] == len(col) and (crow.diff() >= 0).all()
+    if not is_right or (len(col) and not 0 <= int(col.min()) <= int(col.max()) < size[1]):
+        raise ValueError(f"x must have its entries in {size[0]} rows and {size[1]} columns")
     is_same_or_before = col[1:] <= col[:-1]
     starts = crow[1:-1].long()
     is_same_or_before[starts[(starts > 0) & (starts < len(col))] - 1] = False
     if is_same_or_before.any():
         raise ValueError("x must have ascending columns in each row, each once; use x.to_sparse_coo().coalesce()")
-    if max(len(col), *size) < 2**31:
-        crow, col = crow.int(), col.int()
-    return SparseRows(crow.contiguous(), col.contiguous(), (int(size[0]), int(size[1])))
+    # Loops trust these numbers: a copy, so that nobody writes to them.
+    dtype = torch.int32 if max(len(col), *size) < 2**31 else torch.int64
+    crow, col = (part.to(dtype, copy=True, memory_format=torch.contiguous_format) for part in (crow, col))
+    return SparseRows(crow, col, (int(size[0]), int(size[1])))

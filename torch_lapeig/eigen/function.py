@@ -29,7 +29,7 @@ class FunctionOperator(Operator):
 
     Args:
         function: called with a block Y ``(N, m)``, ``(B, N, m)`` for a batch, and the parameters; returns A(θ) Y of the
-            shape and dtype of Y. It must be linear in Y and symmetric, whatever θ is.
+            shape and dtype of Y. It must be linear in Y and symmetric, whatever θ is. Y is a copy, which it may change.
         shape: ``N``, ``(N,)`` or ``(B, N)``.
         parameters: the tensors θ to which gradients flow.
         bound: upper bound of the spectrum of each graph, a number or ``(B,)``, if A is positive semidefinite; default:
@@ -87,7 +87,7 @@ class FunctionOperator(Operator):
         x, y = self.random(8, seed).chunk(2, 2)
         given = x if len(self.shape) > 1 else x[0]
         with torch.enable_grad():
-            found = self.function(given, *map(checks.primal, self.parameters))
+            found = self.function(given.clone(), *map(checks.primal, self.parameters))
         if not isinstance(found, Tensor) or found.dtype != self.dtype:
             arrived = found.dtype if isinstance(found, Tensor) else type(found).__name__
             raise TypeError(f"function must return real numbers of {self.dtype} for a block of them, got {arrived}")
@@ -159,7 +159,8 @@ class FunctionOperator(Operator):
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return (A(θ) + c I) Y with the shift c; see `Operator.matmul_at`."""
         batched = y.reshape(self.batch_size, self.num_nodes, -1)
-        found = self.function(batched if len(self.shape) > 1 else batched[0], *parameters).reshape(batched.shape)
+        block = (batched if len(self.shape) > 1 else batched[0]).clone()  # which the function may change
+        found = self.function(block, *parameters).reshape(batched.shape)
         if self._unit is not None:
             found = found / self._unit[:, None, None]
         if self.spectral_shift is not None:

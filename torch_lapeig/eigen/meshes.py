@@ -8,11 +8,12 @@ sums over the faces at an edge, or at a vertex. Each face adds a positive semide
 constants, so that L is positive semidefinite whatever the signs of the w_ij, with one null vector for each component. A
 cotangent is negative where an angle is obtuse; w_ij < 0 where the two angles opposite of an edge sum to more than π.
 
-Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape: only
-lengths are needed, no positions. In the unfolded pair of faces the other diagonal is the new edge. Flips end with all
-w_ij ≥ 0. Edges that share no face are flipped together, in rounds. The lengths of the new edges are functions of the
-old ones, with gradients. An edge flips where w_ij = 0, so that weights are continuous, and so is the mass by the areas
-of Voronoi's cells, m_i = ¼ Σ w_ij l_ij².
+Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape. In the
+unfolded pair of faces the other diagonal is the new edge. Flips end with all w_ij ≥ 0. Edges that share no face are
+flipped together, in rounds. A face is known by the inner products of its sides at its corners and by its area, which a
+needle keeps where its lengths are round-off; those of new faces are functions of the old ones, with gradients. An edge
+flips where w_ij = 0, so that weights are continuous, and so is the mass by the areas of Voronoi's cells,
+m_i = ¼ Σ w_ij l_ij².
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ def mesh_laplacian(
             part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
         intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
             and its area stay. Weights and mass are continuous in the vertices, with kinks where an edge flips. With a
-            boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"). Faces of no area
-            are allowed: all lengths of their mesh grow by a tiny amount. By default the given triangulation is kept,
-            whose stiffness is a smooth function, and the finite-element matrix of the literature.
+            boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"), at edges of four
+            and more in the order of the vertices opposite. Faces of no area are allowed: all lengths of their mesh grow
+            by a tiny amount, and the mass is scaled to the area of the given faces. By default the given triangulation
+            is kept, whose stiffness is a smooth function, and the finite-element matrix of the literature.
 
     Returns:
         The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
@@ -94,19 +96,22 @@ def mesh_laplacian(
     _refuse_copies(corners, sides, total)
     unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
     points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
-    eps = torch.finfo(vertices.dtype).eps
+    eps, lengths, triangles, copies = torch.finfo(vertices.dtype).eps, _lengths(points), Triangles.of_points(points), 1
+    is_flat = triangles.twice_area <= 4 * eps * lengths.amax(1).square()
     if intrinsic:
-        lengths = _thickened(_lengths(points), sides, corners[:, 0] // shape[-1], eps)
-        corners, lengths, copies = _delaunay(corners, sides.edge, lengths)
-        triangles = Triangles.of_lengths(lengths)
-        sides = Sides.of(corners, total)
+        mesh, whole = corners[:, 0] // shape[-1], triangles.twice_area.detach().new_zeros(total // shape[-1])
+        whole = whole.index_add(0, mesh, triangles.twice_area / 2)
+        if is_flat.any():
+            triangles = _thickened(triangles, lengths, sides, mesh, is_flat, eps)
+        corners, triangles, copies = _delaunay(corners, sides.edge, triangles)
+        sides, mesh = Sides.of(corners, total), corners[:, 0] // shape[-1]
         # The part of a triangle that is nearest to a corner, summed over Delaunay triangles.
-        shares = triangles.cotangents * lengths.square() / 8
-        areas = (shares.sum(1, keepdim=True) - shares) / copies
+        shares = triangles.cotangents * triangles.squares / 8
+        areas = shares.sum(1, keepdim=True) - shares
+        found = torch.zeros_like(whole).index_add(0, mesh, areas.sum(1))
+        areas = areas * torch.where(whole > 0, whole / found, 1 / copies)[mesh, None]
     else:
-        triangles, copies = Triangles.of_points(points), 1
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
-        is_flat = triangles.twice_area <= 4 * eps * _lengths(points).amax(1).square()
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
     mass = sum_of_groups(areas.flatten(), corners.flatten(), total).reshape(shape) * unit[..., 0] * unit[..., 0]
     stiffness = _stiffness(triangles.cotangents.flatten() / copies, sides, shape, vertices.dtype)
@@ -187,30 +192,36 @@ class Sides(NamedTuple):
 
 
 class Triangles(NamedTuple):
-    """Cotangents ``(F, 3)`` of the angles of triangles, and twice their areas ``(F,)``."""
+    """Inner products ``(F, 3)`` of the two sides at each corner of triangles, and twice their areas ``(F,)``."""
 
-    cotangents: Tensor
+    inner: Tensor
     twice_area: Tensor
+
+    @property
+    def cotangents(self) -> Tensor:
+        """Return the cotangents of the angles, ``(F, 3)``."""
+        return self.inner / torch.where(self.twice_area > 0, self.twice_area, 1)[:, None]
+
+    @property
+    def squares(self) -> Tensor:
+        """Return the squared length of the side opposite of each corner, ``(F, 3)``."""
+        return self.inner.roll(-1, 1) + self.inner.roll(-2, 1)
 
     @classmethod
     def of_points(cls, points: Tensor) -> Triangles:
-        """Return the cotangents by inner products, exact in slivers, too; ``points`` ``(F, 3, 2 or 3)``."""
+        """Return the triangles of points ``(F, 3, 2 or 3)``, exact in slivers, too."""
         side = points.roll(-2, 1) - points.roll(-1, 1)
         # The product of the two shorter sides has the smallest error.
         longest = checks.primal(side).square().sum(2).argmax(1)
         face = torch.arange(len(side), device=side.device)
         u, v = (torch.nn.functional.pad(side[face, (longest + i) % 3], (0, 3 - side.shape[2])) for i in (1, 2))
-        normal = torch.linalg.cross(u, v)
-        size = _norms(normal)
-        inner = -(side.roll(-1, 1) * side.roll(-2, 1)).sum(2)
-        return cls(inner / torch.where(size > 0, size, 1)[:, None], size)
+        return cls(-(side.roll(-1, 1) * side.roll(-2, 1)).sum(2), _norms(torch.linalg.cross(u, v)))
 
     @classmethod
     def of_lengths(cls, lengths: Tensor) -> Triangles:
-        """Return the cotangents of triangles with sides of these lengths, ``(F, 3)``, opposite of their angles."""
-        size, square = _twice_areas(lengths), lengths.square()
-        inner = (square.roll(-1, 1) + square.roll(-2, 1) - square) / 2
-        return cls(inner / size[:, None], size)
+        """Return the triangles with sides of these lengths, ``(F, 3)``, opposite of their corners."""
+        square = lengths.square()
+        return cls((square.roll(-1, 1) + square.roll(-2, 1) - square) / 2, _twice_areas(lengths))
 
 
 def _norms(x: Tensor) -> Tensor:
@@ -239,11 +250,13 @@ def _twice_areas(lengths: Tensor) -> Tensor:
     return torch.where(squared > least, squared, least).sqrt() / 2
 
 
-def _thickened(lengths: Tensor, sides: Sides, mesh: Tensor, eps: float) -> Tensor:
-    """Return lengths of edges ``(E,)``, all longer by one amount in a mesh with faces of no area (Sharp & Crane 2020).
+def _thickened(
+    triangles: Triangles, lengths: Tensor, sides: Sides, mesh: Tensor, is_flat: Tensor, eps: float
+) -> Triangles:
+    """Return triangles with sides longer by one amount in a mesh with faces of no area (Sharp & Crane 2020).
 
     Args:
-        lengths: of sides, ``(F, 3)``. mesh: the mesh of each face, ``(F,)``.
+        lengths: of sides, ``(F, 3)``. mesh: the mesh of each face, ``(F,)``. is_flat: faces of no area, ``(F,)``.
         eps: round-off of the vertices, relative; √eps of a mesh's mean length is what sides of flat faces get.
     """
     bare = checks.primal(lengths)
@@ -251,20 +264,25 @@ def _thickened(lengths: Tensor, sides: Sides, mesh: Tensor, eps: float) -> Tenso
     mean = sum_of_groups(bare.mean(1), mesh, len(count)) / count.clamp_min(1)
     longest = bare.amax(1)
     excess = bare.sum(1) - 2 * longest
-    lacking = torch.where(excess <= 16 * eps * longest, eps**0.5 * mean[mesh] - excess, 0)
-    more = torch.zeros_like(mean).scatter_reduce(0, mesh, lacking, "amax")
+    lacking = torch.where(is_flat, eps**0.5 * mean[mesh] - excess, 0)
+    more = torch.zeros_like(mean).scatter_reduce(0, mesh, lacking, "amax")[mesh]
+    # One length for both sides of an edge.
     side = torch.arange(len(sides.edge), device=mesh.device)
-    return (lengths + more[mesh][:, None]).flatten()[side.new_zeros(len(sides.low)).scatter(0, sides.edge, side)]
+    first = side.new_zeros(len(sides.low)).scatter(0, sides.edge, side)[sides.edge]
+    thick = Triangles.of_lengths((lengths + more[:, None]).flatten()[first].reshape(-1, 3))
+    inner = torch.where(more[:, None] > 0, thick.inner, triangles.inner)
+    return Triangles(inner, torch.where(more > 0, thick.twice_area, triangles.twice_area))
 
 
-def _glued(edge: Tensor) -> tuple[Tensor, int]:
+def _glued(edge: Tensor, opposite: Tensor) -> tuple[Tensor, int]:
     """Return the other side of each side's edge, and the number of copies of the faces that are glued.
 
     With a boundary, or edges of more than two faces, two copies of all faces are glued to a closed surface (Sharp &
-    Crane 2020): at each edge the first copy of a face to the second copy of the next face, in a circle. The surface of
-    both copies has no boundary, and each of its edges has two faces.
+    Crane 2020): at each edge the first copy of a face to the second copy of the next face, in a circle, in the order of
+    the vertices ``opposite`` of each side. The surface of both copies has no boundary, and each of its edges has two
+    faces.
     """
-    order, count = edge.argsort(stable=True), torch.bincount(edge)
+    order, count = (edge * (opposite.max() + 1) + opposite).argsort(), torch.bincount(edge)
     begin = count.cumsum(0) - count
     turn = edge[order]
     following = order[begin[turn] + (torch.arange(len(order), device=edge.device) - begin[turn] + 1) % count[turn]]
@@ -275,33 +293,34 @@ def _glued(edge: Tensor) -> tuple[Tensor, int]:
     return torch.cat([following + len(edge), before]), 2
 
 
-def _delaunay(corners: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Return the faces of the intrinsic Delaunay triangulation, the lengths of their sides, and the number of copies.
+def _delaunay(corners: Tensor, edge: Tensor, triangles: Triangles) -> tuple[Tensor, Triangles, int]:
+    """Return the faces of the intrinsic Delaunay triangulation, their shapes, and the number of copies.
 
     Args:
         corners: the given faces, ``(F, 3)``. edge: of each of their sides, ``(3 F,)``.
-        lengths: of the edges, ``(E,)``, with gradients; new edges are appended.
+        triangles: the shapes of the faces, with gradients.
 
     Flips need no orientation: ``is_twisted`` says whether the two faces of an edge have opposite orientations. Then
     one of them is read backwards, which twists its other edges.
     """
-    twin, copies = _glued(edge)
-    vertex, edge = corners.flatten().repeat(copies), edge.repeat(copies)
-    side = torch.arange(len(edge), device=edge.device)
+    twin, copies = _glued(edge, corners.flatten())
+    vertex, inner = corners.flatten().repeat(copies), triangles.inner.flatten().repeat(copies)
+    size, side = triangles.twice_area.repeat(copies), torch.arange(len(vertex), device=edge.device)
     following = side + 1 - 3 * (side % 3 == 2).long()  # the next corner of the same face
     is_twisted = vertex[following] == vertex[following[twin]]
     generator = torch.Generator().manual_seed(0)
     for _ in range(FLIP_ROUNDS):
-        a = _to_flip(Triangles.of_lengths(checks.primal(lengths)[edge].reshape(-1, 3)), twin, generator)
+        triangles = Triangles(inner.reshape(-1, 3), size)
+        a = _to_flip(checks.primal(triangles.cotangents), twin, generator)
         if len(a) == 0:
-            return vertex.reshape(-1, 3), lengths[edge].reshape(-1, 3), copies
+            return vertex.reshape(-1, 3), triangles, copies
         b, twist = twin[a], is_twisted[a]
         # The edge joins the vertices i and j; o and p lie opposite of it.
         a_i, b_j, b_i = following[a], following[b], following[following[b]]
         a_j = following[a_i]
         b_i, b_j = torch.where(twist, b_j, b_i), torch.where(twist, b_i, b_j)
         i, j, o, p = vertex[a_i], vertex[a_j], vertex[a], vertex[b]
-        new = _other_diagonal(lengths[edge[torch.stack([a, a_i, a_j, b_i, b_j])]])
+        new = _with_other_diagonal(inner[torch.stack([a_i, a_j, b_i, b_j])], size[torch.stack([a, b]) // 3])
         of_second = torch.cat([b_i, b_j])
         reverse = torch.zeros_like(twin).index_add_(0, torch.cat([of_second, twin[of_second]]), twist.long().repeat(4))
         is_twisted = is_twisted ^ (reverse % 2 == 1)
@@ -310,20 +329,21 @@ def _delaunay(corners: Tensor, edge: Tensor, lengths: Tensor) -> tuple[Tensor, T
         six = torch.cat([f, f + 1, f + 2, g, g + 1, g + 2])
         place = side.index_copy(0, torch.cat([a, a_j, b_j, b, b_i, a_i]), six)
         before = torch.empty_like(side).index_copy_(0, place, side)
-        twin, edge, is_twisted = place[twin[before]], edge[before], is_twisted[before]
+        twin, is_twisted, both = place[twin[before]], is_twisted[before], torch.cat([f, g])
         vertex = vertex.index_copy(0, six, torch.cat([i, p, o, j, o, p]))
-        both, number = torch.cat([f, g]), len(lengths) + torch.arange(len(a), device=edge.device)
-        edge, is_twisted = edge.index_copy(0, both, number.repeat(2)), is_twisted.index_fill(0, both, False)
-        lengths = torch.cat([lengths, new])
+        inner, size = (
+            inner.index_copy(0, six, torch.cat([*new.inner[: len(a)].mT, *new.inner[len(a) :].mT])),
+            size.index_copy(0, both // 3, new.twice_area),
+        )
+        is_twisted = is_twisted.index_fill(0, both, False)
     raise checks.ConvergenceError(f"flips of edges do not end after {FLIP_ROUNDS} rounds; use intrinsic=False")
 
 
-def _to_flip(triangles: Triangles, twin: Tensor, generator: torch.Generator) -> Tensor:
+def _to_flip(cotangents: Tensor, twin: Tensor, generator: torch.Generator) -> Tensor:
     """Return sides of edges that are not Delaunay, of which no two share a face: the first of random numbers."""
-    cotangents = triangles.cotangents.flatten()
-    other = cotangents[twin]
+    noise, cotangents = _noise(cotangents).flatten(), cotangents.flatten()
     side = torch.arange(len(twin), device=twin.device)
-    bad = ((twin > side) & (cotangents + other < -_noise(cotangents) - _noise(other))).nonzero().flatten()
+    bad = ((twin > side) & (cotangents + cotangents[twin] < -noise - noise[twin])).nonzero().flatten()
     number = torch.randperm(len(bad), generator=generator).to(bad.device)
     first = number.new_full((len(twin) // 3,), -1)
     faces = torch.stack([bad, twin[bad]]) // 3
@@ -334,16 +354,29 @@ def _to_flip(triangles: Triangles, twin: Tensor, generator: torch.Generator) -> 
 
 
 def _noise(cotangents: Tensor) -> Tensor:
-    """Return the round-off of cotangents, which grows as their square."""
-    return 64 * torch.finfo(cotangents.dtype).eps * (1 + cotangents.square())
+    """Return the round-off of cotangents ``(F, 3)``, which grows with the largest of their triangle."""
+    sums = cotangents.abs().sum(1, keepdim=True).expand_as(cotangents)
+    return 64 * torch.finfo(cotangents.dtype).eps * (1 + sums)
 
 
-def _other_diagonal(lengths: Tensor) -> Tensor:
-    """Return the distance of o and p, given the lengths of ij, jo, oi, jp and pi, ``(5, m)``, in the plane."""
-    e, jo, oi, jp, pi = lengths
-    heights = [_twice_areas(torch.stack([e, *pair], 1)) / e for pair in ((jo, oi), (jp, pi))]
-    along = [((i - j) * (i + j)) / e for i, j in ((oi, jo), (pi, jp))]
-    return torch.hypot((along[0] - along[1]) / 2, heights[0] + heights[1])
+def _with_other_diagonal(inner: Tensor, size: Tensor) -> Triangles:
+    """Return the faces (i, p, o) and (j, o, p), ``(2 m, 3)``, that take the place of (i, j, o) and (i, j, p).
+
+    Args:
+        inner: inner products of the first face at i and j, and of the second one, ``(4, m)``. size: twice their areas,
+            ``(2, m)``.
+    """
+    (o_at_i, o_at_j, p_at_i, p_at_j), (size_o, size_p) = inner, size
+    length_o, length_p = (o_at_i + o_at_j).sqrt(), (p_at_i + p_at_j).sqrt()  # of ij, in both
+    h, k = size_o / length_o, size_p / length_p  # heights of o and p over ij
+    # x and y: how far o and p lie along ij, seen from i, and from j.
+    ends = ((o_at_i / length_o, p_at_i / length_p), (o_at_j / length_o, p_at_j / length_p))
+    corners = [(x * y - h * k, h * (h + k) + x * (x - y), k * (h + k) + y * (y - x)) for x, y in ends]
+    (at_i, at_o, at_p), (at_j, *others) = corners
+    inner = torch.cat([torch.stack([at_i, at_p, at_o], 1), torch.stack([at_j, *others], 1)])
+    size = torch.cat([x * k + y * h for x, y in ends])
+    least = torch.finfo(inner.dtype).eps * checks.primal(Triangles(inner, size).squares).amax(1)
+    return Triangles(inner, torch.where(size > least, size, least))
 
 
 def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype) -> SymmetricOperator:
@@ -351,7 +384,7 @@ def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: 
     weight = sum_of_groups(cotangents / 2, sides.edge, len(sides.low))
     bare = checks.primal(weight)
     # Right angles, and four vertices on a circle, leave round-off of either sign.
-    noise = sum_of_groups(_noise(checks.primal(cotangents)), sides.edge, len(sides.low))
+    noise = sum_of_groups(_noise(checks.primal(cotangents).reshape(-1, 3)).flatten(), sides.edge, len(sides.low))
     is_noise = (bare < 0) & (bare >= -noise)
     weight = (weight - torch.where(is_noise, bare, 0)).to(dtype)
     proper = (sides.low != sides.high).nonzero().flatten()  # flips may join a vertex to itself

@@ -58,6 +58,15 @@ class NullSpace:
         part = torch.zeros_like(ground, dtype=torch.int64)
         return cls(ground, part, part.new_ones(len(part)))
 
+    def check(self, nodes: tuple[int, int]) -> None:
+        """Raise unless tensors have these sizes ``(B, N)``, and parts are counted from 0."""
+        checks.check_floating(self.ground, "ground")
+        checks.check_indices(self.counts, "counts", nodes[1] + 1)
+        checks.check_indices(self.part, "part", max(int(self.counts.max()), 1) if self.counts.numel() else 0)
+        shapes = tuple(tuple(part.shape) for part in (self.ground, self.part, self.counts))
+        if shapes != (nodes, nodes, nodes[:1]):
+            raise ValueError(f"null must have ground and part of shape {nodes} and counts {nodes[:1]}, got {shapes}")
+
     def part_of(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> NullSpace:
         """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
@@ -104,8 +113,9 @@ class SymmetricOperator(WithEntries):
 
     Args:
         pattern: the positions of the entries of M, sparse or dense, for one matrix or a batch.
-        values: M on the edges, of any sign, float32 or float64; gradients flow to it.
-        diagonal: c, of the pattern's shape; gradients flow to it.
+        values: M on the edges, of any sign, float32 or float64; gradients flow to it. Where the two directions of an
+            edge differ by round-off, it is their mean.
+        diagonal: c, of the pattern's shape; gradients flow to it. Like all parts it takes the dtype of the values.
         bound: upper bound of the spectrum of each graph, ``(B,)``; default: Gershgorin's.
         null: known null vectors, which need not be solved for; None for none.
         active: bool ``(B, N)``, nodes that take part; default: all. The others have zero rows.
@@ -117,8 +127,9 @@ class SymmetricOperator(WithEntries):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64 or not of these shapes; values that are not
-            symmetric; a bound that is not finite, or below an entry of the diagonal.
+        TypeError, ValueError: tensors that are not float32 or float64, or not of these shapes; parts of ``null`` out
+            of range; values that are not symmetric; a bound that is not finite, or below an entry of the
+            diagonal.
 
     >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
     >>> operator = SymmetricOperator.of_largest(matrix)
@@ -177,7 +188,17 @@ class SymmetricOperator(WithEntries):
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.shape)}, got {tuple(self.diagonal.shape)}")
-        checks.check_symmetric_matrix(self.values, self.pattern.transpose(self.values), "values")
+        checks.keep(self, diagonal=self.diagonal.to(self.dtype))
+        nodes = (self.batch_size, self.num_nodes)
+        if self.active is not UNSET:
+            checks.check_mask(self.active, self.values.new_empty(*nodes, 0), "active")
+        if self.null is not None:
+            self.null.check(nodes)
+            checks.keep(self, null=dataclasses.replace(self.null, ground=self.null.ground.to(self.dtype)))
+        checks.check_symmetric_matrix(self.values, back := self.pattern.transpose(self.values), "values")
+        if not torch.equal(self.values, back):  # by round-off, which may leave zeros on one side only
+            given, back = checks.primal(self.values), checks.primal(back)
+            checks.keep(self, values=self.values + (back - given) / 2)
         checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:
             checks.check_floating(self.bound, "bound")
@@ -189,6 +210,7 @@ class SymmetricOperator(WithEntries):
                     f"bound must be finite and no less than the diagonal's entries, of up to {largest.tolist()}, got "
                     f"{self.bound.tolist()}; leave it out for Gershgorin's"
                 )
+            checks.keep(self, bound=self.bound.to(self.dtype))
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:

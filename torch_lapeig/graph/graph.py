@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric
@@ -23,6 +23,7 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 G = TypeVar("G", bound="Graph")
+INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -268,12 +269,10 @@ class Graph:
         if affinity.dtype.kind not in "biuf":
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
         checks.check_dtype(dtype, "dtype")
-        if affinity.shape[0] != affinity.shape[1]:
+        if len(affinity.shape) != 2 or affinity.shape[0] != affinity.shape[1]:
             raise ValueError(f"affinity must be square, got {affinity.shape}")
         checked_shape(affinity.shape[:1], "affinity")
-        _check_entries(affinity)
-        matrix = csr_array(affinity, copy=True)  # the caller's matrix stays as it is
-        matrix.sum_duplicates()
+        matrix = canonical_csr(affinity, "affinity").copy()  # the caller's matrix stays as it is
         matrix.eliminate_zeros()
         n = matrix.shape[0]
         row = torch.from_numpy(np.repeat(np.arange(n), np.diff(matrix.indptr)))
@@ -416,7 +415,9 @@ class Graph:
         pattern = graph.pattern
         assert isinstance(pattern, SparsePattern)
         parts = (graph._affinity.detach(), pattern.col, pattern.crow)
-        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=(self.num_nodes, self.num_nodes))
+        # A copy: writing to its indices would let loops read memory that is not theirs.
+        arrays = tuple(part.cpu().numpy() for part in parts)
+        return csr_array(arrays, shape=(self.num_nodes, self.num_nodes), copy=True)
 
     def subgraph(self: G, nodes: Tensor) -> G:
         """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
@@ -544,15 +545,55 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
         )
 
 
-def _check_entries(affinity: Any) -> None:
-    """Raise ValueError for entries outside the shape of a square SciPy matrix: a conversion would write to them."""
+def canonical_csr(matrix: Any, name: str) -> Any:
+    """Return a SciPy matrix in CSR, ascending in each row, each entry once; it may share memory with the given one.
+
+    Raises:
+        ValueError: entries outside of its shape. A conversion would write to them, and a product would read there.
+    """
+    check_entries(matrix, name)
+    matrix = matrix.tocsr()
+    # A new object: a matrix recalls that it was sorted, also where its indices were written to.
+    matrix = csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return matrix
+
+
+def check_entries(matrix: Any, name: str) -> None:
+    """Raise ValueError unless the entries of a SciPy matrix lie in its rows and columns."""
     try:
-        if affinity.format in ("csr", "csc", "bsr"):
-            affinity.check_format(full_check=True)
-        elif affinity.format == "coo":
-            coo_array((affinity.data, (affinity.row, affinity.col)), shape=affinity.shape)  # checks the indices
-    except ValueError as error:
-        raise ValueError(f"affinity must have its entries in {affinity.shape[0]} rows and columns: {error}") from error
+        is_right = _has_entries_inside(matrix)
+    except (ValueError, OverflowError):  # of a conversion
+        is_right = False
+    if not is_right:
+        raise ValueError(
+            f"{name} must have its entries in {matrix.shape[0]} rows and {matrix.shape[1]} columns, by int32 or int64"
+        )
+
+
+def _has_entries_inside(matrix: Any) -> bool:
+    """Return whether a SciPy matrix has all indices in range; SciPy's own check leaves out some."""
+    ends: tuple[Any, ...]
+    if matrix.format == "lil" and [*map(len, matrix.rows)] != [*map(len, matrix.data)]:
+        return False
+    if matrix.format not in ("csr", "csc", "bsr"):
+        matrix = matrix.tocoo()
+        ends, sizes, count = (matrix.row, matrix.col), matrix.shape, len(matrix.data)
+    else:
+        offsets, count = matrix.indptr, len(matrix.data)
+        rows, columns = matrix.shape[:: -1 if matrix.format == "csc" else 1]
+        if matrix.format == "bsr":
+            rows, columns = rows // matrix.blocksize[0], columns // matrix.blocksize[1]
+        is_right = offsets.shape == (rows + 1,) and offsets.dtype in INDICES and offsets[0] == 0
+        if not (is_right and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= count):
+            return False
+        ends, sizes = (matrix.indices,), (columns,)
+    return all(
+        end.shape == (count,) and end.dtype in INDICES and (not count or 0 <= end.min() <= end.max() < size)
+        for end, size in zip(ends, sizes, strict=True)
+    )
 
 
 class Layout(NamedTuple):

@@ -85,7 +85,8 @@ class Nodes:
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``, or NaN; without gradients."""
-        return checks.primal(x).abs().amax(-2)
+        size = checks.primal(x).abs()
+        return size.amax(-2) if size.shape[-2] else size.sum(-2)
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
@@ -109,6 +110,8 @@ class Nodes:
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
         """Return component labels ``(B, N)`` counted over active nodes only."""
+        if labels.shape[1] == 0:
+            return NumberedComponents(labels, labels.new_zeros(len(labels)))
         labels = labels - labels.amin(1, keepdim=True)
         present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
         present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
@@ -546,7 +549,7 @@ class DensePattern(Nodes):
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
-        item, row, col = (weight.reshape(-1, *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
+        item, row, col = (weight.reshape(math.prod(self.shape[:-1]), *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
         start = item * self.shape[-1]
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
 

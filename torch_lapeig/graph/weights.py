@@ -226,7 +226,7 @@ class KernelWeights(Weighting):
 
     def _values(self, squared_lengths: Tensor) -> Tensor:
         """Return the kernel, checked."""
-        values = self.kernel(squared_lengths)
+        values = self.kernel(squared_lengths.clone())  # which it may change
         checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
             raise ValueError(

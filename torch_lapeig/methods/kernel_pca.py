@@ -85,7 +85,7 @@ class KernelPCA(KernelEmbedding):
         if self.kernel == "poly":
             return (gamma * checks.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
-        kernel: Tensor = self.kernel(x, points)
+        kernel: Tensor = self.kernel(x.clone(), points.clone())  # which it may change
         checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(points)):
             raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
@@ -109,7 +109,7 @@ class KernelPCA(KernelEmbedding):
                 power: Tensor = (gamma * (x @ fixed.mT) + coef0) ** degree
                 return power
             assert callable(name)
-            of_user: Tensor = name(x, fixed)
+            of_user: Tensor = name(x.clone(), fixed.clone())
             return of_user
 
         return kernel

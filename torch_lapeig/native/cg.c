@@ -125,8 +125,13 @@ INLINE void residual(const Complement *task, int64_t first, const Lanes *values,
     for (int64_t i = 0; i < task->nodes; i++) r[i] = goal[i] - r[i];
 }
 
-/* Do what `torch_lapeig.eigen.gradient.cg.conjugate_gradients` does, for up to LANES columns from `column` on. `work`
-   has room for 7 n + 3 (wanted + guards) vectors. */
+/* Count the vectors that `solve` works with. */
+INLINE int64_t vectors_of(const Complement *task)
+{
+    return 7 * task->nodes + 3 * (task->wanted + task->guards);
+}
+
+/* Do what `torch_lapeig.eigen.gradient.cg.conjugate_gradients` does, for up to LANES columns from `column` on. */
 INLINE void solve(const Complement *task, int64_t first, int64_t column, const double *target, double *z_out,
                   double *left_out, Lanes *work)
 {
@@ -205,7 +210,7 @@ INLINE void solve(const Complement *task, int64_t first, int64_t column, const d
 }
 
 /* Solve all columns of the graphs of a part, one graph after the other. */
-FAST static void complement_of(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void complement_of(void *task, int64_t part, int64_t parts, double *room)
 {
     const Complement *batch = task;
     for (int64_t graph = batch->graphs * part / parts; graph < batch->graphs * (part + 1) / parts; graph++) {
@@ -215,14 +220,13 @@ FAST static void complement_of(void *task, int64_t part, int64_t parts, int64_t 
             own.scales += graph * (wanted + guards) * wanted;
         own.rest += graph, own.enough += graph * wanted, own.size += graph * wanted, own.round_off += graph;
         if (own.split) own.split += graph * guards * wanted;
-        Lanes *work = (Lanes *)own.work + thread * (7 * n + 3 * (wanted + guards));
         for (int64_t column = 0; column < wanted; column += LANES)
             solve(&own, graph * n, column, own.target + graph * n * wanted, own.solution + graph * n * wanted,
-                  own.residuals + graph * wanted, work);
+                  own.residuals + graph * wanted, (Lanes *)room);
     }
 }
 
-void complement(Complement *batch, int64_t parts, int64_t threads)
+int64_t complement(Complement *batch, int64_t parts, int64_t threads)
 {
-    share(complement_of, batch, parts, threads);
+    return share(complement_of, batch, parts, threads, LANES * vectors_of(batch));
 }

@@ -35,9 +35,9 @@ INLINE void NAME(of_edges)(const NAME(Edges) * task, int64_t part, int64_t parts
         }
 }
 
-FAST static void NAME(edges_of)(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(edges_of)(void *data, int64_t part, int64_t parts, double *room)
 {
-    (void)thread;
+    (void)room;
     const NAME(Edges) *task = data;
     if (task->y)
         NAME(of_edges)(task, part, parts, 0);
@@ -45,14 +45,14 @@ FAST static void NAME(edges_of)(void *data, int64_t part, int64_t parts, int64_t
         NAME(of_edges)(task, part, parts, 1);
 }
 
-void NAME(edges)(NAME(Edges) * task, int64_t parts, int64_t threads)
+int64_t NAME(edges)(NAME(Edges) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(edges_of), task, parts, threads);
+    return share(NAME(edges_of), task, parts, threads, 0);
 }
 
-FAST static void NAME(pairs_of)(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(pairs_of)(void *data, int64_t part, int64_t parts, double *room)
 {
-    (void)thread;
+    (void)room;
     const NAME(Pairs) *task = data;
     for (int64_t pair = task->count * part / parts; pair < task->count * (part + 1) / parts; pair++) {
         const REAL *left = task->x + (task->i ? task->i[pair] : pair) * task->x_step,
@@ -61,14 +61,14 @@ FAST static void NAME(pairs_of)(void *data, int64_t part, int64_t parts, int64_t
     }
 }
 
-void NAME(pairs)(NAME(Pairs) * task, int64_t parts, int64_t threads)
+int64_t NAME(pairs)(NAME(Pairs) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(pairs_of), task, parts, threads);
+    return share(NAME(pairs_of), task, parts, threads, 0);
 }
 
-FAST static void NAME(tension_of)(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(tension_of)(void *data, int64_t part, int64_t parts, double *room)
 {
-    (void)thread;
+    (void)room;
     const NAME(Tension) *task = data;
     for (int64_t i = task->rows * part / parts; i < task->rows * (part + 1) / parts; i++) {
         double energy = 0;
@@ -90,7 +90,7 @@ FAST static void NAME(tension_of)(void *data, int64_t part, int64_t parts, int64
     }
 }
 
-void NAME(tension)(NAME(Tension) * task, int64_t parts, int64_t threads)
+int64_t NAME(tension)(NAME(Tension) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(tension_of), task, parts, threads);
+    return share(NAME(tension_of), task, parts, threads, 0);
 }

@@ -98,7 +98,7 @@ INLINE double in_unit(int64_t m, const double *from, double *a)
 
 #define EIGENVECTOR_STEP(m)   (((m) + 3) / 4 * 4)                     /* numbers from one vector to the next */
 #define ROOM_OF_EIGENPAIRS(m) ((m) * ((m) + 4 + EIGENVECTOR_STEP(m))) /* numbers that `eigenpairs` works with */
-#define ROOM_OF_EIGH(m)       ((m) + ROOM_OF_EIGENPAIRS(m))
+#define ROOM_OF_EIGH(m)       ((m) + ROOM_OF_EIGENPAIRS(m))           /* with the places of the vectors */
 
 /* Compute the eigenvalues, ascending, of a matrix of m rows whose lower triangle is read, and point to the vector of
    each in `work`. Return 0 where that cannot be done; see `in_unit`. a, d, e and z: see `tridiagonal`. */
@@ -120,11 +120,11 @@ FAST static int eigenpairs(int64_t m, const double *from, double *values, const 
     return 1;
 }
 
-static void eigh_of(void *data, int64_t part, int64_t parts, int64_t thread)
+static void eigh_of(void *data, int64_t part, int64_t parts, double *room)
 {
     const Eigh *task = data;
     const int64_t n = task->size, wanted = task->wanted;
-    const double **const at = (const double **)(task->work + thread * ROOM_OF_EIGH(n));
+    const double **const at = (const double **)room;
     for (int64_t graph = task->matrices * part / parts; graph < task->matrices * (part + 1) / parts; graph++) {
         double *const vectors = task->vectors + graph * n * wanted;
         task->is_sound[graph] =
@@ -135,7 +135,7 @@ static void eigh_of(void *data, int64_t part, int64_t parts, int64_t thread)
     }
 }
 
-void eigh(Eigh *task, int64_t parts, int64_t threads)
+int64_t eigh(Eigh *task, int64_t parts, int64_t threads)
 {
-    share(eigh_of, task, parts, threads);
+    return share(eigh_of, task, parts, threads, ROOM_OF_EIGH(task->size));
 }

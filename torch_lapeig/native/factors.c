@@ -72,20 +72,25 @@ INLINE int64_t step_of(int64_t f)
     return (f + 2 * TALL - 1) / TALL * TALL;
 }
 
+/* Count the numbers that `numbers_of` works with: the largest front, and what waits for its parent. */
+int64_t room_of_factors(const Shape *shape)
+{
+    return step_of(shape->widest) * (shape->widest + 4) + shape->waiting;
+}
+
 /* Compute L and D, in `l`, of the diagonal and `times` the values of rows of this shape. Return how many entries of D
-   are negative; −1 where a pivot is zero or not finite, −2 where memory is not enough. */
+   are negative; SINGULAR, or NO_MEMORY where there is not enough. */
 FAST int64_t numbers_of(const Shape *shape, const int32_t *crow, const int32_t *col, const double *values, double times,
                         const double *diagonal, double *l)
 {
     const int64_t n = shape->nodes;
-    int32_t *const place = malloc((2 * n + 1) * sizeof *place), *const position = place + n;
-    double *const front = malloc(step_of(shape->widest) * (shape->widest + 4) * sizeof *front);
-    double *const waiting = malloc((shape->waiting + 1) * sizeof *waiting), *top = waiting;
+    int32_t *const place = calloc(2 * n + 1, sizeof *place), *const position = place + n;
+    double *const front = room_for(room_of_factors(shape)), *top = front + step_of(shape->widest) * (shape->widest + 4);
     int64_t *const children = malloc((shape->supers + 1) * sizeof *children), depth = 0, negative = 0;
-    int64_t result = -2;
-    if (!place || !front || !waiting || !children) goto end;
+    int64_t result = NO_MEMORY;
+    if (!place || !front || !children) goto end;
     for (int64_t i = 0; i < n; i++) position[shape->node[i]] = i;
-    result = -1;
+    result = SINGULAR;
     for (int64_t k = 0; k < shape->supers; k++) {
         const Super at = super_of(shape, k);
         const int64_t first = at.first, width = at.width, below = at.below, height = at.height, step = step_of(height);
@@ -120,7 +125,7 @@ FAST int64_t numbers_of(const Shape *shape, const int32_t *crow, const int32_t *
     }
     result = negative;
 end:
-    free(place), free(front), free(waiting), free(children);
+    free(place), free(front), free(children);
     return result;
 }
 
@@ -181,12 +186,17 @@ INLINE void solve_vectors(const Shape *shape, const double *l, Wide_double *y, W
     }
 }
 
-/* Compute X = A⁻¹ B for `m` columns. Row i and column j of both are at i · step + j · other. `room` holds n + widest +
-   1 rows of a vector. */
+/* Count the numbers that `solve_in` works with. */
+INLINE int64_t room_of_solve(const Shape *shape)
+{
+    return (shape->nodes + shape->widest) * LANES;
+}
+
+/* Compute X = A⁻¹ B for `m` columns. Row i and column j of both are at i · step + j · other. */
 FAST static void solve_in(const Shape *shape, const double *l, const double *b, double *x, int64_t m, int64_t step,
                           int64_t other, double *room)
 {
-    const int64_t n = shape->nodes, wide = WIDTH / sizeof(double);
+    const int64_t n = shape->nodes, wide = LANES;
     double *const y = room, *const t = y + n * wide;
     for (int64_t from = 0; from < m; from += wide) {
         const int64_t some = m - from < wide ? m - from : wide;
@@ -202,7 +212,7 @@ FAST static void solve_in(const Shape *shape, const double *l, const double *b, 
 /* Solve for blocks (n, m). Return 0 where memory is not enough. */
 int64_t solve_factors(const Shape *shape, const double *l, const double *b, double *x, int64_t m)
 {
-    double *const room = malloc((shape->nodes + shape->widest + 1) * WIDTH);
+    double *const room = room_for(room_of_solve(shape));
     if (!room) return 0;
     solve_in(shape, l, b, x, m, m, 1, room);
     free(room);

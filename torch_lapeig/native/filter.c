@@ -2,7 +2,7 @@
 
 #include "kernels.h"
 
-#define ROOM_OF_FILTER(n) (2 * (n) * (2 * LINE + 1)) /* numbers that a thread writes beside the answer */
+#define ROOM_OF_FILTER(n) (2 * (n) * (2 * LINE + 1)) /* numbers that a thread works with */
 
 /* Copy `width` numbers of each of n rows. */
 INLINE void copy_rows(int64_t n, int64_t width, const double *x, int64_t of_x, double *out, int64_t of_out)
@@ -36,11 +36,10 @@ INLINE void filter_columns(const Filter *task, int64_t graph, int64_t first, int
     copy_rows(n, width, new, width, task->out + begin, task->columns);
 }
 
-FAST static void filter_of(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void filter_of(void *data, int64_t part, int64_t parts, double *room)
 {
     const Filter *task = data;
     const int64_t n = task->nodes, m = task->columns - task->first, all = task->graphs * task->groups;
-    double *room = task->work + thread * ROOM_OF_FILTER(n);
     for (int64_t unit = all * part / parts; unit < all * (part + 1) / parts; unit++) {
         const int64_t graph = unit / task->groups, group = unit % task->groups,
                       whole = (m + LINE - 2) / LINE; /* no column alone */
@@ -56,7 +55,7 @@ FAST static void filter_of(void *data, int64_t part, int64_t parts, int64_t thre
     }
 }
 
-void filter(Filter *task, int64_t parts, int64_t threads)
+int64_t filter(Filter *task, int64_t parts, int64_t threads)
 {
-    share(filter_of, task, parts, threads);
+    return share(filter_of, task, parts, threads, ROOM_OF_FILTER(task->nodes));
 }

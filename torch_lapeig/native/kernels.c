@@ -57,7 +57,8 @@ static void (*const GOMP_parallel)(void (*)(void *), void *, unsigned, unsigned)
 typedef struct {
     Run *run;
     void *task;
-    int64_t parts, next, joined;
+    int64_t parts, next, joined, room;
+    double *rooms;
 } Team;
 
 static void join_team(void *data)
@@ -65,17 +66,29 @@ static void join_team(void *data)
     Team *team = data;
     const int64_t thread = __atomic_fetch_add(&team->joined, 1, __ATOMIC_RELAXED);
     for (int64_t part; (part = __atomic_fetch_add(&team->next, 1, __ATOMIC_RELAXED)) < team->parts;)
-        team->run(team->task, part, team->parts, thread);
+        team->run(team->task, part, team->parts, team->rooms + thread * team->room);
 }
 
-/* Run the parts of a task on at most so many threads; each takes the next part when it is done with one. */
-static void share(Run *run, void *task, int64_t parts, int64_t threads)
+/* Return memory for so many numbers, from the beginning of a line of the cache; NULL where it is not enough. */
+static double *room_for(int64_t count)
 {
-    Team team = {run, task, parts, 0, 0};
-    if (GOMP_parallel && parts > 1 && threads > 1)
-        GOMP_parallel(join_team, &team, threads < parts ? threads : parts, 0);
+    return aligned_alloc(LINE * sizeof(double), (count / LINE + 1) * LINE * sizeof(double));
+}
+
+/* Run the parts of a task on at most so many threads, each with room for so many numbers; a thread takes the next part
+   when it is done with one. Return 0 where memory is not enough. */
+static int64_t share(Run *run, void *task, int64_t parts, int64_t threads, int64_t room)
+{
+    const int64_t most = threads < parts ? threads : parts, members = GOMP_parallel && most > 1 ? most : 1;
+    const int64_t own = (room + LINE - 1) / LINE * LINE;
+    Team team = {run, task, parts, 0, 0, own, own ? room_for(members * own) : NULL};
+    if (own && !team.rooms) return 0;
+    if (members > 1)
+        GOMP_parallel(join_team, &team, members, 0);
     else
         join_team(&team);
+    free(team.rooms);
+    return 1;
 }
 
 #define EDGES_IN_FLOAT 32 /* edges whose numbers are added in float before they are added in double */

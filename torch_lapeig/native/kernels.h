@@ -55,16 +55,24 @@ typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define LANES            (WIDTH / 8) /* numbers of double in a vector */
 #define LINE             8           /* numbers of double in a line of the cache */
+#define BLOCK            4           /* maximum vectors of a block of a Krylov space */
 #define ROWS_IN_CACHE    128         /* rows of a block of some columns that stay in the first cache */
 #define NUMBERS_IN_CACHE 512         /* numbers of each of some vectors that stay in the first cache */
 
 /* --- Threads --- */
 
-typedef void Run(void *task, int64_t part, int64_t parts, int64_t thread);
+/* `room`: memory of the thread, as large as `share` was asked for. */
+typedef void Run(void *task, int64_t part, int64_t parts, double *room);
 
-static void share(Run *run, void *task, int64_t parts, int64_t threads);
+static int64_t share(Run *run, void *task, int64_t parts, int64_t threads, int64_t room);
+static double *room_for(int64_t count);
 
-/* --- Tasks. `loops.py` reads the structures here and in `tasks.h`, and compares sizes with `size_of` --- */
+/* Results in place of a count. */
+#define SINGULAR  -1 /* a pivot is zero or not finite */
+#define NO_MEMORY -2
+
+/* --- Tasks. `loops.py` reads the structures here and in `tasks.h`, and compares sizes with `size_of`; it reads whole
+   numbers that are defined here, too. C allocates what a task works with --- */
 
 #define REAL float
 #include "tasks.h"
@@ -85,34 +93,32 @@ typedef struct {
 
 /* The first `wanted` eigenvectors, as columns, and all eigenvalues, ascending, of matrices whose lower triangle is
    read. `is_sound` is 0 for a matrix that LAPACK must solve: it is not finite, or larger than 1e150, or smaller than
-   1e-150. `work` holds ROOM_OF_EIGH numbers for each thread. */
+   1e-150. */
 typedef struct {
     int64_t matrices, size, wanted;
     const double *matrix;
-    double *values, *vectors, *work;
+    double *values, *vectors;
     int64_t *is_sound;
 } Eigh;
 
 /* T_degree(Ã) x for each graph, Ã = (A − centre) scale / 2, on the columns from `first` on; the columns before are
-   copied. The columns of one graph may be split into `groups`, each a part for a thread. `work` holds ROOM_OF_FILTER
-   numbers for each thread. */
+   copied. The columns of one graph may be split into `groups`, each a part for a thread. */
 typedef struct {
     Rows_double rows;
     int64_t graphs, nodes, columns, first, groups;
     const int64_t *degree;
     const double *centre, *scale, *x;
-    double *out, *work;
+    double *out;
 } Filter;
 
 /* Ritz pairs of the span of the columns of `x`, ascending, and the norms of their residuals, for each graph. The null
    vectors that are in the span are given the value −bound, so that they do not mix with small values; where there are
-   any, no returned value is below 0. `is_sound` is 0 where columns are dependent. `padded`: `columns`, rounded up to
-   whole lines. `work` holds 3 (nodes + columns) rows of `padded` numbers for each thread, and `room` ROOM_OF_RITZ. */
+   any, no returned value is below 0. `is_sound` is 0 where columns are dependent. */
 typedef struct {
     Rows_double rows;
-    int64_t graphs, nodes, columns, padded, nulls, null_step;
+    int64_t graphs, nodes, columns, nulls, null_step;
     const double *x, *null, *bound;
-    double *values, *vectors, *residuals, *work, *room;
+    double *values, *vectors, *residuals;
     int64_t *is_sound;
     double least_pivot;
 } Ritz;
@@ -125,8 +131,15 @@ typedef struct {
 
 /* Subspace iteration. `ritz->x` is the block, which is overwritten; `ritz->vectors`, `values` and `residuals` are the
    answer. The loop writes the filter of each graph to `degree`, `centres` and `scales`. `nullity` counts null vectors.
+   `state` is BEGINS at first, and at the end what became of the graph.
    `centre` is about the mean of each spectrum, or NULL. A call returns after `most_work` multiplications, and the next
    call goes on. A filter is shared by threads in parts of at least `part_work`. */
+#define BEGINS    0
+#define GOES_ON   1
+#define FINISHED  2
+#define GIVES_UP  3
+#define DEPENDENT 4 /* columns are dependent */
+#define STOPPED   5 /* memory was not enough */
 typedef struct {
     Ritz *ritz;
     Filter *filter;
@@ -141,7 +154,7 @@ typedef struct {
 /* Conjugate gradients on the complement of V; see `torch_lapeig.eigen.gradient.complement`. The preconditioner is rest
    x + known scales knownᵀ x. `split`: guards of a cluster that the cut splits, or NULL. `enough`: residuals that are
    allowed. `size`: norms of the right-hand sides. `round_off`: of an iterate of norm 1. `noise`: the part of the
-   right-hand sides up to which residuals may be round-off. `work`: see `solve_columns`. */
+   right-hand sides up to which residuals may be round-off. */
 typedef struct {
     int64_t nodes, wanted, guards;
     const double *vectors;       /* (nodes, wanted): V */
@@ -157,7 +170,7 @@ typedef struct {
     Rows_double rows;
     int64_t graphs;
     const double *target;
-    double *solution, *residuals, *work;
+    double *solution, *residuals;
 } Complement;
 
 /* Maximum cost of factors: multiplications and entries. */
@@ -182,9 +195,9 @@ typedef struct {
 
 /* A block Krylov space of A⁻¹; see `torch_lapeig.eigen.solvers.block_krylov`. `known` vectors come before the `filled`
    of `size` vectors of the space in `basis`; a block has `width`. A block is sound where its least pivot is above
-   `dependent`, and above `least` after the known part was removed; above `enough` once is enough. `work`: for each
-   part, and once more, (known + size + width) BLOCK numbers. The last four fields belong to the loops: `block` is
-   multiplied with the first `rows` vectors of the basis, but for those of the space before `begin`. */
+   `dependent`, and above `least` after the known part was removed; above `enough` once is enough. The last four fields
+   belong to the loops: `block` is multiplied with the first `rows` vectors of the basis, but for those of the space
+   before `begin`; products are in `work`, BLOCK numbers a vector, those of parts after their sum. */
 typedef struct {
     const Shape *shape;
     const double *factors;
@@ -194,9 +207,8 @@ typedef struct {
     double *rest;      /* (width, nodes): the last products */
     double *gram;      /* (width, width): of `rest` */
     double dependent, least, enough;
-    double *work;
     int64_t rows, begin;
-    double *block, *room;
+    double *block, *work;
 } Space;
 
 #endif

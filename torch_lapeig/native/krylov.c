@@ -2,8 +2,6 @@
 
 #include "kernels.h"
 
-#define BLOCK 4 /* maximum vectors of a block */
-
 /* Find which numbers of the vectors belong to a part. */
 INLINE void span_of(const Space *space, int64_t part, int64_t parts, int64_t *from, int64_t *to)
 {
@@ -12,16 +10,22 @@ INLINE void span_of(const Space *space, int64_t part, int64_t parts, int64_t *fr
     if (*to > space->nodes) *to = space->nodes;
 }
 
+/* Count the products of a block with all vectors. */
+INLINE int64_t products_of(const Space *space)
+{
+    return (space->known + space->size + space->width) * BLOCK;
+}
+
 /* Compute inner products of the block with the known vectors and those from `begin` on, over the numbers of a part. u and
    v are two of these vectors, w the block's; u0 is u · w0. */
-FAST static void dot_part(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
 {
     const Space *space = data;
     const int64_t n = space->nodes, count = space->rows;
-    double *const products = space->work + (part + 1) * (space->known + space->size + space->width) * BLOCK;
+    double *const products = space->work + (part + 1) * products_of(space);
     const double *w[BLOCK];
     int64_t from, to;
-    (void)thread;
+    (void)room;
     for (int64_t j = 0; j < BLOCK; j++) w[j] = space->block + (j < space->width ? j : 0) * n;
     memset(products, 0, count * BLOCK * sizeof *products);
     for (span_of(space, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
@@ -45,12 +49,12 @@ FAST static void dot_part(void *data, int64_t part, int64_t parts, int64_t threa
 
 /* Subtract from the block its projections on these vectors: u are four of them, h their products with the block, w a
    vector of the block. */
-FAST static void take_part(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST static void take_part(void *data, int64_t part, int64_t parts, double *room)
 {
     const Space *space = data;
     const int64_t n = space->nodes;
     int64_t from, to;
-    (void)thread;
+    (void)room;
     for (span_of(space, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
         const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
         for (int64_t row = 0, stop; row < space->rows; row = stop) {
@@ -76,9 +80,9 @@ FAST static void take_part(void *data, int64_t part, int64_t parts, int64_t thre
 /* Compute inner products of the block with vectors of the basis, in `work`: BLOCK numbers a vector. */
 static void dots(Space *space, double *block, int64_t begin, int64_t count, int64_t parts, int64_t threads)
 {
-    const int64_t all = (space->known + space->size + space->width) * BLOCK;
+    const int64_t all = products_of(space);
     space->block = block, space->begin = begin, space->rows = count;
-    share(dot_part, space, parts, threads);
+    share(dot_part, space, parts, threads, 0);
     memcpy(space->work, space->work + all, count * BLOCK * sizeof *space->work);
     for (int64_t part = 1; part < parts; part++)
         for (int64_t i = 0; i < count * BLOCK; i++) space->work[i] += space->work[(part + 1) * all + i];
@@ -118,7 +122,7 @@ FAST static double orthonormal(const Space *space, double *block)
 }
 
 /* Make the block after the space: orthonormal, and orthogonal to the space. Return 0 where that takes more care. */
-int64_t next_block(Space *space, const double *given, int64_t parts, int64_t threads)
+static int64_t follow(Space *space, const double *given, int64_t parts, int64_t threads)
 {
     double *const block = space->basis + (space->known + space->filled) * space->nodes;
     memcpy(block, given, space->width * space->nodes * sizeof *block);
@@ -126,7 +130,7 @@ int64_t next_block(Space *space, const double *given, int64_t parts, int64_t thr
     for (int round = 0; round < 2; round++) {
         double left = 1;
         dots(space, block, space->known, space->known + space->filled, parts, threads);
-        share(take_part, space, parts, threads);
+        share(take_part, space, parts, threads, 0);
         for (int64_t j = 0; j < space->width; j++) {
             double size = 0;
             for (int64_t i = 0; i < space->nodes; i++)
@@ -139,17 +143,29 @@ int64_t next_block(Space *space, const double *given, int64_t parts, int64_t thr
     return 1;
 }
 
+int64_t next_block(Space *space, const double *given, int64_t parts, int64_t threads)
+{
+    if (!(space->work = room_for((parts + 1) * products_of(space)))) return 0;
+    const int64_t is_sound = follow(space, given, parts, threads);
+    free(space->work);
+    return is_sound;
+}
+
 /* Take in the block that follows the space and its products, then further blocks until there are `upto` vectors or no
-   room is left. Return whether the last block that was needed could be made. */
+   room is left. Return whether the last block that was needed could be made; NO_MEMORY where there is not enough. */
 int64_t extend_space(Space *space, int64_t upto, int64_t parts, int64_t threads)
 {
-    for (int64_t from = 0;; from = space->filled - space->width) {
+    int64_t is_sound = 1;
+    double *const room = room_for(room_of_solve(space->shape));
+    space->work = room_for((parts + 1) * products_of(space));
+    if (!room || !space->work) is_sound = NO_MEMORY;
+    for (int64_t from = 0; is_sound > 0; from = space->filled - space->width) {
         const int64_t old = space->filled, now = old + space->width, width = space->width;
         solve_in(space->shape, space->factors, space->basis + (space->known + old) * space->nodes, space->rest, width,
-                 1, space->nodes, space->room);
+                 1, space->nodes, room);
         /* A block made of the last products has no products with older vectors: the matrix is symmetric. */
         dots(space, space->rest, space->known + from, space->known + now, parts, threads);
-        share(take_part, space, parts, threads);
+        share(take_part, space, parts, threads, 0);
         const double *const products = space->work + space->known * BLOCK;
         for (int64_t row = from; row < now; row++)
             for (int64_t column = 0; column < width; column++) {
@@ -167,7 +183,9 @@ int64_t extend_space(Space *space, int64_t upto, int64_t parts, int64_t threads)
                 space->gram[j * width + k] = space->gram[k * width + j] = sum;
             }
         space->filled = now, space->blocks++;
-        if (now >= upto || now + width > space->size) return 1;
-        if (!next_block(space, space->rest, parts, threads)) return 0;
+        if (now >= upto || now + width > space->size) break;
+        is_sound = follow(space, space->rest, parts, threads);
     }
+    free(room), free(space->work);
+    return is_sound;
 }

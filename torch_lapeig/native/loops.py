@@ -33,12 +33,24 @@ from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
-LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
-LANES = 4  # columns that conjugate gradients solve side by side, at most
+DTYPES = {name: dtype for dtype, name in TYPES.items()} | {
+    "int32_t": torch.int32,
+    "int64_t": torch.int64,
+    "uint8_t": torch.bool,
+}
 # Least multiplications of a part of the work: some 20 µs, where waking a waiting thread takes 5.
 COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
-FINISHED, DEPENDENT = 2, 4  # states of a graph in `subspace.c`
+
+
+@functools.cache
+def defined(name: str) -> int:
+    """Return a whole number that `kernels.h` defines: no such number stands in two places."""
+    text = (FOLDER / "kernels.h").read_text(encoding="utf-8")
+    return int(re.findall(rf"^#define {name} +(-?\d+)", text, re.MULTILINE)[0])
+
+
+LINE = defined("LINE")  # numbers of float64 in a line of the cache; blocks have whole lines
 
 # Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer,
 # s a string.
@@ -46,8 +58,10 @@ FUNCTIONS = {
     "count_edges": "n:p",
     "fill_edges": ":p",
     "subspace": "n:p",
+    "is_symmetric": "n:nnppp",
     "shape_of": "p:nppp",
     "release": ":p",
+    "room_of_factors": "n:p",
     "numbers_of": "n:ppppdpp",
     "solve_factors": "n:ppppn",
     "size_of": "n:s",
@@ -59,10 +73,12 @@ FUNCTIONS = {
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
-    if os.environ.get("TORCH_LAPEIG_COMPILED") == "0" or not (FOLDER / LIBRARY).exists():
+    chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
+    path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
+    if chosen == "0" or not path.exists():
         return None
     try:
-        found = ctypes.CDLL(str(FOLDER / LIBRARY))
+        found = ctypes.CDLL(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
@@ -100,12 +116,14 @@ def structures() -> dict[str, type[ctypes.Structure]]:
     kinds: dict[str, Any] = {"int64_t": c_int64, "double": c_double, "float": c_float}
     found: dict[str, type[ctypes.Structure]] = {}
     for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, others]), re.DOTALL):
-        fields = []
+        fields, dtypes = [], {}
         for declaration in body.replace("const ", "").split(";")[:-1]:
             kind, names = declaration.split(maxsplit=1)
             for field in map(str.strip, names.split(",")):
                 fields.append((field.lstrip("*"), c_void_p if field.startswith("*") else kinds[kind]))
-        found[name] = kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields, "__slots__": ()})
+                dtypes[field.lstrip("*")] = DTYPES.get(kind)
+        parts = {"_fields_": fields, "__slots__": (), "dtypes": dtypes}
+        found[name] = kinds[name] = type(name, (ctypes.Structure,), parts)
     return found
 
 
@@ -113,13 +131,19 @@ def structure(name: str, /, **fields: Any) -> Any:
     """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live.
 
     Raises:
-        TypeError, AttributeError: a field is missing, or there is none of a name.
+        TypeError, AttributeError: a field is missing, there is none of a name, or a tensor is of another dtype.
     """
     kind = structures()[name]
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
         raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
-    return kind(**{field: x.data_ptr() if type(x) is Tensor else x for field, x in fields.items()})
+    dtypes: Any = kind.dtypes
+    for field, x in fields.items():
+        if type(x) is Tensor:
+            if x.dtype is not dtypes[field]:
+                raise TypeError(f"{field} of {name} must be {dtypes[field]}, got {x.dtype}")
+            fields[field] = x.data_ptr()
+    return kind(**fields)
 
 
 def call(name: str, *arguments: Any) -> Any:
@@ -135,8 +159,9 @@ class Team(NamedTuple):
 
 
 def _run(name: str, team: Team, task: Any) -> None:
-    """Run a task on a team."""
-    getattr(library(), name)(ctypes.byref(task), c_int64(team.parts), c_int64(team.threads))
+    """Run a task on a team; raise MemoryError where there is no room for what its threads work with."""
+    if not getattr(library(), name)(ctypes.byref(task), c_int64(team.parts), c_int64(team.threads)):
+        raise MemoryError(f"there is not enough memory for the threads of {name}")
 
 
 def is_readable(*tensors: Tensor) -> bool:
@@ -296,11 +321,8 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
         itself: the queries are the points, none its own neighbour.
     """
     (sets, n, dims), q = points.shape, queries.shape[1]
-    in_line = 64 // points.element_size()  # numbers in a line of the cache
-    padded, (parts, threads) = -(-n // in_line) * in_line, _team(sets * q * n * dims)
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
-    work = points.new_empty(min(parts, threads) * (dims + 4 + 1) * padded)  # 4 queries side by side: QUERIES in C
     real = TYPES[points.dtype]
     task = structure(
         f"Nearest_{real}",
@@ -310,15 +332,13 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
         dimensions=dims,
         neighbors=k,
         is_self_search=itself,
-        padded=padded,
         point=points,
         query=queries,
         valid=valid,
         found=found,
         squares=squares,
-        work=work,
     )
-    _run(f"nearest_{real}", Team(parts, threads), task)
+    _run(f"nearest_{real}", _team(sets * q * n * dims), task)
     return found, squares
 
 
@@ -358,17 +378,15 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """
     (matrices, n, _), dtype = a.shape, a.dtype
     # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
-    is_small = matrices >= 3 and 0 < n <= 100
+    is_small = matrices >= 3 and 0 < n <= 100 and count <= n
     if not is_small or dtype not in TYPES or library() is None or not is_readable(a):
         return None
-    threads = num_threads()
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
-    work = a.new_empty(min(matrices, threads) * n * (2 * n + 10))  # ROOM_OF_EIGH
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
-    task = structure("Eigh", **sizes, matrix=a, values=values, vectors=vectors, work=work, is_sound=is_sound)
-    _run("eigh", Team(matrices, threads), task)
+    task = structure("Eigh", **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
+    _run("eigh", Team(matrices, num_threads()), task)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -438,6 +456,12 @@ class Rows:
                 return False
         return is_readable(*blocks)
 
+    def reads_spaces(self, x: Tensor, null: Tensor, bound: Tensor) -> bool:
+        """Return whether C can read blocks ``(B, N, m)`` and ``(B, N, c)``, and ``(B,)``, of these graphs."""
+        graphs, n = x.shape[:2]
+        fits = graphs * n == len(self.crow) - 1 and null.shape[:2] == x.shape[:2] and bound.shape == (graphs,)
+        return fits and self.reads(x, null, bound)
+
     def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
         """Return T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
 
@@ -453,16 +477,14 @@ class Rows:
         # The columns of one graph are filtered independently: threads need not wait for each other.
         whole = max(1, -(-(m - 1) // LINE))
         groups = min(threads, parts, whole) if graphs == 1 else 1
-        parts = min(parts, graphs * groups)
         x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
         centre, scale = centre.to(x.dtype).contiguous(), scale.to(x.dtype).contiguous()
-        work = x.new_empty(min(parts, threads) * _room_of_filter(n))
         sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": groups}
         polynomial = {"degree": degree, "centre": centre, "scale": scale}
         _run(
             "filter",
-            Team(parts, threads),
-            structure("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out, work=work),
+            Team(min(parts, graphs * groups), threads),
+            structure("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out),
         )
         return out
 
@@ -475,19 +497,13 @@ class Rows:
         Returns:
             The iterates, and the norms of their residuals ``(B, k)``.
         """
-        (graphs, n, k), width, threads = target.shape, system.known.shape[2], num_threads()
+        (graphs, n, k), width = target.shape, system.known.shape[2]
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
-        work = target.new_empty(min(graphs, threads) * (7 * n + 3 * width) * LANES)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         answer = {"solution": z, "residuals": left}
-        task = structure("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer, work=work)
-        _run("complement", Team(graphs, threads), task)
+        task = structure("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer)
+        _run("complement", Team(graphs, num_threads()), task)
         return z, left
-
-
-def _room_of_filter(n: int) -> int:
-    """Return how many numbers a thread writes in a Chebyshev filter of n nodes: `ROOM_OF_FILTER`."""
-    return 2 * n * (2 * LINE + 1)
 
 
 def least_pivot(dtype: torch.dtype) -> float:
@@ -496,7 +512,7 @@ def least_pivot(dtype: torch.dtype) -> float:
 
 
 class _RitzTask(NamedTuple):
-    """Fields of `Ritz` for a block, which keep alive the memory that the task needs, and its answer."""
+    """Answer of `Ritz` for a block, and all of its fields."""
 
     values: Tensor
     vectors: Tensor
@@ -505,17 +521,14 @@ class _RitzTask(NamedTuple):
     fields: dict[str, Any]
 
 
-def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor, threads: int) -> _RitzTask:
+def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> _RitzTask:
     (graphs, n, m), nulls = x.shape, null.shape[2]
-    padded, teams = -(-m // LINE) * LINE, min(graphs, threads)
     values, residuals, vectors = x.new_empty(graphs, m), x.new_empty(graphs, m), x.new_empty(graphs, n, m)
     is_sound = torch.empty(graphs, dtype=torch.int64)
-    work, room = x.new_empty(teams * 3 * (n + m) * padded), x.new_empty(teams * m * (4 * m + 10))  # ROOM_OF_RITZ
-    sizes = {"graphs": graphs, "nodes": n, "columns": m, "padded": padded, "nulls": min(nulls, m), "null_step": nulls}
+    sizes = {"graphs": graphs, "nodes": n, "columns": m, "nulls": min(nulls, m), "null_step": nulls}
     given = {"rows": rows.task, "x": x, "null": null, "bound": bound, "least_pivot": least_pivot(x.dtype)}
     answer = {"values": values, "vectors": vectors, "residuals": residuals, "is_sound": is_sound}
-    fields = {**sizes, **given, **answer, "work": work, "room": room}
-    return _RitzTask(values, vectors, residuals, is_sound, fields)
+    return _RitzTask(values, vectors, residuals, is_sound, {**sizes, **given, **answer})
 
 
 def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -528,11 +541,10 @@ def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tens
         null: orthonormal null vectors ``(B, N, c)``, or columns of zeros. They count as of the value −``bound``
             ``(B,)``, that no small value mixes with them, and no value is given back below 0.
     """
-    if x.shape[2] == 0 or not rows.reads(x, null, bound):
+    if x.shape[2] == 0 or not rows.reads_spaces(x, null, bound):
         return None
-    threads = num_threads()
-    task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous(), threads)
-    _run("ritz", Team(len(x), threads), structure("Ritz", **task.fields))
+    task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous())
+    _run("ritz", Team(len(x), num_threads()), structure("Ritz", **task.fields))
     return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
 
 
@@ -569,30 +581,28 @@ def subspace(
         null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
         settings: numbers of `FilterSettings`, by name.
     """
-    if not (rows.reads(block, null, spectrum.bound) and block.is_contiguous()):
+    if not (rows.reads_spaces(block, null, spectrum.bound) and block.is_contiguous()):
         return None
-    (graphs, n, m), threads = block.shape, num_threads()
+    graphs, n, m = block.shape
     null, nullity, bound = null.contiguous(), spectrum.nullity.contiguous(), spectrum.bound.contiguous()
     round_off = spectrum.round_off.contiguous()
     centre = None if spectrum.centre is None else spectrum.centre.contiguous()
-    ritz = _ritz_task(rows, block, null, bound, threads)
+    ritz = _ritz_task(rows, block, null, bound)
     counts = torch.zeros(4, graphs, dtype=torch.int64)
     state, iterations, products, degree = counts.unbind()
     centres, scales = block.new_empty(2, graphs).unbind()
-    # Threads may share the columns of one graph.
-    of_filter = block.new_empty((threads if graphs == 1 else min(graphs, threads)) * _room_of_filter(n))
     sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": 1}
     polynomial = {"degree": degree, "centre": centres, "scale": scales}
     parts = {
         "ritz": structure("Ritz", **ritz.fields),
-        "filter": structure("Filter", rows=rows.task, **sizes, **polynomial, x=None, out=block, work=of_filter),
+        "filter": structure("Filter", rows=rows.task, **sizes, **polynomial, x=None, out=block),
         "settings": structure("FilterSettings", **settings),
     }
     task = structure(
         "Subspace",
         **{name: ctypes.addressof(part) for name, part in parts.items()},
         wanted=k,
-        threads=threads,
+        threads=num_threads(),
         part_work=COMPILED_PART,
         most_work=UNINTERRUPTED,
         work_done=0,
@@ -609,8 +619,10 @@ def subspace(
         scales=scales,
     )
     loop = library().subspace  # type: ignore[union-attr]
-    while loop(ctypes.byref(task)):  # an interrupt can act between calls
+    while (left := loop(ctypes.byref(task))) > 0:  # an interrupt can act between calls
         pass
-    if bool((state == DEPENDENT).any()):
+    if left < 0 or bool((state == defined("STOPPED")).any()):
+        raise MemoryError(f"there is not enough memory for {graphs} blocks of {n} rows and {m} columns")
+    if bool((state == defined("DEPENDENT")).any()):
         return None
-    return SubspacePairs(ritz.values, ritz.vectors, int(iterations.max()), state == FINISHED)
+    return SubspacePairs(ritz.values, ritz.vectors, int(iterations.max()), state == defined("FINISHED"))

@@ -2,23 +2,31 @@
 
 #include "kernels.h"
 
+/* Return the points of a set, rounded up to whole lines of the cache. */
+INLINE int64_t NAME(padded)(int64_t n)
+{
+    const int64_t in_line = LINE * sizeof(double) / sizeof(REAL);
+    return (n + in_line - 1) / in_line * in_line;
+}
+
 /* Write the squared distances of `count` queries to all points of a set to `far`. Squares are added coordinate by
    coordinate and are not fused with the sum, as in torch: so distances are equal to the last bit. */
 INLINE void NAME(distances)(const NAME(Nearest) * task, const REAL *across, const REAL *query, const int count,
                             REAL *far)
 {
-    for (int64_t j = 0; j < task->padded; j += WIDTH / sizeof(REAL)) {
+    const int64_t wide = NAME(padded)(task->points);
+    for (int64_t j = 0; j < wide; j += WIDTH / sizeof(REAL)) {
         NAME(Wide) sums[QUERIES];
         for (int i = 0; i < count; i++) sums[i] = (NAME(Wide)){0};
         for (int64_t k = 0; k < task->dimensions; k++) {
-            const NAME(Wide) coordinates = *(const NAME(Wide) *)(across + k * task->padded + j);
+            const NAME(Wide) coordinates = *(const NAME(Wide) *)(across + k * wide + j);
             for (int i = 0; i < count; i++) {
                 const NAME(Wide) apart = coordinates - query[i * task->dimensions + k];
                 const NAME(Wide) square = apart * apart;
                 sums[i] += square;
             }
         }
-        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * task->padded + j) = sums[i];
+        for (int i = 0; i < count; i++) *(NAME(Wide) *)(far + i * wide + j) = sums[i];
     }
 }
 
@@ -77,14 +85,15 @@ INLINE void NAME(sorted)(int64_t n, const REAL *far, int64_t k, REAL reach, int6
             squares[place] = squares[place - 1], numbers[place] = numbers[place - 1];
         squares[place] = own, numbers[place] = few[i];
     }
+    for (; count < k; count++) squares[count] = INFINITY, numbers[count] = -1;
 }
 
-FAST UNFUSED static void NAME(nearest_of)(void *data, int64_t part, int64_t parts, int64_t thread)
+FAST UNFUSED static void NAME(nearest_of)(void *data, int64_t part, int64_t parts, double *room)
 {
     const NAME(Nearest) *task = data;
-    const int64_t n = task->points, dims = task->dimensions, k = task->neighbors, wide = task->padded;
+    const int64_t n = task->points, dims = task->dimensions, k = task->neighbors, wide = NAME(padded)(n);
     const int64_t all = task->sets * task->queries, from = all * part / parts, to = all * (part + 1) / parts;
-    REAL *across = task->work + thread * (dims + QUERIES + 1) * wide, *far = across + dims * wide;
+    REAL *across = (REAL *)room, *far = across + dims * wide;
     int32_t *few = (int32_t *)(far + QUERIES * wide);
     int64_t held = -1;
     REAL reach = 0;
@@ -116,7 +125,9 @@ FAST UNFUSED static void NAME(nearest_of)(void *data, int64_t part, int64_t part
     }
 }
 
-void NAME(nearest)(NAME(Nearest) * task, int64_t parts, int64_t threads)
+int64_t NAME(nearest)(NAME(Nearest) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(nearest_of), task, parts, threads);
+    const int64_t rows = task->dimensions + QUERIES + 1; /* a row of int32 among them */
+    return share(NAME(nearest_of), task, parts, threads,
+                 rows * NAME(padded)(task->points) * sizeof(REAL) / sizeof(double));
 }

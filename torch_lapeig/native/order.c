@@ -48,8 +48,7 @@ INLINE int64_t gather(Quotient *graph, const int32_t *list, int64_t count)
 
 /* Keep in the lists of variable i what the new element p does not hold: live elements with other variables, and
    variables outside. Marks above `tag` say how much an element holds outside p. Return the degree outside p, and a
-   hash of the lists in `like`; −1 where nothing was dropped that p could replace, as in a pattern that is not
-   symmetric. */
+   hash of the lists in `like`. */
 INLINE int64_t pruned(Quotient *graph, int32_t i, int32_t p, int64_t tag, uint64_t *like)
 {
     int32_t *const own = graph->list + graph->start[i];
@@ -70,7 +69,7 @@ INLINE int64_t pruned(Quotient *graph, int32_t i, int32_t p, int64_t tag, uint64
         if (graph->weight[j] <= 0) continue;
         degree += graph->weight[j], *like += j, own[to++] = j;
     }
-    if (to >= graph->length[i]) return -1; /* p itself, or an element of it, was there */
+    /* There is room: p itself, or an element of it, was in the lists. */
     own[to] = own[kept], own[kept] = own[0], own[0] = p;
     graph->elements[i] = kept + 1, graph->length[i] = to + 1;
     return degree;
@@ -99,7 +98,7 @@ INLINE int make_room(int32_t **pool, int64_t *room, int64_t used, int64_t more)
 }
 
 /* Eliminate all variables. Write the supernode of each node to `super`, numbered in the order of elimination. Return
-   how many there are; −1 where factors would cost more than `most`, or where the pattern is not symmetric. */
+   how many there are; −1 where factors would cost more than `most`, or memory is not enough. */
 static int64_t eliminate(Quotient *graph, const Limits *most, int32_t *super, int32_t *bucket, uint64_t *like)
 {
     const int64_t n = graph->nodes;
@@ -139,7 +138,6 @@ static int64_t eliminate(Quotient *graph, const Limits *most, int32_t *super, in
         for (int64_t k = from; k < graph->used; k++) {
             const int32_t i = graph->pool[k];
             const int64_t degree = pruned(graph, i, p, tag, like + i);
-            if (degree < 0) return -1;
             if (degree == 0) { /* of no degree outside: it is eliminated with p */
                 weight -= graph->weight[i], outside += graph->weight[i];
                 graph->weight[i] = 0, graph->into[i] = p;

@@ -41,13 +41,13 @@ INLINE void NAME(pass_rest)(const NAME(Product) * task, int64_t column)
 
 /* Compute a part of the rows. A wide block takes several passes, so it goes over few rows at a time: their neighbours
    are still in the cache at the next pass. */
-FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64_t thread)
+FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, double *room)
 {
     NAME(Product) own = *(const NAME(Product) *)task;
     const int64_t all = own.stop - own.start, first = own.start + all * part / parts,
                   end = own.start + all * (part + 1) / parts;
     const int64_t rows = own.columns <= 128 / (int64_t)sizeof(REAL) ? all : 16;
-    (void)thread;
+    (void)room;
     for (own.start = first; own.start < end; own.start = own.stop) {
         own.stop = own.start + rows < end ? own.start + rows : end;
         int64_t column = 0;
@@ -57,7 +57,7 @@ FAST static void NAME(product_of)(void *task, int64_t part, int64_t parts, int64
     }
 }
 
-void NAME(product)(NAME(Product) * task, int64_t parts, int64_t threads)
+int64_t NAME(product)(NAME(Product) * task, int64_t parts, int64_t threads)
 {
-    share(NAME(product_of), task, parts, threads);
+    return share(NAME(product_of), task, parts, threads, 0);
 }

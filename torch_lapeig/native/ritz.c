@@ -2,7 +2,8 @@
 
 #include "kernels.h"
 
-#define ROOM_OF_RITZ(m) (2 * (m) * (m) + 2 * (m) + ROOM_OF_EIGENPAIRS(m)) /* numbers that a thread works with */
+#define PADDED(m)          (((m) + LINE - 1) / LINE * LINE) /* columns, rounded up to whole lines */
+#define ROOM_OF_RITZ(n, m) (3 * ((n) + (m)) * PADDED(m) + 2 * (m) * (m) + 2 * (m) + ROOM_OF_EIGENPAIRS(m))
 
 /* One Cholesky factor makes columns of length 1 orthonormal to round-off where its least pivot and the largest entry
    of its inverse keep these limits. */
@@ -163,13 +164,13 @@ static int is_plain(int64_t m, int64_t wide, const double *h, const double *c, d
 
 /* Compute the Ritz pairs of one graph. Return 0 where columns are dependent. h is Xᵀ X, then Xᵀ A X; l and c: see
    `whitening`. */
-FAST static int ritz_of_graph(const Ritz *task, int64_t graph, double *work, double *room)
+FAST static int ritz_of_graph(const Ritz *task, int64_t graph, double *room)
 {
-    const int64_t n = task->nodes, m = task->columns, wide = task->padded, first = graph * n;
+    const int64_t n = task->nodes, m = task->columns, wide = PADDED(m), first = graph * n;
     const double bound = task->nulls ? task->bound[graph] : 0;
-    double *block = work, *image = block + n * wide, *const other = image + n * wide;
+    double *block = room, *image = block + n * wide, *const other = image + n * wide;
     double *const h = other + n * wide, *const l = h + m * wide, *const c = l + m * wide;
-    double *const small = room, *const half = small + m * m, *const values = half + m * m;
+    double *const small = c + m * wide, *const half = small + m * m, *const values = half + m * m;
     const double **const at = (const double **)(values + m);
     for (int64_t i = 0; i < n; i++) {
         memcpy(block + i * wide, task->x + (first + i) * m, m * sizeof(double));
@@ -231,16 +232,14 @@ FAST static int ritz_of_graph(const Ritz *task, int64_t graph, double *work, dou
     return 1;
 }
 
-static void ritz_of(void *data, int64_t part, int64_t parts, int64_t thread)
+static void ritz_of(void *data, int64_t part, int64_t parts, double *room)
 {
     const Ritz *task = data;
-    double *const work = task->work + thread * 3 * (task->nodes + task->columns) * task->padded;
-    double *const room = task->room + thread * ROOM_OF_RITZ(task->columns);
     for (int64_t graph = task->graphs * part / parts; graph < task->graphs * (part + 1) / parts; graph++)
-        task->is_sound[graph] = ritz_of_graph(task, graph, work, room);
+        task->is_sound[graph] = ritz_of_graph(task, graph, room);
 }
 
-void ritz(Ritz *task, int64_t parts, int64_t threads)
+int64_t ritz(Ritz *task, int64_t parts, int64_t threads)
 {
-    share(ritz_of, task, parts, threads);
+    return share(ritz_of, task, parts, threads, ROOM_OF_RITZ(task->nodes, task->columns));
 }

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.loops import call, library, num_threads, structure, structures
+from torch_lapeig.native.loops import call, defined, library, num_threads, structure, structures
 
 Array = np.ndarray[Any, Any]
-SINGULAR, NO_MEMORY = -1, -2  # results of `numbers_of` in place of a count
-BLOCK = 4  # maximum vectors of a block
+SINGULAR, NO_MEMORY = defined("SINGULAR"), defined("NO_MEMORY")
+BLOCK = defined("BLOCK")  # maximum vectors of a block
 SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
@@ -31,8 +31,10 @@ class Limits(NamedTuple):
         return all(mine <= other for mine, other in zip(self, others, strict=True))
 
 
-def _at(x: Array | None) -> int | None:
-    """Return the address of an array; NumPy's own ``ctypes`` takes four times as long."""
+def _at(x: Array | None, dtype: Any = np.float64) -> int | None:
+    """Return the address of a dense array of a dtype; NumPy's own ``ctypes`` takes four times as long."""
+    if x is not None and not (x.dtype == dtype and x.flags.c_contiguous):
+        raise TypeError(f"arrays of loops must be contiguous and of {np.dtype(dtype)}, got {x.dtype}, {x.strides}")
     return None if x is None else x.__array_interface__["data"][0]
 
 
@@ -43,15 +45,16 @@ class Structure:
     below them are eliminated together, as a dense matrix (Duff & Reid 1983).
 
     Attributes:
-        entries: numbers that L holds, with some zeros. work: multiplications, c² for each column of c entries.
+        nodes: rows of the matrix. entries: numbers that L holds, with some zeros.
+        work: multiplications, c² for each column of c entries.
         bytes: maximum memory of the factors and of their computation.
     """
 
     def __init__(self, shape: int) -> None:
         found: Any = structures()["Shape"].from_address(shape)
-        self.pointer, self.work, self.widest = shape, float(found.work), int(found.widest)
+        self.pointer, self.work, self.nodes = shape, float(found.work), int(found.nodes)
         self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
-        self.bytes = 8 * (self.entries + found.waiting + (self.widest + 32) * (self.widest + 4))
+        self.bytes = 8 * (self.entries + call("room_of_factors", shape))
         weakref.finalize(self, library().release, shape)  # type: ignore[union-attr]
 
     @classmethod
@@ -59,10 +62,19 @@ class Structure:
         """Return the structure of a symmetric matrix of int32 rows, with or without its diagonal.
 
         None where factors take more than the limits, or more memory than there is.
+
+        Raises:
+            ValueError: columns out of range or not ascending in a row, or an entry without its reverse.
         """
         limits = Limits() if most is None else most
+        n, rows, room = len(crow) - 1, (_at(crow, np.int32), _at(col, np.int32)), np.empty_like(crow)
+        if not call("is_symmetric", n, len(col), *rows, _at(room, np.int32)):
+            raise ValueError(
+                f"rows must hold ascending columns from 0 to {n - 1}, and with each entry (i, j) an entry (j, i); use "
+                "(matrix + matrix.T) / 2"
+            )
         task = structure("Limits", **limits._asdict())
-        shape = call("shape_of", len(crow) - 1, _at(crow), _at(col), ctypes.byref(task))
+        shape = call("shape_of", n, *rows, ctypes.byref(task))
         found = None if shape is None else cls(shape)
         return found if found is not None and found.size.are_within(limits) else None
 
@@ -81,7 +93,6 @@ class SymmetricFactors:
     """
 
     structure: Structure
-    nodes: int
     numbers: Array
     negative: int
 
@@ -98,16 +109,18 @@ class SymmetricFactors:
         """Return the factors of ``diagonal`` and ``times`` the values, float64, on the rows of this structure.
 
         Raises:
-            RuntimeError: an entry of D is zero or not finite. MemoryError.
+            RuntimeError: an entry of D is zero or not finite. ValueError: arrays of other lengths. MemoryError.
         """
-        numbers = np.empty(structure.entries)
-        rows, last = (_at(x) for x in (crow, col, values)), (_at(diagonal), _at(numbers))
-        negative = call("numbers_of", structure.pointer, *rows, times, *last)
+        n, numbers = structure.nodes, np.empty(structure.entries)
+        if len(crow) != n + 1 or len(col) != len(values) or (diagonal is not None and len(diagonal) != n):
+            raise ValueError(f"rows must be those of the structure of {n} nodes, got {len(crow) - 1}")
+        rows = (_at(crow, np.int32), _at(col, np.int32), _at(values))
+        negative = call("numbers_of", structure.pointer, *rows, times, _at(diagonal), _at(numbers))
         if negative == NO_MEMORY:
             raise MemoryError
         if negative == SINGULAR:
             raise RuntimeError("a pivot is zero or not finite")
-        return cls(structure, len(crow) - 1, numbers, negative)
+        return cls(structure, numbers, negative)
 
     @property
     def nnz(self) -> int:
@@ -116,10 +129,16 @@ class SymmetricFactors:
         return entries
 
     def solve(self, b: Array) -> Array:
-        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``; raise MemoryError where memory is not enough."""
-        b = np.ascontiguousarray(b)
+        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``.
+
+        Raises:
+            ValueError: another shape. MemoryError.
+        """
+        b, n = np.ascontiguousarray(b), self.structure.nodes
+        if b.ndim not in (1, 2) or len(b) != n:
+            raise ValueError(f"right-hand sides must have shape ({n},) or ({n}, m), got {b.shape}")
         x = np.empty_like(b)
-        columns = b.size // max(self.nodes, 1)
+        columns = b.size // max(n, 1)
         if not call("solve_factors", self.structure.pointer, _at(self.numbers), _at(b), _at(x), columns):
             raise MemoryError
         return x
@@ -150,8 +169,6 @@ class Space:
         (total, n), size, threads = rows.shape, len(projected), num_threads()
         parts = max(1, min(threads, n // SPACE_PART))
         self._team, self.rest = (parts, threads), rows.new_empty(width, n)
-        work = rows.new_empty((parts + 1) * total * BLOCK)
-        room = rows.new_empty((n + factors.structure.widest + 1) * BLOCK)
         gram = rows.new_empty(width, width)
         self._space = structure(
             "Space",
@@ -168,13 +185,12 @@ class Space:
             rest=self.rest,
             gram=gram,
             **pivots._asdict(),
-            work=work,
             rows=0,
             begin=0,
             block=None,
-            room=room,
+            work=None,
         )
-        self._kept = (factors, rows, projected, gram, work, room)  # keeps their memory alive
+        self._kept = (factors, rows, projected, gram)  # keeps their memory alive
 
     def follow(self, filled: int, source: Tensor) -> bool:
         """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
@@ -189,5 +205,7 @@ class Space:
             made of the rest of the block before.
         """
         self._space.filled, self._space.blocks = filled, 0
-        is_sound = bool(call("extend_space", ctypes.byref(self._space), upto, *self._team))
-        return self._space.filled, self._space.blocks, is_sound
+        is_sound = call("extend_space", ctypes.byref(self._space), upto, *self._team)
+        if is_sound == NO_MEMORY:
+            raise MemoryError
+        return self._space.filled, self._space.blocks, bool(is_sound)

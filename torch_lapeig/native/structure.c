@@ -162,8 +162,27 @@ static int measured(Shape *shape)
     return 1;
 }
 
-/* Return the structure of the factors of a matrix with these rows, with or without its diagonal. NULL where they cost
-   more than `most`, where memory is not enough, or where the rows are not symmetric. */
+/* Return whether rows have `entries` columns of n nodes, ascending in each row, and each entry its reverse, so that all
+   loops here stay within their arrays. `next`, room for n numbers, becomes the entry in each row that no entry has met
+   yet: the entries of a column meet its row in their order. */
+int64_t is_symmetric(int64_t n, int64_t entries, const int32_t *crow, const int32_t *col, int32_t *next)
+{
+    if (crow[0] != 0 || crow[n] != entries) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (crow[i] > crow[i + 1]) return 0;
+        next[i] = crow[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int32_t edge = crow[i]; edge < crow[i + 1]; edge++) {
+            const int32_t j = col[edge];
+            if (j < 0 || j >= n || (edge > crow[i] && j <= col[edge - 1])) return 0;
+            if (next[j] == crow[j + 1] || col[next[j]++] != i) return 0;
+        }
+    return 1;
+}
+
+/* Return the structure of the factors of a matrix with these rows, which `is_symmetric` accepts, with or without its
+   diagonal. NULL where they cost more than `most`, or where memory is not enough. */
 Shape *shape_of(int64_t n, const int32_t *crow, const int32_t *col, const Limits *most)
 {
     Shape *shape = calloc(1, sizeof *shape);

@@ -3,8 +3,6 @@
 
 #include "kernels.h"
 
-enum { BEGINS, GOES_ON, FINISHED, GIVES_UP, DEPENDENT }; /* states of a graph */
-
 /* Return the logarithm, for each degree, of the Chebyshev polynomial on [low, bound] at a value below. */
 static double log_growth(double value, double low, double bound)
 {
@@ -12,9 +10,9 @@ static double log_growth(double value, double low, double bound)
 }
 
 /* Filter the columns of a graph from `first` on between `low` and the bound. Columns that may have grown too large for
-   squares are divided by their largest number. */
+   squares are divided by their largest number. `room`: see `subspace`. */
 static void filtered(Subspace *task, int64_t graph, int64_t first, double low, int64_t degree, double most,
-                     int64_t thread)
+                     double *room)
 {
     Filter own = *task->filter;
     const int64_t n = own.nodes, m = own.columns, whole = (m - first + LINE - 2) / LINE;
@@ -26,9 +24,9 @@ static void filtered(Subspace *task, int64_t graph, int64_t first, double low, i
     if (own.graphs == 1) { /* threads share the columns */
         const int64_t parts = work / task->part_work < task->threads ? work / task->part_work : task->threads;
         own.groups = parts < 1 ? 1 : parts < whole ? parts : whole;
-        share(filter_of, &own, own.groups, task->threads);
+        if (!filter(&own, own.groups, task->threads)) task->state[graph] = STOPPED;
     } else
-        filter_of(&own, graph, own.graphs, thread);
+        filter_of(&own, graph, own.graphs, room);
     __atomic_fetch_add(&task->work_done, work, __ATOMIC_RELAXED);
     task->products[graph] += degree + 1;
     if (degree * log_growth(most, low, bound) < log(DBL_MAX) / 4) return;
@@ -42,7 +40,7 @@ static void filtered(Subspace *task, int64_t graph, int64_t first, double low, i
 /* Filter random columns, in `vectors`, once above the centre of the spectrum, where most values are. The first try has
    the least degree that is worth Ritz pairs. Where it makes columns dependent, as with few values near 0, the second
    try has a degree that never does. Return whether there was a filter to try. */
-static int prefilter(Subspace *task, int64_t graph, int64_t thread)
+static int prefilter(Subspace *task, int64_t graph, double *room)
 {
     const FilterSettings *settings = task->settings;
     const double bound = task->bound[graph], most = log(0.1 / sqrt(DBL_EPSILON));
@@ -54,20 +52,20 @@ static int prefilter(Subspace *task, int64_t graph, int64_t thread)
     if (task->iterations[graph] == 1 && task->degree[graph] <= sound) return 0;
     if (degree > limit) degree = limit;
     if (degree < 1) return 0;
-    filtered(task, graph, 0, low, degree, 0, thread);
+    filtered(task, graph, 0, low, degree, 0, room);
     task->iterations[graph] = 1;
     return 1;
 }
 
 /* Project the random columns off the null vectors, put these in the place of the first columns, and filter. */
-static void begin(Subspace *task, int64_t graph, int64_t thread)
+static void begin(Subspace *task, int64_t graph, double *room)
 {
     const Ritz *pairs = task->ritz;
     const int64_t n = pairs->nodes, m = pairs->columns, of_null = pairs->null_step,
                   nulls = task->nullity[graph] < pairs->nulls ? task->nullity[graph] : pairs->nulls;
     double *const x = task->block + graph * n * m;
     const double *const null = pairs->null + graph * n * of_null;
-    double *const dots = pairs->room + thread * ROOM_OF_RITZ(m);
+    double *const dots = room;
     for (int64_t k = 0; k < nulls; k++) {
         for (int64_t j = 0; j < m; j++) dots[j] = 0;
         for (int64_t i = 0; i < n; i++)
@@ -79,12 +77,12 @@ static void begin(Subspace *task, int64_t graph, int64_t thread)
         for (int64_t k = 0; k < nulls; k++) x[i * m + k] = null[i * of_null + k];
     if (nulls < m) {
         memcpy(pairs->vectors + graph * n * m, x, n * m * sizeof(double));
-        prefilter(task, graph, thread);
+        prefilter(task, graph, room);
     }
 }
 
 /* Finish a graph whose pairs are found; apply the next filter to the others, or give up. */
-static void decide(Subspace *task, int64_t graph, int64_t thread)
+static void decide(Subspace *task, int64_t graph, double *room)
 {
     const FilterSettings *settings = task->settings;
     const int64_t m = task->ritz->columns, wanted_pairs = task->wanted;
@@ -130,31 +128,33 @@ static void decide(Subspace *task, int64_t graph, int64_t thread)
                  products = task->products[graph] + degree + 1;
     if (!(degree >= 1) || fmax(products, task->products[graph] + 1 + left) > settings->products) return;
     task->iterations[graph]++, task->state[graph] = GOES_ON;
-    filtered(task, graph, settled, low, degree, values[settled], thread);
+    filtered(task, graph, settled, low, degree, values[settled], room);
 }
 
-static void subspace_of(void *data, int64_t part, int64_t parts, int64_t thread)
+static void subspace_of(void *data, int64_t part, int64_t parts, double *room)
 {
     Subspace *task = data;
     const int64_t graphs = task->ritz->graphs;
     for (int64_t graph = graphs * part / parts; graph < graphs * (part + 1) / parts; graph++) {
-        if (task->state[graph] == BEGINS) begin(task, graph, thread), task->state[graph] = GOES_ON;
+        if (task->state[graph] == BEGINS) task->state[graph] = GOES_ON, begin(task, graph, room);
         while (task->state[graph] <= GOES_ON && __atomic_load_n(&task->work_done, __ATOMIC_RELAXED) < task->most_work) {
-            ritz_of(task->ritz, graph, graphs, thread);
+            ritz_of(task->ritz, graph, graphs, room);
             if (task->ritz->is_sound[graph])
-                decide(task, graph, thread);
-            else if (task->iterations[graph] != 1 || !prefilter(task, graph, thread))
+                decide(task, graph, room);
+            else if (task->iterations[graph] != 1 || !prefilter(task, graph, room))
                 task->state[graph] = DEPENDENT;
         }
     }
 }
 
-/* Return the number of graphs that another call must go on with. */
+/* Return the number of graphs that another call must go on with; NO_MEMORY where there is not enough. */
 int64_t subspace(Subspace *task)
 {
+    const int64_t n = task->ritz->nodes, of_pairs = ROOM_OF_RITZ(n, task->ritz->columns), of_filter = ROOM_OF_FILTER(n);
     int64_t left = 0;
     task->work_done = 0;
-    share(subspace_of, task, task->ritz->graphs, task->threads);
+    if (!share(subspace_of, task, task->ritz->graphs, task->threads, of_pairs > of_filter ? of_pairs : of_filter))
+        return NO_MEMORY;
     for (int64_t graph = 0; graph < task->ritz->graphs; graph++) left += task->state[graph] <= GOES_ON;
     return left;
 }

@@ -43,12 +43,11 @@ typedef struct {
 
 /* The nearest points of each query in its set: `neighbors` numbers and squared distances, ascending, ties by number.
    `valid` is a byte for each point, 0 for padding. If `is_self_search`, the queries are the points, and none is its
-   own neighbour. `padded`: points of a set, rounded up to whole vectors. `work`: dimensions + QUERIES + 1 rows of
-   `padded` numbers for each thread. */
+   own neighbour. A neighbour that does not exist has the number −1. */
 typedef struct {
-    int64_t sets, points, queries, dimensions, neighbors, is_self_search, padded;
+    int64_t sets, points, queries, dimensions, neighbors, is_self_search;
     const REAL *point, *query;
     const uint8_t *valid;
     int64_t *found;
-    REAL *squares, *work;
+    REAL *squares;
 } NAME(Nearest);

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from torch_lapeig.eigen import Solve, Solver
+from torch_lapeig.graph.graph import check_entries
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import FittedModule
 
@@ -47,6 +48,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _samples(self, X: Any) -> Any:
         """Return training samples, or a matrix of their pairs, checked."""
         check_shared(self)
+        check_sparse(X)
         return validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
@@ -60,6 +62,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _new_samples(self, X: Any) -> Any:
         """Return new samples in the dtype of the training samples."""
+        check_sparse(X)
         return validate_data(
             self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
         )
@@ -84,6 +87,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse, tags.input_tags.pairwise = bool(self.SPARSE), self._pairwise
         return tags
+
+
+def check_sparse(X: Any, name: str = "X") -> None:
+    """Raise ValueError for a sparse matrix with entries outside of it, which scikit-learn would convert unchecked."""
+    if issparse(X) and len(X.shape) == 2:
+        check_entries(X, name)
 
 
 @dataclass(eq=False, repr=False)

@@ -317,13 +317,13 @@ def check_points(
     later(~(size <= most), refuse)
 
 
-def check_mask(mask: Any, x: Tensor) -> None:
+def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:
     """Raise unless ``mask`` is a boolean tensor of the shape of ``x`` without its last axis."""
-    check_tensor(mask, "mask")
+    check_tensor(mask, name)
     if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be a boolean tensor, got {mask.dtype}; use mask.bool()")
+        raise TypeError(f"{name} must be a boolean tensor, got {mask.dtype}; use {name}.bool()")
     if mask.shape != x.shape[:-1]:
-        raise ValueError(f"mask must have shape {tuple(x.shape[:-1])} to go with the points, got {tuple(mask.shape)}")
+        raise ValueError(f"{name} must have shape {tuple(x.shape[:-1])} to go with the points, got {tuple(mask.shape)}")
 
 
 def check_flag(value: Any, name: str) -> bool:

@@ -466,3 +466,19 @@ def test_a_negative_eigenvalue_is_not_overlooked(negative):
         pairs = eigenpairs(operator, 3, ShiftInvert())
     assert pairs.converged == (negative < 1e-12)
     torch.testing.assert_close(pairs.values, values[:3].clamp_min(0), atol=1e-12, rtol=1e-9)
+
+
+def test_zeros_on_one_side_only():
+    """Entries that are zero to round-off on one side: the structure of the factors is symmetric all the same."""
+    n = 60
+    for seed in range(12):
+        random = np.random.default_rng(seed)
+        half = np.triu(random.random((n, n)) < 0.06, 1).astype(float)
+        half[np.arange(n - 1), np.arange(1, n)] = 1
+        w = half + half.T
+        i, j = np.argwhere((w == 0) & ~np.eye(n, dtype=bool))[random.integers(0, 3000, 3)].T
+        w[i, j] = 1e-9
+        operator = SymmetricOperator(DensePattern((n,)), torch.tensor(w), torch.tensor(w.sum(1)))
+        exact = torch.linalg.eigvalsh((operator.to_dense() + operator.to_dense().mT) / 2)[:4]
+        for solver in (ShiftInvert(), Lobpcg(preconditioner=SparseLU())):
+            torch.testing.assert_close(eigenpairs(operator, 4, solver).values, exact, atol=2e-9, rtol=0)

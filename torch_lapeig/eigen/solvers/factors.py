@@ -152,7 +152,9 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
         crow, col, values = (part.numpy() for part in (rows.crow, rows.col, rows.values))
         diagonal = 1 + more if rows.diagonal is None else rows.diagonal.numpy() + more
         return Shifted(getattr(operator, "pattern", None), crow, col, values, -1.0, diagonal)
-    matrix = to_scipy(operator, needed_by)
+    # Zeros on one side of a matrix that is symmetric to round-off: factors need a structure that is symmetric exactly.
+    matrix = to_scipy(operator, needed_by) / 2
+    matrix = (matrix + matrix.T).tocsr().sorted_indices()
     return Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, more)
 
 
@@ -185,14 +187,20 @@ def _negative(factors: Any) -> int | None:
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
-    """Return A of one graph in SciPy's CSR, float64; raise TypeError for an operator that gives products only."""
+    """Return A of one graph in SciPy's CSR, float64.
+
+    Raises:
+        TypeError: an operator that gives products only. ValueError: entries outside of the matrix.
+    """
     # Imported at first use: few solves need SciPy's solvers, which are slow to import.
     from scipy.sparse import csr_array
 
     matrix = entries_of(operator, needed_by).to_matrix()
     if matrix.layout is torch.sparse_csr:
         parts = (matrix.values().double(), matrix.col_indices(), matrix.crow_indices())
-        return csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
+        found = csr_array(tuple(part.cpu().numpy() for part in parts), shape=tuple(matrix.shape))
+        found.check_format(full_check=True)  # of a class of the user
+        return found
     return csr_array(matrix.double().cpu().numpy())
 
 
