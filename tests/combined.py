@@ -503,6 +503,8 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
     "LLE": lambda: LLE(2, KNN(6)),
     "KernelPCA": lambda: KernelPCA(2, gamma=0.3),
     "KernelPCA, poly": lambda: KernelPCA(2, "poly", degree=2),
+    "MDS, of distances": lambda: MDS(2, metric=Precomputed("distance")),
+    "KernelPCA, of a kernel": lambda: KernelPCA(2, Precomputed("kernel")),
 }
 
 
