@@ -580,11 +580,11 @@ REFUSED = [
     Refusal(
         "ImprovedWeights",
         (
-            *("laplacian_smoothness", "spectral_loss", "Whitening", "EdgeSampler", "normalized_cut", "refine_cut"),
-            *("spectral_init", "weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
+            *("spectral_loss", "Whitening", "normalized_cut", "refine_cut", "spectral_init"),
+            *("weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
             *("HarmonicFunction", "LabelSpreading"),
         ),
-        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, ½ Σ W_ij ‖y_i − y_j‖² and a "
+        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, tr Yᵀ L Y and a "
         "correction for density differ from W to Wᵀ.",
         r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
     ),

@@ -394,6 +394,14 @@ class Graph:
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
+    @property
+    def mean_affinity(self) -> Tensor:
+        """Return ½ (W_ij + W_ji) on the edges, of the shape of ``weight``: W itself, unless there is a similarity."""
+        if self.similarity is None:
+            return self.weight
+        ratio = self.pattern.at_row(self.similarity) / self.pattern.at_col(self.similarity)
+        return self.weight * (ratio + 1 / ratio) / 2
+
     def to_sparse(self: G) -> G:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
         if self.is_sparse:
