@@ -503,6 +503,8 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
     "LLE": lambda: LLE(2, KNN(6)),
     "KernelPCA": lambda: KernelPCA(2, gamma=0.3),
     "KernelPCA, poly": lambda: KernelPCA(2, "poly", degree=2),
+    "MDS, of distances": lambda: MDS(2, metric=Precomputed("distance")),
+    "KernelPCA, of a kernel": lambda: KernelPCA(2, Precomputed("kernel")),
 }
 
 
@@ -578,11 +580,11 @@ REFUSED = [
     Refusal(
         "ImprovedWeights",
         (
-            *("laplacian_smoothness", "spectral_loss", "Whitening", "EdgeSampler", "normalized_cut", "refine_cut"),
-            *("spectral_init", "weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
+            *("spectral_loss", "Whitening", "normalized_cut", "refine_cut", "spectral_init"),
+            *("weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
             *("HarmonicFunction", "LabelSpreading"),
         ),
-        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, ½ Σ W_ij ‖y_i − y_j‖² and a "
+        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, tr Yᵀ L Y and a "
         "correction for density differ from W to Wᵀ.",
         r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
     ),

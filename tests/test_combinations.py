@@ -32,7 +32,7 @@ from combined import (
 from matplotlib.figure import Figure
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from problems import grams
+from problems import distances, grams
 from torch_lapeig import (
     KNN,
     DensityCorrected,
@@ -663,8 +663,9 @@ class Fit:
         x, new = sheet(N, seed), sheet(NEW, seed + 1)
         if self.model.pairs_given is None:
             return x, new
-        kernel = kernel_of(torch.cat([x, new]))
-        return kernel[:N, :N], kernel[N:, :N]
+        both = torch.cat([x, new])
+        given = distances(both) if self.model.pairs_given == "distance" else kernel_of(both)
+        return given[:N, :N], given[N:, :N]
 
     @property
     def labels(self):
@@ -797,6 +798,8 @@ REFERENCES = {
     "LLE": reconstructed,
     "KernelPCA": lambda x: top(kernel_of(x, 1 / 0.3)),
     "KernelPCA, poly": lambda x: top((x @ x.mT / 3 + 1) ** 2),
+    "MDS, of distances": lambda x: top(-x.square() / 2),
+    "KernelPCA, of a kernel": top,
 }
 
 

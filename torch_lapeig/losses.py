@@ -48,7 +48,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it
             and to the graph's weights, but not to rows of padding, which may hold any numbers.
-        graph: graph of the same nodes. Every edge is stored in both directions, with equal weights.
+        graph: graph of the same nodes. Every edge is stored in both directions, with equal weights; of
+            `ImprovedWeights` with the mean of W_ij and W_ji, which leaves the sum as it is.
         reduction: ``"none"``: ½ W_ij ‖y_i − y_j‖² of every stored edge, of the shape of ``graph.weight``; ``"sum"``:
             the sum of these terms, the formula; ``"mean"``: their mean over the edges of positive weight;
             ``"weighted_mean"``: their sum over the sum of the weights, the weighted mean of ½ ‖y_i − y_j‖², which does
@@ -59,8 +60,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
         The loss in the dtype of ``y``.
 
     Raises:
-        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, affinities that are not symmetric,
-            unknown reduction.
+        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -69,8 +69,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     tensor(5.)
     """
     checks.check_choice(reduction, "reduction", REDUCTIONS)
-    columns = _columns(y, _symmetric(graph), "laplacian_smoothness")
-    weight = graph.weight.to(columns.dtype)
+    columns = _columns(y, graph, "laplacian_smoothness")
+    weight = graph.mean_affinity.to(columns.dtype)
     if reduction == "none":
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     weight = graph.pattern.without_loops(weight)

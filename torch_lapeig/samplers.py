@@ -44,7 +44,7 @@ class _GraphSampler(Sampler[list[int]]):
         self._given = None if rank is None or num_replicas is None else (num_replicas, rank)
         sparse = graph.to("cpu").to_sparse()
         assert isinstance(sparse.pattern, SparsePattern)
-        self._pattern, self._weight = sparse.pattern, sparse.weight.detach()
+        self._pattern, self._weight = sparse.pattern, sparse.mean_affinity.detach()
         present = (self._weight > 0) & (self._pattern.row != self._pattern.col)
         self._edges = present.nonzero().flatten()
 
@@ -196,8 +196,7 @@ class EdgeSampler(_GraphSampler):
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
     Raises:
-        TypeError, ValueError: no single graph, or one without edges or with affinities that are not symmetric; an odd
-            ``batch_size``.
+        TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -216,8 +215,6 @@ class EdgeSampler(_GraphSampler):
         rank: int | None = None,
     ) -> None:
         super().__init__(graph, batch_size, seed, num_replicas, rank)
-        if graph.similarity is not None:
-            raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
         if self.batch_size % 2:
             raise ValueError(f"batch_size must be even, two nodes for each edge, got {batch_size}")
         pattern = self._pattern

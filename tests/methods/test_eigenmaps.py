@@ -435,8 +435,6 @@ def test_the_preset_of_the_paper_is_its_problem():
 def test_options_that_contradict_each_other(scale):
     with pytest.raises(ValueError, match=f'diffusion must be 0 with scale="{scale}"'):
         LaplacianEigenmaps(2, diffusion=1.0, scale=scale)
-    with pytest.raises(ValueError, match='scale must be "degree" or "unit" with ImprovedWeights'):
-        LaplacianEigenmaps(2, KNN(6), ImprovedWeights(), scale="orthonormal")(points(20, 2))
     with pytest.raises(TypeError, match="drop_trivial must be True or False, got 'no'"):
         LaplacianEigenmaps(2, drop_trivial="no")
 

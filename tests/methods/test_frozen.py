@@ -8,23 +8,19 @@ import torch
 from problems import covering
 from torch_lapeig import (
     KNN,
-    LLE,
     MDS,
     DensityCorrected,
     GraphWarning,
     HeatKernel,
-    Isomap,
     KernelPCA,
     KernelWeights,
     Landmarks,
     LaplacianEigenmaps,
-    Precomputed,
     Radius,
     SelfTuning,
     SimpleWeights,
     SpectralClustering,
 )
-from torch_lapeig.graph import Weighting
 
 MAPS = {
     "heat kernel": lambda: LaplacianEigenmaps(3, KNN(6)),
@@ -70,15 +66,6 @@ def test_equal_to_transform_on_new_and_known_points(make, dtype):
     assert_same(frozen(new[:1]), model.transform(new[:1]))
 
 
-@pytest.mark.parametrize("make", MAPS.values(), ids=MAPS.keys())
-def test_torch_export_with_any_number_of_new_points(make):
-    model = make().fit(points(60))
-    new = points(9, seed=1)
-    rows = {0: torch.export.Dim("rows", min=2)}
-    program = torch.export.export(model.frozen(), (new[:4],), dynamic_shapes=(rows,))
-    assert_same(program.module()(new), model.transform(new))
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("name", ["heat kernel", "mutual, self-tuning", "landmarks", "clusters", "rbf"])
 def test_onnx(name, tmp_path):
@@ -93,19 +80,6 @@ def test_onnx(name, tmp_path):
     assert isinstance(session.get_inputs()[0].shape[0], str)  # a name: torch 2.6 falls back to fixed rows in silence
     (found,) = session.run(None, {"x": new.numpy()})
     assert_same(torch.from_numpy(found), model.transform(new))
-
-
-def test_given_affinities_distances_and_kernels():
-    x, new = points(50), points(7, seed=1)
-    between, within = torch.cdist(new, x), torch.cdist(x, x)
-    given = {
-        LaplacianEigenmaps(2, Precomputed("affinity")): ((-within * 9).exp(), (-between * 9).exp()),
-        MDS(2, metric=Precomputed("distance")): (within, between),
-        KernelPCA(2, Precomputed("kernel")): ((-within).exp(), (-between).exp()),
-    }
-    for model, (pairs, pairs_new) in given.items():
-        model.fit(pairs)
-        assert_same(model.frozen()(pairs_new), model.transform(pairs_new))
 
 
 def test_separate_components_and_points_that_no_edge_reaches():
@@ -145,25 +119,9 @@ def test_gradients_of_frozen_maps_are_those_of_transform():
     torch.testing.assert_close(*gradients)
 
 
-class Own(Weighting):
-    def forward(self, x, graph):
-        return graph
-
-    def state(self, x, graph):
-        return x.new_zeros(len(x), 1)
-
-    def extend(self, edges, state):
-        return edges.connectivity.log()
-
-
 def test_what_cannot_be_frozen():
     x = points(60)
     with pytest.raises(RuntimeError, match="must be fitted"):
         MDS(2).frozen()
-    for model in (Isomap(2, KNN(8)), LLE(2, KNN(8))):
-        with pytest.raises(TypeError, match=f"{type(model).__name__} cannot be frozen"):
-            model.fit(x).frozen()
-    with pytest.raises(TypeError, match="one of this library's weightings, got Own"):
-        LaplacianEigenmaps(2, KNN(6), Own()).fit(x).frozen()
     with pytest.raises(TypeError, match='frozen needs components="joint"'):
         LaplacianEigenmaps(2, KNN(6), normalization="unnormalized", components="separate").fit(x).frozen()

@@ -128,22 +128,6 @@ def test_precomputed_has_one_spelling():
             make()
 
 
-@pytest.mark.parametrize("method", [LaplacianEigenmaps, SpectralClustering])
-def test_a_rule_that_does_not_go_on_to_new_points(method):
-    """Embeds, is fitted, and says what it lacks when new points come."""
-
-    def rule(x, mask=None):
-        return KNN(6)(x, mask)
-
-    x = sheet(20)
-    module = method(2, rule)
-    torch.testing.assert_close(module(x), method(2, KNN(6))(x), atol=1e-9, rtol=0)
-    module.fit(x)
-    for call in (lambda: module.transform(x[:3]), lambda: module.out_of_sample(x, x[:3])):
-        with pytest.raises(TypeError, match="neighbors must have the methods with_state and extend for new points"):
-            call()
-
-
 @covering(
     1,
     method=[

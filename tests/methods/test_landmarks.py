@@ -12,13 +12,10 @@ from problems import DEVICES, covering
 from torch_lapeig import (
     KNN,
     GraphWarning,
-    HarmonicFunction,
     HeatKernel,
-    ImprovedWeights,
     Landmarks,
     LaplacianEigenmaps,
     SelfTuning,
-    SpectralClustering,
 )
 
 T = 0.3
@@ -222,13 +219,6 @@ def test_what_landmarks_refuse():
         Landmarks(10, 1)
     with pytest.raises(ValueError, match=r"choose must be .*got 'best'"):
         Landmarks(10, choose="best")
-    with pytest.raises(ValueError, match="got ImprovedWeights"):
-        LaplacianEigenmaps(2, Landmarks(10), ImprovedWeights())
-    with pytest.raises(ValueError, match='got "separate"'):
-        LaplacianEigenmaps(2, Landmarks(10), components="separate")
-    for method in (SpectralClustering, HarmonicFunction):
-        with pytest.raises(TypeError, match="neighbors must be KNN"):
-            method(*([2] if method is SpectralClustering else []), neighbors=Landmarks(10))
     with pytest.raises(ValueError, match="n_components must be smaller than the number of nodes of positive degree"):
         LaplacianEigenmaps(5, Landmarks(5))(points(100))
 

@@ -18,7 +18,6 @@ from torch_lapeig import (
     GraphWarning,
     HarmonicFunction,
     HeatKernel,
-    ImprovedWeights,
     LabelSpreading,
     Laplacian,
     Precomputed,
@@ -573,7 +572,6 @@ ERRORS = {
     "integers": (lambda: spreading(labels=torch.ones(60, 2).long()), TypeError, "labels must be float32 or float64"),
     "NaN points": (lambda: spreading(x=X * torch.nan), ValueError, "x must be finite"),
     "a graph": (lambda: spreading(x=KNN(6)(X)), TypeError, "x must be points, got a Graph"),
-    "not symmetric": (lambda: spreading(weights=ImprovedWeights()), ValueError, "got ImprovedWeights; use HeatKernel"),
     "alpha 0": (lambda: LabelSpreading(alpha=0), ValueError, "alpha must be above 0 and below 1"),
     "alpha 1": (lambda: LabelSpreading(alpha=1), ValueError, "for 1 use HarmonicFunction"),
     "prior": (

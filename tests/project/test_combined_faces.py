@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from combined import GRAPHS, METHODS, NEW, OF_POINTS, RULES, WEIGHTINGS, K, N, magnetic, sheet
+from combined import GRAPHS, METHODS, OF_POINTS, RULES, WEIGHTINGS, K, magnetic
 from scipy.sparse import csr_array
-from test_combinations import close, first_words, heat, quietly, walk, wrong_cells
+from test_combinations import Fit, close, first_words, heat, quietly, walk, wrong_cells
 
 from problems import covering, grams, quiet
 from torch_lapeig import LaplacianSmoothness
@@ -158,10 +158,7 @@ EXPORTED = {name: rule for name, rule in RULES.items() if "user" not in name}
 
 def exported(make):
     model = make()
-    x, new = sheet(N), sheet(NEW, 1)
-    if model.pairs_given is not None:
-        both = torch.exp(-torch.cdist(torch.cat([x, new]), torch.cat([x, new])).square())
-        x, new = both[:N, :N], both[N:, :N]
+    x, new = Fit(make).set()
     quiet(model.fit, x)
     rows = {0: torch.export.Dim("rows", min=2)}
     program = torch.export.export(model.frozen(), (new[:3],), dynamic_shapes=(rows,))

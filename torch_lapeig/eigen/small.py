@@ -96,7 +96,8 @@ def small_eigenpairs(
     residuals = residuals_as_returned(operator, solution, found.vectors, gradient.dtype)
     found = Differentiated(found.projected, factor[..., None] * found.vectors)
     is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
-    return Eigenpairs.of(solution, found, residuals, "identity" if is_plain else "degrees")
+    pairs = Eigenpairs.of(solution, found, residuals)
+    return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
 
 
 def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:

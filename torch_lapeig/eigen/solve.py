@@ -87,13 +87,7 @@ class Eigenpairs:
         return self.vectors.is_complex()
 
     @classmethod
-    def of(
-        cls,
-        solution: Solution,
-        found: Differentiated,
-        residuals: Tensor | None = None,
-        inner_product: InnerProduct = "identity",
-    ) -> Eigenpairs:
+    def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
         """Return a solution with its differentiable Λ and vectors; ``residuals`` default to the solution's."""
         return cls(
             values=found.projected.diagonal(dim1=1, dim2=2),
@@ -106,7 +100,6 @@ class Eigenpairs:
             iterations=solution.ritz.iterations,
             solver=solution.solver,
             is_sharded=solution.operator.is_sharded,
-            inner_product=inner_product,
         )
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
@@ -305,9 +298,8 @@ def eigenpairs(
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)
     if factor is not None:
         differentiated = _with_factor(exact, operator, factor, differentiated, solution)
-    pairs = Eigenpairs.of(solution, differentiated, residuals, _inner_product(exact, mass))
-    pairs = _filled(pairs, solution, k)
-    return pairs.reshaped(operator.shape[:-1], dtype)
+    pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
+    return dataclasses.replace(pairs.reshaped(operator.shape[:-1], dtype), inner_product=_inner_product(exact, mass))
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:

@@ -98,7 +98,6 @@ class Graph:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         checks.check_number(self.recall, "recall", 0, 1)
-        checks.check_number(self.density_correction, "density_correction", 0, 1)
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._check_mask()
         self._check_part(self.similarity, "similarity", tuple(self.shape))
@@ -394,6 +393,14 @@ class Graph:
         """Return W_ij on the edges."""
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
+
+    @property
+    def mean_affinity(self) -> Tensor:
+        """Return ½ (W_ij + W_ji) on the edges, of the shape of ``weight``: W itself, unless there is a similarity."""
+        if self.similarity is None:
+            return self.weight
+        ratio = self.pattern.at_row(self.similarity) / self.pattern.at_col(self.similarity)
+        return self.weight * (ratio + 1 / ratio) / 2
 
     def to_sparse(self: G) -> G:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""

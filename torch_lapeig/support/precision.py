@@ -219,8 +219,8 @@ class _Matmul(torch.autograd.Function):
     @without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,), (a, b) = grads, ctx.saved_tensors
-        to_a = matmul(g, b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
-        to_b = matmul(a.mT, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
+        to_a = matmul(g, b.mH).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        to_b = matmul(a.mH, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
         return to_a, to_b
 
     @staticmethod
