@@ -425,7 +425,7 @@ def _null_projector(matrix: Tensor, diagonal: Tensor) -> Tensor:
     n, (loops, node) = matrix.shape[0], _loops(matrix)
     edges = (matrix.values() != 0).nonzero().flatten()
     label = label_components(_rows(matrix)[edges], matrix.col_indices()[edges], n)
-    extra = diagonal.index_add(0, node.long(), matrix.values()[loops], alpha=-1)
+    extra = diagonal - torch.zeros_like(diagonal).index_copy(0, node.long(), matrix.values()[loops])
     volume, extra = (sum_of_groups(part, label, n).index_select(0, label) for part in (diagonal, extra))
     root = torch.where(volume > 0, diagonal / volume, 1).sqrt() * (extra == 0)
     return torch.where(label[:, None] == label, root[:, None] * root, 0)
