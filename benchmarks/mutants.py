@@ -50,7 +50,7 @@ MUTANTS = (
         UNFOUND,
     ),
     Mutant(
-        "eigen/check.py", "(residuals.amax(1) <= allowed) & is_orthonormal,", "(residuals.amax(1) <= allowed),", UNFOUND
+        "eigen/check.py", "(residuals.amax(1) <= allowed) & is_orthonormal", "(residuals.amax(1) <= allowed)", UNFOUND
     ),
     Mutant(
         "eigen/solve.py",
@@ -60,8 +60,8 @@ MUTANTS = (
     ),
     Mutant(
         "eigen/gradient/cg.py",
-        "return BestIterate(best, left)",
-        "return BestIterate(z, norms(target - image(z)))",
+        "return best, left",
+        "return z, norms(target - image(z))",
         UNFOUND,
     ),
     Mutant(

@@ -7,7 +7,7 @@ its outputs into the eigenfunctions themselves, at new points as well.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -399,30 +399,27 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     return result
 
 
-class WeightedRows(NamedTuple):
-    """``columns`` ``(..., N, k)`` with zeros at padding, weights ``degrees`` ``(..., N)``, and the mask or None."""
+def _with_row_weights(
+    y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the rows of ``y`` with the degrees and the mask of a graph, or with equal weights and a mask.
 
-    columns: Tensor
-    degrees: Tensor
-    valid: Tensor | None
-
-
-def _with_row_weights(y: Tensor, graph: Graph | None, mask: Tensor | None, call: str) -> WeightedRows:
-    """Return the rows of ``y`` with the degrees and the mask of a graph, or with equal weights and a mask."""
+    The rows ``(..., N, k)`` are zero at padding. Weights are ``(..., N)``, and the mask may be None.
+    """
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
         graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
-        return WeightedRows(columns, Laplacian(graph, "unnormalized").degrees, graph.mask)
+        return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = checks.single(y)
     checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
     if mask is None:
-        return WeightedRows(columns, columns.new_ones(y.shape[:-1]), None)
+        return columns, columns.new_ones(y.shape[:-1]), None
     checks.check_mask(mask, y)
-    return WeightedRows(columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask)
+    return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
 
 
 def _nodes_of(graph: Graph | None) -> Nodes:
@@ -445,16 +442,10 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-class WhiteningMap(NamedTuple):
-    """Map Z = (Y − μ) T: ``mean`` ``(..., 1, k)``, ``matrix`` ``(..., k, k)``, and ``missing``: k − tr(Zᵀ D Z)."""
+def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge, in float64: μ, T and the missing k − tr(Zᵀ D Z).
 
-    mean: Tensor
-    matrix: Tensor
-    missing: Tensor
-
-
-def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> WhiteningMap:
-    """Return the map with Zᵀ D Z = I, up to the ridge, in float64.
+    Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
     Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
@@ -479,4 +470,4 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> WhiteningMap:
     identity = torch.eye(y.shape[-1], dtype=factor.dtype, device=y.device)
     inverse = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
     missing = (inverse.square() * ridge[..., None, :]).sum((-2, -1))
-    return WhiteningMap(mean, inverse.mT / volume.sqrt(), missing)
+    return mean, inverse.mT / volume.sqrt(), missing

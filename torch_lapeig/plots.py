@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Number
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -78,7 +78,7 @@ def plot_embedding(
     n = len(y)
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
-    colours = _colours(labels, n)
+    of_points, order, classes, scale = _colours(labels, n)
     panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
     if not panels or (axes is not None and np.size(axes) != len(panels)):
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
@@ -89,13 +89,13 @@ def plot_embedding(
             panel.scatter(
                 rings[:, 0], rings[:, 1], s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9
             )
-        nodes = colours.order[np.isin(colours.order, nodes)]
-        panel.scatter(y[nodes, 0], y[nodes, 1], s=size, c=colours.of_points[nodes], lw=0)
+        nodes = order[np.isin(order, nodes)]
+        panel.scatter(y[nodes, 0], y[nodes, 1], s=size, c=of_points[nodes], lw=0)
         if pictures is not None:
-            _draw_images(panel, y[nodes], pictures[nodes], colours.of_points[nodes])
+            _draw_images(panel, y[nodes], pictures[nodes], of_points[nodes])
         _name_axes(panel, words, pair)
     if legend:
-        _draw_legend(axes[-1], colours, name)
+        _draw_legend(axes[-1], classes, scale, name)
     return axes[0] if parts is None else axes
 
 
@@ -196,14 +196,14 @@ def plot_graph(
         raise ValueError(f"graph must be one graph in one process, got {given}")
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
-    colours = _colours(labels, len(y))
+    of_points, order, classes, scale = _colours(labels, len(y))
     axes = _new_axes()[0] if axes is None else axes
     _draw_edges(axes, graph.to_sparse(), y)
-    nodes = colours.order[is_there[colours.order]]
-    axes.scatter(y[nodes, 0], y[nodes, 1], s=_size(len(nodes)), c=colours.of_points[nodes], lw=0)
+    nodes = order[is_there[order]]
+    axes.scatter(y[nodes, 0], y[nodes, 1], s=_size(len(nodes)), c=of_points[nodes], lw=0)
     _name_axes(axes, words, pair)
     if legend:
-        _draw_legend(axes, colours, name)
+        _draw_legend(axes, classes, scale, name)
     return axes
 
 
@@ -227,24 +227,18 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
         axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
 
-class _Colours(NamedTuple):
-    """Colours of points ``(n, 4)``, the order to draw them in, colours of classes by name, and a scale of numbers."""
+def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
+    """Return colours of points ``(n, 4)`` by their labels, their order to draw, colours of classes, and a scale.
 
-    of_points: Array
-    order: Array
-    classes: dict[str, Any]
-    scale: Any
-
-
-def _colours(labels: Any, n: int) -> _Colours:
-    """Return the colours of points by their labels: classes, or a scale."""
+    There are classes by name, or a scale of numbers.
+    """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
 
     order = np.random.default_rng(0).permutation(n)  # no class lies above the others
     if labels is None:
-        return _Colours(np.tile(to_rgba(BLUE), (n, 1)), order, {}, None)
+        return np.tile(to_rgba(BLUE), (n, 1)), order, {}, None
     if isinstance(labels, Tensor):
         labels = _array(labels, "labels")
     found = np.asarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
@@ -263,7 +257,7 @@ def _colours(labels: Any, n: int) -> _Colours:
     if is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist())):
         scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
         of_points[is_there] = scale.to_rgba(np.asarray(there, dtype=float))
-        return _Colours(of_points, order, {}, scale)
+        return of_points, order, {}, scale
     names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
     shown = np.arange(len(kinds))
     if len(kinds) > CLASSES:
@@ -276,7 +270,7 @@ def _colours(labels: Any, n: int) -> _Colours:
         classes[f"other ({len(kinds) - len(shown)})"] = to_rgba(GREY)
     if not is_there.all():
         classes["(no label)"] = to_rgba(PALE)
-    return _Colours(of_points, order, classes, None)
+    return of_points, order, classes, None
 
 
 def _is_missing(label: Any) -> bool:
@@ -287,17 +281,17 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-def _draw_legend(axes: Axes, colours: _Colours, name: str) -> None:
+def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> None:
     """Draw a legend of classes and new points, and a colour bar, beside the axes."""
-    if colours.scale is not None:
-        axes.figure.colorbar(colours.scale, ax=axes, label=name, shrink=0.8)
-    for text, colour in colours.classes.items():
+    if scale is not None:
+        axes.figure.colorbar(scale, ax=axes, label=name, shrink=0.8)
+    for text, colour in classes.items():
         shown = text if len(text) <= 30 else f"{text[:29]}…"
         axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
     handles, texts = axes.get_legend_handles_labels()
     if handles:
-        beside: dict[str, Any] = {} if colours.scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-        title = name if colours.classes else ""
+        beside: dict[str, Any] = {} if scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        title = name if classes else ""
         axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
 
 

@@ -188,13 +188,13 @@ class AddMagneticPE(AddLaplacianPE):
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)
         for graphs in of_similar_size(sizes):
-            part = part_of_batch(graphs, edge_index, batch)
-            graph = DirectedGraph.from_edge_index(part.edges, weight[part.inside], batch=part.graph)
+            chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
+            graph = DirectedGraph.from_edge_index(edges, weight[inside], batch=at)
             laplacian = MagneticLaplacian(graph, self.q, self.normalization)  # type: ignore[arg-type]
             pairs = laplacian.eigenpairs(self.k, self.solve, fill=True)
             y = pairs.vectors.reshape(len(graphs), count, -1, self.k)
             columns = torch.cat([y.real, y.imag], -1).transpose(1, 2).flatten(2)
-            vectors = vectors.index_copy(0, part.nodes, columns[graph.mask])
+            vectors = vectors.index_copy(0, chosen, columns[graph.mask])
             values = values.index_copy(0, graphs, pairs.values.reshape(len(graphs), -1))
         return NodeEncoding(vectors.to(given), values.to(given))
 

@@ -76,9 +76,9 @@ class ShardedFit:
         """Return the fit of the points to which new points may be joined, in the order of their numbers."""
         rule, ranks, offsets = self.module.neighbors, self.points.ranks, self.points.offsets
         queries = measured(x, rule.metric)
-        reached = self.search.within(self.reach, queries)
-        ends, connectivity = self._edges_of(reached.place[reached.equal].unique())
-        near = [reached.place, ends.flatten(), torch.arange(2, device=x.device)]  # a fit has at least two points
+        _, reached, is_equal = self.search.within(self.reach, queries)
+        ends, connectivity = self._edges_of(reached[is_equal].unique())
+        near = [reached, ends.flatten(), torch.arange(2, device=x.device)]  # a fit has at least two points
         if isinstance(rule, KNN):
             near.append(self.search.nearest(min(rule.k, offsets[-1]), queries).places.flatten())
         place = torch.cat(near).unique()

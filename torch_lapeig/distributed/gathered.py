@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,9 +77,10 @@ class Whole:
         per_node = 0 if graph.similarity is None else 1
         return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
-    def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> OwnPairs:
-        """Return this rank's part of the pairs, which the first rank has; differentiable.
+    def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``; differentiable.
 
+        ``pairs``: the whole pairs on the first rank, None elsewhere.
         ``given``: the gathered tensors, which connect derivatives of any order to the other ranks.
         """
         if pairs is None:
@@ -91,15 +92,7 @@ class Whole:
         recv = [sizes[self.ranks.rank], *[0] * (self.ranks.world - 1)]
         own = self.ranks.moved(rows, _if_first(self.ranks, sizes), recv)
         vectors, projected, values = own.split([self.nodes_of[self.ranks.rank], k, 1])
-        return OwnPairs(vectors, projected, values[0])
-
-
-class OwnPairs(NamedTuple):
-    """Own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``."""
-
-    vectors: Tensor
-    projected: Tensor
-    values: Tensor
+        return vectors, projected, values[0]
 
 
 def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:

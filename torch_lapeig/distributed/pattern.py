@@ -7,7 +7,7 @@ Each rank stores its own rows. Their columns are renumbered to [own | halo], and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -20,34 +20,10 @@ from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.pattern import NumberedComponents, SparsePattern
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.products import edge_products, product, sampled_product
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-
-
-class ReversedEdges(NamedTuple):
-    """Positions of the reverses of edges.
-
-    Attributes:
-        inner, reverse: edges within this rank, and the reverse of each.
-        sent, received: edges across ranks, in the order in which values are sent and received.
-        counts: number of edges to each rank, equal to the number from it.
-    """
-
-    inner: Tensor
-    reverse: Tensor
-    sent: Tensor
-    received: Tensor
-    counts: list[int]
-
-
-class FarEdges(NamedTuple):
-    """Edges to the halo: rows ``border`` with such edges, the position in it and the column of each edge."""
-
-    border: Tensor
-    row: Tensor
-    col: Tensor
 
 
 class ShardedPattern(SparsePattern):
@@ -127,12 +103,12 @@ class ShardedPattern(SparsePattern):
         """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
         return self.ranks.sum(checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
-    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
         count = int(self.largest(labels.reshape(-1, 1) + 1))
         present = self.ranks.maximum(labels.new_zeros(count).index_fill(0, labels[active], 1))
         number = present.cumsum(0) - 1
-        return NumberedComponents(torch.where(active, number[labels], 0), present.sum()[None])
+        return torch.where(active, number[labels], 0), present.sum()[None]
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check; see ``Nodes.agree``."""
@@ -217,15 +193,20 @@ class ShardedPattern(SparsePattern):
         return result.index_copy(0, received, others)
 
     @cached_property
-    def _reversed(self) -> ReversedEdges:
-        """Return the positions of reversed edges."""
+    def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
+        """Return the positions of the reverses of edges.
+
+        The parts are the edges within this rank and the reverse of each, the edges across ranks in the order in which
+        values are sent and in the order in which they are received, and the number of edges to each rank, equal to the
+        number from it.
+        """
         reverse = self.inner[self.col[self.inner].argsort(stable=True)]
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]
         counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
         # Sent by rank and second node, received by rank and first node: both list the edges in one order.
         sent, received = self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)]
-        return ReversedEdges(self.inner, reverse, sent, received, counts)
+        return self.inner, reverse, sent, received, counts
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
@@ -291,10 +272,10 @@ class ShardedPattern(SparsePattern):
         return SparsePattern._trusted(self.row[self.inner], self.col[self.inner], self.shape)
 
     @cached_property
-    def _far(self) -> FarEdges:
-        """Return the edges to the halo."""
+    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the border, rows with edges to the halo, and the position in it and the column of each such edge."""
         border, row = self.row[self.cross].unique_consecutive(return_inverse=True)
-        return FarEdges(border, row, self.col[self.cross] - self.total)
+        return border, row, self.col[self.cross] - self.total
 
     def _sharded(self, own: Tensor, values: Tensor) -> ShardedMatrix:
         border, row, col = self._far

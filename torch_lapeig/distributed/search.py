@@ -36,19 +36,6 @@ class ShardedNeighbors(NamedTuple):
     squared_distances: Tensor
 
 
-class Reached(NamedTuple):
-    """Pairs of a query and a point whose reach covers the query.
-
-    Attributes:
-        query, place: int64 ``(E,)``, position of the query on this rank, and place of the point among all.
-        equal: bool ``(E,)``, whether query and point are equal.
-    """
-
-    query: Tensor
-    place: Tensor
-    equal: Tensor
-
-
 class ShardedSearch:
     """Search among the points of all ranks.
 
@@ -101,8 +88,12 @@ class ShardedSearch:
         return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
     @checks.full_precision
-    def within(self, reach: Tensor, queries: Tensor | None = None) -> Reached:
-        """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it."""
+    def within(self, reach: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it.
+
+        The parts ``(E,)`` are the position of the query on this rank, int64, the place of the point among all, int64,
+        and whether query and point are equal, bool.
+        """
         begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
         itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
         asked = self.x if queries is None else checks.primal(queries)
@@ -120,7 +111,7 @@ class ShardedSearch:
         if self.ranks.world == 1:
             found = found or [torch.stack(answer(asked), 1)]
             pairs = torch.cat(found)
-            return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
+            return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
         wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
         if itself:
             wanted[:, self.ranks.rank] = False
@@ -136,7 +127,7 @@ class ShardedSearch:
             first = _source_and_begin(send, pairs.device)[1][_source_and_begin(counts, pairs.device)[0]]
             found.append(torch.cat([chosen[pairs[:, 0] + first][:, None], pairs[:, 1:]], 1))
         pairs = torch.cat([*found, torch.stack([none] * 3, 1)])
-        return Reached(pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0)
+        return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
 
     @property
     def _slack(self) -> float:

@@ -126,8 +126,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
     if not is_whole:
         present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
-    found = _measured(operator, ritz, present)
-    vectors, values, residuals = found.vectors, found.quotients, found.residuals
+    vectors, values, residuals, skewness = _measured(operator, ritz, present)
     if not is_whole:
         values = torch.where(present, values, operator.above[:, None].to(values))
     # Values must ascend, and round-off may exchange neighbours.
@@ -141,7 +140,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     gap = _gap(operator, values, guard_values)
     # As `allowed_residual` says.
     allowed = torch.maximum(problem.tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)
-    is_orthonormal = found.skewness <= math.sqrt(torch.finfo(values.dtype).eps)
+    is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
     converged = ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal
@@ -186,29 +185,19 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -
         second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
         return (second > floor) | (known >= k)
     following = every[:, k] if operator.spectral_shift is None else every[:, k] - operator.spectral_shift
-    are_equal = (floor <= eps**0.5 * following.abs()) | (residual == 0)  # without a residual pairs are exact
+    are_equal = (floor <= math.sqrt(eps) * following.abs()) | (residual == 0)  # without a residual pairs are exact
     return (every[:, k] - every[:, 0] > floor) | are_equal | (known >= k)
 
 
 ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most
 
 
-class Measured(NamedTuple):
-    """Vectors ``(B, N, k)`` with their measured errors.
+def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the wanted pairs of a solver with exact null vectors, and measure them; missing pairs are zero.
 
-    Attributes:
-        quotients: Rayleigh quotients ``(B, k)``. residuals: ``(B, k)``.
-        skewness: largest entry ``(B,)`` of VᵀV − I.
+    The parts are the vectors ``(B, N, k)``, their Rayleigh quotients ``(B, k)``, their residuals ``(B, k)``, and the
+    largest entry ``(B,)`` of VᵀV − I, the skewness.
     """
-
-    vectors: Tensor
-    quotients: Tensor
-    residuals: Tensor
-    skewness: Tensor
-
-
-def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> Measured:
-    """Return the wanted pairs of a solver with exact null vectors, and measure them; missing pairs are zero."""
     k = present.shape[1]
     vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0)
     if operator.fewest_active < max(k, operator.all_nodes):
@@ -230,7 +219,7 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> Measured:
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
-    return Measured(vectors, quotients.clamp_min(0), residuals, skewness)
+    return vectors, quotients.clamp_min(0), residuals, skewness
 
 
 def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:

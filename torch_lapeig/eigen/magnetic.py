@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -157,16 +157,16 @@ class MagneticLaplacian:
         batch, lead = operator.batch_size, self.shape[:-1]
         real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
         present = pairs.values.reshape(batch, -1).isfinite()
-        found = _combined(operator, checks.primal(real), checks.primal(vectors), present)
+        turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present)
         allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
-        if (pairs.converged.reshape(batch) & (found.residuals.amax(1) > allowed)).any():
+        if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
             raise checks.ConvergenceError(
                 f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
-                f"residuals of up to {found.residuals.max():.2e}; use Eigh() or the default solver"
+                f"residuals of up to {residuals.max():.2e}; use Eigh() or the default solver"
             )
         z = _complex(vectors)
-        turn = found.turn.to(z)
-        y, phase = _with_real_peaks(z @ found.columns.to(z))
+        turn = turn.to(z)
+        y, phase = _with_real_peaks(z @ columns.to(z))
         inner = turn.mH @ (real.to(z) @ turn)
         values = inner.diagonal(dim1=-2, dim2=-1).real
         # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
@@ -179,7 +179,7 @@ class MagneticLaplacian:
             values=values.reshape(*lead, k),
             vectors=y.reshape(*self.shape, k),
             projected=projected.reshape(*lead, k, k),
-            residuals=found.residuals.to(values).reshape(*lead, k),
+            residuals=residuals.to(values).reshape(*lead, k),
             gap=pairs.gap.reshape(lead),
             converged=pairs.converged.reshape(lead),
             resolved=pairs.resolved.reshape(lead),
@@ -220,14 +220,6 @@ def _real_form(pattern: Pattern, blocks: Tensor, lead: tuple[int, ...]) -> tuple
     return SparsePattern._trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
 
 
-class Combination(NamedTuple):
-    """Matrices ``(B, 2k, k)`` that combine real pairs: Wᴴ Λ W by ``turn``, Y = Z columns; residuals ``(B, k)`` of Y."""
-
-    turn: Tensor
-    columns: Tensor
-    residuals: Tensor
-
-
 def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and the factors ``(B, 1, k)``."""
     place = first_of_largest(y)
@@ -240,8 +232,13 @@ def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def _combined(operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor) -> Combination:
-    """Return the combinations of 2k real pairs, in float64; a graph's missing pairs combine to zero vectors."""
+def _combined(
+    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the combinations of 2k real pairs, in float64; a graph's missing pairs combine to zero vectors.
+
+    They are two matrices ``(B, 2k, k)``, W of Wᴴ Λ W and C of Y = Z C, and the residuals ``(B, k)`` of Y.
+    """
     k, vectors = vectors.shape[-1] // 2, vectors.double()
     exact, unit = operator.double().frozen().in_unit()  # squares of residuals may leave the range of the dtype
     z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
@@ -260,4 +257,4 @@ def _combined(operator: SymmetricOperator, projected: Tensor, vectors: Tensor, p
     order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True)  # round-off may exchange equal values
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
     residuals = residuals.gather(1, order) * is_there[:, 0] * (1 if unit is None else unit[:, None])
-    return Combination(turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals)
+    return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

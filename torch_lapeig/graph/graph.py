@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -490,7 +490,7 @@ class Graph:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
         labels = self.pattern.components(self.weight.detach()).reshape(self.batch_size, -1)
         valid = torch.ones_like(labels, dtype=torch.bool) if self.mask is None else self.mask.reshape(labels.shape)
-        number = self.pattern.numbered_parts(labels, valid).labels
+        number, _ = self.pattern.numbered_parts(labels, valid)
         return torch.where(valid, number, -1).reshape(self.shape)
 
 
@@ -603,22 +603,19 @@ def _has_entries_inside(matrix: Any) -> bool:
     )
 
 
-class Layout(NamedTuple):
-    """Shape of a graph or padded batch, position of each node in it ``(M,)``, and mask of the positions with a node."""
+def _layout(
+    num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
+) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
+    """Return the shape of a graph or padded batch, each node's position ``(M,)``, and the mask of positions in use.
 
-    shape: tuple[int, ...]
-    position: Tensor
-    mask: Tensor | None
-
-
-def _layout(num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor) -> Layout:
-    """Return the positions in a padded batch of nodes that are given one graph after the other."""
+    The nodes are given one graph after the other.
+    """
     if num_graphs is not None:
         num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
     if batch is None:
         if num_graphs is not None:
             raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
-        return Layout((num_nodes,), torch.arange(num_nodes, device=edge_index.device), None)
+        return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
     check_batch(batch, num_nodes)
     checks.check_same_device(batch, "batch", edge_index, "edge_index")
     if (batch[edge_index[0]] != batch[edge_index[1]]).any():
@@ -634,7 +631,7 @@ def _layout(num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_i
     checked_shape((len(counts), widest), "batch")
     place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
     mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
-    return Layout((len(counts), widest), place, mask.reshape(len(counts), widest))
+    return (len(counts), widest), place, mask.reshape(len(counts), widest)
 
 
 def _nodes_of(edge_index: Tensor) -> int:

@@ -9,7 +9,6 @@ thread adds the values of a group one by one. Large groups are therefore divided
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -132,16 +131,10 @@ def with_equal_parts(
     return chosen + torch.where(chosen.isfinite(), change, 0)  # the value of the change is 0; its derivatives are not
 
 
-class BothWays(NamedTuple):
-    """Edges in both directions, ascending by row, then column; ``directions`` ``(E,)``: 1 or 2 of them were given."""
+def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, columns and directions ``(E,)`` of edges and their reverses, ascending by row, then column.
 
-    row: Tensor
-    col: Tensor
-    directions: Tensor
-
-
-def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
-    """Return directed edges and their reverses.
+    Directions: 1 or 2 of the edge were given.
 
     On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long,
     NumPy's on AMD's Zen 4 ten times.
@@ -150,9 +143,9 @@ def both_ways(row: Tensor, col: Tensor, total: int) -> BothWays:
         keys, directions = (
             torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
         )
-        return BothWays(keys // total, keys % total, directions)
+        return keys // total, keys % total, directions
     ones = np.ones(len(row), dtype=np.int8)
     directed = coo_array((ones, (row.numpy(), col.numpy())), shape=(total, total)).tocsr()
     both = directed + directed.T.tocsr()
     rows = np.repeat(np.arange(total, dtype=both.indices.dtype), np.diff(both.indptr))
-    return BothWays(torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data))
+    return torch.from_numpy(rows), torch.from_numpy(both.indices), torch.from_numpy(both.data)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ from torch_lapeig.graph import products
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
-from torch_lapeig.graph.products import RowsWithDiagonal, Tension
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import check_dense
@@ -30,26 +29,8 @@ from torch_lapeig.support.tuning import check_dense
 # float32 a star of 1000 leaves of equal weights loses 1e-5 of a sum, a star of two million leaves 1e-2.
 HUB_EDGES = 1000
 
-
-class NumberedComponents(NamedTuple):
-    """Component labels 0, 1, … ``(B, N)``, 0 at inactive nodes; the number of components of each graph ``(B,)``."""
-
-    labels: Tensor
-    number: Tensor
-
-
-class EdgesOfNodes(NamedTuple):
-    """Edges from some nodes, int64 ``(E,)``: the position of each edge's first node among these; the edge's number."""
-
-    position: Tensor
-    edge: Tensor
-
-
-class Part(NamedTuple):
-    """Pattern of some nodes or graphs, and the index of the values on its edges among all values."""
-
-    pattern: Any
-    index: Any
+# Pattern of some nodes or graphs, and the index of the values on its edges among all values.
+Part = tuple[Any, Any]
 
 
 class Nodes:
@@ -100,7 +81,7 @@ class Nodes:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return products.smoothness(values, y, self)
 
-    def direct_tension(self, values: Tensor, y: Tensor) -> Tension | None:
+    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
         return None
 
@@ -108,16 +89,16 @@ class Nodes:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         return median_of_groups(values, group, total)
 
-    def numbered_parts(self, labels: Tensor, active: Tensor) -> NumberedComponents:
-        """Return component labels ``(B, N)`` counted over active nodes only."""
+    def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Return labels 0, 1, … ``(B, N)`` of components of active nodes, 0 elsewhere, and their number ``(B,)``."""
         if labels.shape[1] == 0:
-            return NumberedComponents(labels, labels.new_zeros(len(labels)))
+            return labels, labels.new_zeros(len(labels))
         labels = labels - labels.amin(1, keepdim=True)
         present = torch.zeros(len(labels), labels.shape[1] + 1, dtype=torch.int64, device=labels.device)
         present.scatter_(1, torch.where(active, labels, labels.shape[1]), 1)
         present = present[:, :-1]
         number = present.cumsum(1) - 1
-        return NumberedComponents(torch.where(active, number.gather(1, labels), 0), present.sum(1))
+        return torch.where(active, number.gather(1, labels), 0), present.sum(1)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
         """Return random columns ``(N, m)`` that belong to the nodes; None where a generator draws them."""
@@ -303,15 +284,15 @@ class SparsePattern(Nodes):
         """Return `squared_lengths` without gradients."""
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
-    def direct_tension(self, values: Tensor, y: Tensor) -> Tension | None:
+    def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return ``Nodes.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
         if found is None:
             return None
-        energy = found.energy.to(y.dtype).sum() / 2
-        return Tension(found.pull.to(y.dtype).reshape(y.shape), energy)
+        pull, energy = found
+        return pull.to(y.dtype).reshape(y.shape), energy.to(y.dtype).sum() / 2
 
     def _check_fit(self, values: Tensor | None, *blocks: Tensor) -> None:
         """Raise ValueError unless values are ``(E,)`` and blocks ``(total, m)``: products read memory unchecked."""
@@ -379,14 +360,17 @@ class SparsePattern(Nodes):
             return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
         return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
 
-    def edges_of(self, nodes: Tensor) -> EdgesOfNodes:
-        """Return the edges from ``nodes``, int64 ``(M,)``."""
+    def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return for each edge from ``nodes``, int64 ``(M,)``, its first node's position there, and the edge's number.
+
+        Both are int64 ``(E,)``.
+        """
         begin = self.crow.index_select(0, nodes).long()
         count = self.crow.index_select(0, nodes + 1) - begin
         position = torch.repeat_interleave(count)
         before = begin - count.cumsum(0) + count
         edge = torch.arange(len(position), device=nodes.device).add_(before.index_select(0, position))
-        return EdgesOfNodes(position, edge)
+        return position, edge
 
     def restrict(self, nodes: Tensor) -> Part:
         """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order.
@@ -399,7 +383,7 @@ class SparsePattern(Nodes):
             crow, row, col, edge = found
             pattern = SparsePattern._trusted(row, col, (count,), loops)
             pattern.crow = crow
-            return Part(pattern, edge)
+            return pattern, edge
         checks.check_indices(nodes, "nodes", self.total)
         checks.check_distinct(nodes, "nodes")
         row, edge = self.edges_of(nodes)
@@ -407,7 +391,7 @@ class SparsePattern(Nodes):
         col = place.index_select(0, self.col.index_select(0, edge))
         inside = (col >= 0).nonzero().flatten()
         order = inside[(row[inside] * count + col[inside]).argsort()]
-        return Part(SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order])
+        return SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order]
 
     def part_of(self, graphs: slice) -> Part:
         """Return some graphs of a batch, one after the other."""
@@ -415,12 +399,12 @@ class SparsePattern(Nodes):
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
         row, col = self.row[edges] - first, self.col[edges] - first
-        return Part(SparsePattern._trusted(row, col, shape, self.loops and None), edges)
+        return SparsePattern._trusted(row, col, shape, self.loops and None), edges
 
     def item_of(self, b: int) -> Part:
         """Return one graph of a batch."""
         pattern, edges = self.part_of(slice(b, b + 1))
-        return Part(SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges)
+        return SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
@@ -430,7 +414,7 @@ class SparsePattern(Nodes):
         return products.csr(crow, col, values, (self.total, self.total))
 
     @cached_property
-    def _with_diagonal(self) -> RowsWithDiagonal:
+    def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return products.with_diagonal(self.row, self.col, self.crow)
 
 
@@ -560,16 +544,16 @@ class DensePattern(Nodes):
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
             raise ValueError("nodes of a dense batch must be of one graph, got nodes of several; use graph.to_sparse()")
-        pairs = (place[:, None], place)
-        return Part(DensePattern((len(nodes),)), pairs if len(self.shape) == 1 else (item[:, None], *pairs))
+        pairs = (place[:, None], place) if len(self.shape) == 1 else (item[:, None], place[:, None], place)
+        return DensePattern((len(nodes),)), pairs
 
     def part_of(self, graphs: slice) -> Part:
         """Return some graphs of a batch, one after the other."""
-        return Part(DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs)
+        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
 
     def item_of(self, b: int) -> Part:
         """Return one graph of a batch."""
-        return Part(DensePattern(self.shape[1:]), b)
+        return DensePattern(self.shape[1:]), b
 
 
 Pattern = SparsePattern | DensePattern

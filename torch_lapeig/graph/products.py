@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,9 +158,10 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     """
     values = pattern.without_loops(values)  # loops cancel, and may be larger than all other values
     if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
-        found: Tension | None = pattern.direct_tension(values, x)
+        found: tuple[Tensor, Tensor] | None = pattern.direct_tension(values, x)
         if found is not None:
-            return found.pull
+            pull, _ = found
+            return pull
     wide = x.double()
     values, centred = values.double(), wide - pattern.centre(wide)
     result: Tensor = pattern.matmul(values, centred, is_symmetric=True) - pattern.sum_rows(values)[..., None] * centred
@@ -180,7 +181,8 @@ class _Smoothness(torch.autograd.Function):
         found = pattern.direct_tension(values, y)
         if found is None:
             return (values * pattern.direct_lengths(y)).sum() / 2, None
-        return found.energy, found.pull
+        pull, energy = found
+        return energy, pull
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Pattern], output: tuple[Tensor, Tensor | None]) -> None:
@@ -251,31 +253,21 @@ def multiply(
     return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
 
 
-class Tension(NamedTuple):
-    """Pull Σ_j m_ij (y_j − y_i) on each node ``(n, m)``; energy Σ_j m_ij ‖y_j − y_i‖² of each, or half their sum."""
+def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return pull Σ_j m_ij (y_j − y_i) ``(n, m)`` and energy Σ_j m_ij ‖y_j − y_i‖² ``(n,)`` of each node of CSR rows.
 
-    pull: Tensor
-    energy: Tensor
-
-
-def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> Tension | None:
-    """Return pull and energy ``(n,)`` of each node of CSR rows; None where nothing is compiled."""
+    None where nothing is compiled.
+    """
     if len(col) != len(values) or len(crow) != len(y) + 1 or not native.reads(crow, col, values, y):
         return None
-    return Tension(*native.tension(crow, col, values, y))
+    return native.tension(crow, col, values, y)
 
 
-class RowsWithDiagonal(NamedTuple):
-    """CSR rows with one more entry each, the diagonal: offsets, columns, places of the old and of the new entries."""
+def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return CSR rows with the diagonal: offsets, columns, places of the old entries and of the diagonal's.
 
-    crow: Tensor
-    col: Tensor
-    entry: Tensor
-    diagonal: Tensor
-
-
-def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> RowsWithDiagonal:
-    """Return rows with one more entry each, placed after all entries up to the diagonal; a row may have both."""
+    Each row has one more entry, placed after all entries up to the diagonal; a row may have both.
+    """
     node = torch.arange(len(crow), dtype=crow.dtype, device=crow.device)
     after = (col > row).to(crow.dtype)
     entry = torch.arange(len(col), device=col.device).add_(row).add_(after)
@@ -284,7 +276,7 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> RowsWithDiagonal:
     diagonal = (crow[1:] - 1 - count.diff()).long()
     columns = col.new_empty(len(col) + len(diagonal)).index_copy_(0, entry, col)
     columns.index_copy_(0, diagonal, node[:-1].to(col.dtype))
-    return RowsWithDiagonal(crow, columns, entry, diagonal)
+    return crow, columns, entry, diagonal
 
 
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.groups import BothWays, both_ways
+from torch_lapeig.graph.groups import both_ways
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import (
     Backend,
@@ -33,45 +33,33 @@ from torch_lapeig.support import checks
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
-
-class DirectedEdges(NamedTuple):
-    """Edges from points to the neighbours that a search found, int64 ``(E,)``; nodes are ``b * N + i``."""
-
-    row: Tensor
-    col: Tensor
-    recall: float = 1.0
-
-
-class WeightedEdges(NamedTuple):
-    """Undirected edges, both directions of each, with their weights ``(E,)``."""
-
-    row: Tensor
-    col: Tensor
-    weight: Tensor
+# First and second nodes b * N + i of the edges from points to neighbours, int64 ``(E,)``, and the recall of the search.
+DirectedEdges = tuple[Tensor, Tensor, float]
 
 
 def _undirected_graph(
     edges: DirectedEdges, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, metric: Metric
 ) -> Graph:
     """Return the undirected graph of directed edges of points."""
-    shape, row, col = tuple(x.shape[:-1]), edges.row, edges.col
+    shape, (row, col, recall) = tuple(x.shape[:-1]), edges
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, weight = _symmetrized(both_ways(row, col, total), symmetrize, x.dtype)
+    row, col, weight = _symmetrized(*both_ways(row, col, total), symmetrize, x.dtype)
     pattern = SparsePattern._trusted(row, col, shape, self_loops)
-    return Graph._trusted(pattern, weight, mask, metric=metric, recall=edges.recall)
+    return Graph._trusted(pattern, weight, mask, metric=metric, recall=recall)
 
 
-def _symmetrized(edges: BothWays, symmetrize: Symmetrize, dtype: torch.dtype) -> WeightedEdges:
-    """Return the edges that ``symmetrize`` keeps, with their weights."""
-    row, col, directions = edges
+def _symmetrized(
+    row: Tensor, col: Tensor, directions: Tensor, symmetrize: Symmetrize, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return rows, columns and weights ``(E,)`` of the edges of `both_ways` that ``symmetrize`` keeps."""
     if symmetrize == "mutual":
         chosen = (directions == 2).nonzero().flatten()
         row, col = row.index_select(0, chosen), col.index_select(0, chosen)
     weight = directions.to(dtype) / 2 if symmetrize == "mean" else torch.ones_like(row, dtype=dtype)
-    return WeightedEdges(row, col, weight)
+    return row, col, weight
 
 
 def knn_graph(
@@ -129,7 +117,7 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
     row, col = node.expand_as(indices), indices + node[:, :1]
     if mask is not None:
         row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
-    return DirectedEdges(row.flatten(), col.flatten(), found.recall)
+    return row.flatten(), col.flatten(), found.recall
 
 
 def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
@@ -151,7 +139,7 @@ def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
         first, second, share = _directed_edges(_nearest(rule, x[large], valid[large]), valid[large])
         shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
         row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
-    return DirectedEdges(row, col, share)
+    return row, col, share
 
 
 def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,7 +183,7 @@ def radius_graph(
     if len(found.query) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
     start = found.item * x.shape[-2]
-    edges = DirectedEdges(start + found.query, start + found.point)
+    edges = start + found.query, start + found.point, 1.0
     return _undirected_graph(edges, "union", x, mask, self_loops, metric)
 
 
@@ -471,7 +459,7 @@ class KNN:
         keys, directions = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point]).unique(
             return_counts=True
         )
-        edges = _symmetrized(BothWays(keys // len(x), keys % len(x), directions), self.symmetrize, x.dtype)
+        edges = _symmetrized(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,8 @@ MOST_UPDATES = 3e9  # changed weights of a matrix, which take some seconds
 SPARSE_DEGREE = 50  # largest degree of nodes that are eliminated in lists of neighbours
 TIGHT = 1e-10  # differences of X within a group of nodes, relative to X
 
-
-class Step(NamedTuple):
-    """Elimination of a node: the sum of its weights, the nodes that stay so far, and their shares in the sum."""
-
-    node: int
-    pivot: float
-    others: Array
-    shares: Array
+# Eliminated node, the sum of its weights, the nodes that stay so far, and their shares in the sum.
+Step = tuple[int, float, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ def _sparse_steps(near: dict[int, dict[int, float]], left: set[int]) -> list[Ste
         edges = list(near.pop(i).items())
         pivot = sum(w for _, w in edges) or np.inf  # weights of 0 by underflow
         shares = [w / pivot for _, w in edges]
-        steps.append(Step(i, pivot, np.array([j for j, _ in edges], int), np.array(shares)))
+        steps.append((i, pivot, np.array([j for j, _ in edges], int), np.array(shares)))
         for place, (j, _) in enumerate(edges):
             near[j].pop(i, None)
             for k, w in edges[place + 1 :]:
@@ -136,8 +130,9 @@ def _dense_steps(near: dict[int, dict[int, float]], left: list[int], rim: list[i
     for i in range(h):
         row = matrix[i, i + 1 :]
         pivot = row.sum() or np.inf
-        steps.append(Step(int(nodes[i]), pivot, nodes[i + 1 :], row / pivot))
-        matrix[i + 1 :, i + 1 :] += row[:, None] * steps[-1].shares
+        shares = row / pivot
+        steps.append((int(nodes[i]), pivot, nodes[i + 1 :], shares))
+        matrix[i + 1 :, i + 1 :] += row[:, None] * shares
     rest = matrix[h:, h:]
     np.fill_diagonal(rest, 0)
     first, second = rest.nonzero()

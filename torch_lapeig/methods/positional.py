@@ -151,7 +151,8 @@ def _encoding(
     vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
     options = Solve.of(solve)
 
-    def encode(graphs: Tensor) -> Group:
+    def encode(graphs: Tensor) -> tuple[Tensor, Tensor, NodeEncoding]:
+        """Solve graphs together; return the graphs and their nodes, int64, and their encoding."""
         chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
         graph, pairs = _dense_graph(edges, at, sizes[graphs], weight[inside]), None
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
@@ -161,22 +162,14 @@ def _encoding(
             laplacian = Laplacian(graph, normalization)
             laplacian.loss_dtype = loss
             pairs = eigenpairs(laplacian, k + 1, options, fill=True)
-        return Group(graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:]))
+        return graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:])
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
     is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
-    for group in together(tasks) if is_large else (task() for task in tasks):
-        vectors = vectors.index_copy(0, group.nodes, group.found.vectors)
-        values = values.index_copy(0, group.graphs, group.found.values)
+    for graphs, chosen, found in together(tasks) if is_large else (task() for task in tasks):
+        vectors = vectors.index_copy(0, chosen, found.vectors)
+        values = values.index_copy(0, graphs, found.values)
     return NodeEncoding(vectors, values)
-
-
-class Group(NamedTuple):
-    """Graphs that were solved together, int64, their nodes, and their encoding."""
-
-    graphs: Tensor
-    nodes: Tensor
-    found: NodeEncoding
 
 
 def _plain_pairs(
@@ -214,23 +207,17 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
     return Graph._trusted(DensePattern((count, widest)), affinity, mask) if is_sound else None
 
 
-class PartOfBatch(NamedTuple):
-    """Nodes of some graphs of a batch, their edges, numbered among them, the edges' numbers, and the nodes' graphs."""
+def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return some graphs, int64 ascending, of graphs one after the other; ``batch`` is the graph of each node.
 
-    nodes: Tensor
-    edges: Tensor
-    inside: Tensor
-    graph: Tensor
-
-
-def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> PartOfBatch:
-    """Return some graphs, int64 ascending, of graphs one after the other; ``batch`` is the graph of each node."""
+    The parts are their nodes, their edges, numbered among these nodes, the numbers of the edges, and the nodes' graphs.
+    """
     number = torch.full((int(batch[-1]) + 1,), -1, device=batch.device)
     at_node = number.index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))[batch]
     chosen = (at_node >= 0).nonzero().flatten()
     place = torch.full_like(batch, -1).index_copy_(0, chosen, torch.arange(len(chosen), device=chosen.device))
     inside = (at_node[edge_index[0]] >= 0).nonzero().flatten()
-    return PartOfBatch(chosen, place[edge_index[:, inside]], inside, at_node[chosen])
+    return chosen, place[edge_index[:, inside]], inside, at_node[chosen]
 
 
 def of_similar_size(sizes: Tensor) -> Iterator[Tensor]:

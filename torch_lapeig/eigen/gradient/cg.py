@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,13 +16,6 @@ CHECK_EVERY = 50  # iterations between two true residuals: the recurrence does n
 STALE_CHECKS = 6  # true residuals without a decrease by a tenth in any column, after which the solve gives up
 
 
-class BestIterate(NamedTuple):
-    """Iterate of least true residual of each column, ``(B, N, k)``, and the norms of the residuals ``(B, k)``."""
-
-    z: Tensor
-    residuals: Tensor
-
-
 def conjugate_gradients(
     image: Map,
     precondition: Map,
@@ -31,12 +23,13 @@ def conjugate_gradients(
     dots: Callable[[Tensor, Tensor], Tensor],
     allowed: Map,
     limit: int,
-) -> BestIterate:
+) -> tuple[Tensor, Tensor]:
     """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
     The residual of the recurrence drifts away from the true residual, and where the system is nearly singular the
     iterate itself is lost. Every `CHECK_EVERY` iterations, and before a column counts as solved, the true residual is
-    computed. The best iterate is returned, solved or not.
+    computed. The iterate of least true residual of each column is returned, solved or not, with the norms ``(B, k)`` of
+    the residuals.
 
     Args:
         image: symmetric positive semidefinite map.
@@ -75,7 +68,7 @@ def conjugate_gradients(
                 r = target - image(z)
             energy, moving = torch.where(going & ~lost, energy, torch.inf), going
         z, r, direction, energy = step(z, r, direction, energy, moving)
-    return BestIterate(best, left)
+    return best, left
 
 
 def _step(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
-from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, BestIterate, conjugate_gradients
+from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse
@@ -207,14 +207,15 @@ class Complement:
         found = self._compiled(target, enough, size)
         if found is None:
             found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
+        z, left = found
         # A NaN of the loss is passed on; it is no failure of the solve.
         is_unknown = ~size.isfinite()
-        z = torch.where(is_unknown[:, None, :], torch.nan, self.project(found.z))
+        z = torch.where(is_unknown[:, None, :], torch.nan, self.project(z))
         width = self.noise[:, 0] if self.options.width is None else self.options.width
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
-        return z, (found.residuals <= allowed(z)) | is_undefined | is_unknown
+        return z, (left <= allowed(z)) | is_undefined | is_unknown
 
-    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> BestIterate | None:
+    def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
         matrix = self.s.operator.compiled
         if matrix is None or self._inverse is not None or not matrix.reads(target):
@@ -241,7 +242,7 @@ class Complement:
             size=plain(size),
             round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),
         )
-        return BestIterate(*matrix.complement(system, target))
+        return matrix.complement(system, target)
 
 
 def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:

@@ -95,16 +95,16 @@ class _System:
         for number, (precondition, limit) in enumerate(self._candidates()):
             # In an easy system residuals stay above round-off, and testing for round-off takes a third of the time.
             goal = allowed if number else lambda _: enough
-            found = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
-            solved = (found.residuals <= allowed(found.z)) | ~found.residuals.isfinite()
-            z = z + found.z
+            change, left = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
+            solved = (left <= allowed(change)) | ~left.isfinite()
+            z = z + change
             if solved.all():
                 break
             rest = target - operator.matmul(z)
         else:
             checks.warn(
                 f"the linear solve has not reached its tolerance for {int((~solved).sum())} of {solved.numel()} "
-                f"columns (largest residual {float(found.residuals[~solved].max()):.1e}): they are inexact; rescale or "
+                f"columns (largest residual {float(left[~solved].max()):.1e}): they are inexact; rescale or "
                 "prune the weights",
                 checks.ConvergenceWarning,
             )

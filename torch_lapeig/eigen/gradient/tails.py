@@ -17,7 +17,6 @@ of a node with one neighbour. There y_i stays d_i^-½ v_i, which has as many dig
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -135,31 +134,22 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
     return y
 
 
-class HiddenRows(NamedTuple):
-    """Rows of P = D⁻¹W at m nodes.
+def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows of P = D⁻¹W at nodes of graph b, for ``y`` ``(N, k)`` that is zero except at ``known`` entries.
 
-    Attributes:
-        inner: P among the nodes, ``(m, m)``.
-        rhs: sums ``(m, k)`` of P y over known entries.
-        leak: sums ``(m, k)`` of P over known entries.
+    The parts are P among the m nodes, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries.
     """
-
-    inner: Tensor
-    rhs: Tensor
-    leak: Tensor
-
-
-def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> HiddenRows:
-    """Return the rows of P at nodes of graph b, for ``y`` ``(N, k)`` that is zero except at ``known`` entries."""
     pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.values
     both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):
         rows = values.reshape(-1, n, n)[b, nodes]
-        return HiddenRows(rows[:, nodes], *(rows @ both).chunk(2, 1))
+        rhs, leak = (rows @ both).chunk(2, 1)
+        return rows[:, nodes], rhs, leak
     among, edges = pattern.restrict(nodes + b * n)
     position, edge = pattern.edges_of(nodes + b * n)
     terms = values[edge, None] * both[pattern.col[edge].long() - b * n]
-    return HiddenRows(among.to_dense(values[edges]), *sum_of_groups(terms, position, len(nodes)).chunk(2, 1))
+    rhs, leak = sum_of_groups(terms, position, len(nodes)).chunk(2, 1)
+    return among.to_dense(values[edges]), rhs, leak
 
 
 @torch.no_grad()

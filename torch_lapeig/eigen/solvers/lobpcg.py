@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,15 +29,14 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
-    Shortfall,
     check_options,
     check_preconditioner,
     one_by_one,
     with_guards,
 )
 
-# Called with the number of an iteration, Ritz values and residuals.
-Check = Callable[[int, Tensor, Tensor], Shortfall]
+# Called with the number of an iteration, Ritz values and residuals; see ``Request.shortfall``.
+Check = Callable[[int, Tensor, Tensor], tuple[float, float]]
 
 WIDEST_BLOCK = 100  # columns for graphs with so many clusters that are hardly joined
 
@@ -104,22 +102,16 @@ class Lobpcg:
             request = dataclasses.replace(request, columns=max(request.columns, min(inverse.near_null + 4, most)))
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
-        return request.answer(found.values, found.vectors, found.iterations, found.finished, inverse)
-
-
-class Iterated(NamedTuple):
-    """Ritz values ``(m,)`` on the host and vectors ``(N, m)``, the iterations done, and whether all pairs converged."""
-
-    values: Tensor
-    vectors: Tensor
-    iterations: int
-    finished: bool
+        return request.answer(*found, inverse)
 
 
 def lobpcg(
     operator: BlockOperator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
-) -> Iterated:
+) -> tuple[Tensor, Tensor, int, bool]:
     """Return the Ritz pairs to which the block ``x`` converges, in at most ``limit`` iterations.
+
+    The parts are the values ``(m,)`` on the host, the vectors ``(N, m)``, the iterations done, and whether all pairs
+    have converged.
 
     The values and the arguments of ``shortfall`` are on the host. For these and for small problems it synchronises
     four times an iteration, twice of these in `basis`.
@@ -144,7 +136,7 @@ def lobpcg(
             r, norms = _residual(operator, x, axp[:, :m], values, room)
             missing, allowed = shortfall(iteration, values, norms)
         if missing <= 1:
-            return Iterated(values, x, iteration, True)
+            return values, x, iteration, True
         moving = norms > 0.3 * allowed
         sum_now = float(values.sum())
         best = math.inf if sum_now < (1 - 1e-3) * total else best  # so large a decrease shows a new pair
@@ -167,7 +159,7 @@ def lobpcg(
         projected, c = c.mT @ whole @ c, to_device(c, x)
         q = xp.shape[1]
         xp, axp = rotate_(space, q, w, c), rotate_(images, q, aw, c)
-    return Iterated(values, xp[:, :m], iteration, False)
+    return values, xp[:, :m], iteration, False
 
 
 def _residual(operator: BlockOperator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:

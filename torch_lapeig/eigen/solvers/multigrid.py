@@ -123,6 +123,10 @@ class Cycle:
 
     near_null: int
 
+    def __call__(self, r: Tensor) -> Tensor:
+        """Return approximately A⁻¹ r."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
+
 
 @dataclass(frozen=True, eq=False)
 class Multigrid(Cycle):
@@ -299,23 +303,15 @@ def _coarsen(
     return _galerkin(matrix, plain, radius, excess)
 
 
-def _strong_edges(matrix: Tensor) -> StrongEdges:
+def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     row, col = _rows(matrix), matrix.col_indices()
     size = matrix.values().abs().masked_fill_(row == col, 0)
     largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
     return strong_edges(row, col, size, largest)
 
 
-class StrongEdges(NamedTuple):
-    """Both ends of the strong edges, and the neighbour of each node by its strongest edge, −1 for none."""
-
-    row: Tensor
-    col: Tensor
-    nearest: Tensor
-
-
-def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> StrongEdges:
-    """Return the edges that are strong at both ends.
+def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return both ends of the edges that are strong at both, and each node's neighbour by its strongest edge or −1.
 
     An edge that is strong at one end and faint at the other would join distant parts: a node between two clusters would
     put them in one aggregate, and the coarse levels would resolve neither.
@@ -334,7 +330,7 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> Str
         nearest.scatter_reduce_(0, i[best].long(), j[best].long(), "amax")
         rows.append(i[strong])
         cols.append(j[strong])
-    return StrongEdges(torch.cat(rows).long(), torch.cat(cols).long(), nearest)
+    return torch.cat(rows).long(), torch.cat(cols).long(), nearest
 
 
 def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: float) -> Tensor:

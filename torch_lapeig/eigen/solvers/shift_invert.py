@@ -21,7 +21,6 @@ from torch_lapeig.eigen.solvers.solver import (
     Progress,
     Request,
     RitzPairs,
-    Shortfall,
     check_options,
     one_by_one,
     with_guards,
@@ -139,41 +138,38 @@ class ShiftInvert:
     def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
         """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
         goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
-        explored = self._converge(goal, inverse)
-        solves, is_certain = explored.solves, explored.verdict.is_certain
-        values, x, missing = _ritz_pairs_of(request, explored)
+        images, solves, verdict = self._converge(goal, inverse)
+        values, x, missing = _ritz_pairs_of(request, images, solves)
         may_repeat = tolerance is None and 2 * solves < self.max_products
         # Up to a factor of 1000 in the residual, final steps are cheaper than a solve to round-off.
-        is_blunt = may_repeat and is_certain and 1000 < missing < math.inf
-        if is_blunt or (is_certain and missing <= 1):
+        is_blunt = may_repeat and verdict.is_certain and 1000 < missing < math.inf
+        if is_blunt or (verdict.is_certain and missing <= 1):
             return request.answer(values, x, solves, not is_blunt, inverse)
 
-        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> Shortfall:
+        def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
             return request.shortfall(solves + iteration, values, residuals)
 
         if (lost := request.columns - x.shape[1]) > 0:  # with a small ``max_products``
             x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
         # Lanczos leaves small components of all other eigenvectors in a vector. Components of large eigenvalues hardly
         # matter to the inverse, but do to the residuals of A. The factors remove them in a step or two.
-        found = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
-        is_done = is_certain and found.finished
-        return request.answer(found.values, found.vectors, solves + found.iterations, is_done, inverse)
+        values, x, steps, finished = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
+        return request.answer(values, x, solves + steps, verdict.is_certain and finished, inverse)
 
-    def _converge(self, request: Request, inverse: Inverse) -> Explored:
-        """Return (A + σ)⁻¹ X for the requested number of Ritz vectors X, and a verdict on overlooked copies.
+    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, Verdict]:
+        """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, the solves, and a verdict on overlooked copies.
 
         If a count shows that pairs are missing, they are searched for outside the found pairs, until all are found.
         Without a count, a value may have more copies if it has as many as the block has columns. Then the smallest
         pairs outside are searched for, until no new one is found.
         """
-        found = self._space(request, inverse)
-        x, solves, verdict = found.images, found.solves, found.verdict
+        x, solves, verdict = self._space(request, inverse)
         operator, w = request.operator, request.wanted
         while verdict.lacking and solves < self.max_products:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return Explored(x, solves, Verdict(True))
+                return x, solves, Verdict(True)
             wanted, (needs, tolerance) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request,
@@ -185,20 +181,20 @@ class ShiftInvert:
             )
             # A new seed: the found pairs span the first random block.
             again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            found = again._space(others, inverse, needs, ceiling)
-            solves += found.solves
-            outside, _ = rayleigh_ritz(operator, found.images, known)
+            images, more, verdict_outside = again._space(others, inverse, needs, ceiling)
+            solves += more
+            outside, _ = rayleigh_ritz(operator, images, known)
             least = float(outside[0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, found.images], 1), request.null)
+            values, x = rayleigh_ritz(operator, torch.cat([x, images], 1), request.null)
             x = x[:, : request.columns]
             is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
-            verdict = verdict.after(found.verdict.is_certain, values, least, is_next)
-        return Explored(x, solves, verdict)
+            verdict = verdict.after(verdict_outside.is_certain, values, least, is_next)
+        return x, solves, verdict
 
     def _space(
         self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> Explored:
-        """Return (A + σ)⁻¹ X from one space that begins with one block, and a verdict on the copies it may lack.
+    ) -> tuple[Tensor, int, Verdict]:
+        """Return (A + σ)⁻¹ X from one space of one first block, the solves, and a verdict on the copies it may lack.
 
         Copies of values above the ``ceiling`` do not matter; None stands for the next value.
         """
@@ -229,7 +225,7 @@ class ShiftInvert:
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return Explored(space.images(space.ritz(columns)[1]), space.products, verdict)
+                return space.images(space.ritz(columns)[1]), space.products, verdict
             if space.is_full:
                 kept = min(columns + WIDTH, size - space.following)
                 values, turn = space.ritz(kept)
@@ -246,30 +242,31 @@ class ShiftInvert:
         if missing <= 0:
             return Verdict(True)
         if may_count and missing > COUNT_BLOCKS and (inertia := self._inertia(request, inverse, copies)) is not None:
-            if inertia.number > request.columns:
+            _, number = inertia
+            if number > request.columns:
                 return Verdict(False, WIDTH)
-            lacking = inertia.number - copies.known
+            lacking = number - copies.known
             return Verdict(lacking == 0, lacking, inertia)
         return Verdict(False, 0 if most < space.width else WIDTH)
 
-    def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> Inertia | None:
-        """Return the number of nonzero eigenvalues below the cut; None where they cannot be counted."""
+    def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> tuple[float, int] | None:
+        """Return the cut and the number of nonzero eigenvalues below it; None where they cannot be counted."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
             return None
         below = count_below(request.operator, copies.cut, copies.room, self)
         number = -1 if below is None else below - request.null.shape[1]
-        return None if number < copies.known else Inertia(copies.cut, number)
+        return None if number < copies.known else (copies.cut, number)
 
 
-def _ritz_pairs_of(request: Request, explored: Explored) -> tuple[Tensor, Tensor, float]:
-    """Return Ritz values and vectors of the span of ``explored.images``, and their shortfall, ∞ if it is dependent."""
-    operator, columns, solves = request.operator, explored.images.shape[1], explored.solves
-    values, x = rayleigh_ritz(operator, explored.images, request.null[:, :0])
-    if x.shape[1] < columns:
+def _ritz_pairs_of(request: Request, images: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
+    """Return Ritz values and vectors of the span of ``images``, and their shortfall, ∞ if it is dependent."""
+    operator = request.operator
+    values, x = rayleigh_ritz(operator, images, request.null[:, :0])
+    if x.shape[1] < images.shape[1]:
         return values, x, math.inf
     _, residuals = residual(operator, x, operator.matmul(x), values)
-    return values, x, request.shortfall(solves, values, residuals).ratio
+    return values, x, request.shortfall(solves, values, residuals)[0]
 
 
 class _IndefiniteError(Exception):
@@ -299,13 +296,6 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
     raise _IndefiniteError(2 * negative / bound)
 
 
-class Inertia(NamedTuple):
-    """Number of nonzero eigenvalues of A below a cut."""
-
-    cut: float
-    number: int
-
-
 # "all": every one of the smallest pairs; "some": one of several overlooked copies; "any": copies may be overlooked.
 Needs = Literal["all", "some", "any"]
 
@@ -316,12 +306,12 @@ class Verdict(NamedTuple):
     Attributes:
         is_certain: the space has overlooked nothing.
         lacking: number of pairs to search for outside.
-        inertia: count of all eigenvalues, if there is one.
+        inertia: a cut and the number of nonzero eigenvalues of A below it, if they are counted.
     """
 
     is_certain: bool
     lacking: int = 0
-    inertia: Inertia | None = None
+    inertia: tuple[float, int] | None = None
 
     def outside(self, tolerance: float) -> tuple[Needs, float]:
         """Return which pairs to search for outside, and their tolerance, given the tolerance of all pairs."""
@@ -339,17 +329,10 @@ class Verdict(NamedTuple):
         """
         if self.inertia is None:  # if the new value is not the next one, search for more copies
             return Verdict(is_certain, WIDTH * (is_certain and not is_next))
-        lacking = max(self.inertia.number - int((values < self.inertia.cut).sum()), 0)
-        is_there = least < self.inertia.cut  # else the search has not found a counted pair: give up
+        cut, number = self.inertia
+        lacking = max(number - int((values < cut).sum()), 0)
+        is_there = least < cut  # else the search has not found a counted pair: give up
         return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
-
-
-class Explored(NamedTuple):
-    """Result of a search: (A + σ)⁻¹ X ``(N, m)`` of Ritz vectors X, the solves so far, and the verdict."""
-
-    images: Tensor
-    solves: int
-    verdict: Verdict
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:

@@ -132,13 +132,6 @@ def with_guards(k: int, guards: int | None = None) -> int:
     return k + (max(4, k // 4) if guards is None else guards)
 
 
-class Shortfall(NamedTuple):
-    """Largest ratio of a residual of the wanted pairs and the next pair to its maximum; the maximum of the former."""
-
-    ratio: float
-    allowed: float
-
-
 @dataclass(frozen=True)
 class Request:
     """Request to a solver for the pairs of one graph beside its null vectors, which are known."""
@@ -160,8 +153,13 @@ class Request:
         """Return the bound of the operator."""
         return float(self.operator.bound)
 
-    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None) -> Shortfall:
-        """Return the ratio of residuals to their maximum; call ``progress``."""
+    def shortfall(
+        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
+    ) -> tuple[float, float]:
+        """Return the largest ratio of a residual to its maximum, and the maximum of wanted pairs; call ``progress``.
+
+        The ratio is of the wanted pairs and the next pair.
+        """
         w = self.wanted
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
@@ -172,7 +170,7 @@ class Request:
             self.progress(iteration, worst, allowed)
         # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
         settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
-        return Shortfall(max(worst / allowed, settled), allowed)
+        return max(worst / allowed, settled), allowed
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
