@@ -476,7 +476,7 @@ class TestTransform:
         torch.testing.assert_close(again.spectral_features, alone[:20])
         with pytest.raises(TypeError, match="unexpected keyword argument 'normalisation'"):
             AddSpectralFeatures(HEAT, 3, normalisation="symmetric")
-        assert "AddSpectralFeatures(WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), 6" in repr(transform)
+        assert "AddSpectralFeatures(phi=WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), k=6" in repr(transform)
 
     def test_gradients_at_equal_eigenvalues(self, data):
         item, weight = data[0], torch.ones(20, dtype=torch.float64, requires_grad=True)

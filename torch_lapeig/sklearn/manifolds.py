@@ -183,7 +183,12 @@ class Isomap(Embedding):
         search = self.nbrs_.kneighbors_graph if self.radius is None else self.nbrs_.radius_neighbors_graph
         graph = self._connected(search(mode="distance"), X)
         check_dense(
-            len(X), len(X), 8, torch.device("cpu"), type(self).__name__, "use torch_lapeig.Isomap(landmarks=1000)"
+            X.shape[0],
+            X.shape[0],
+            8,
+            torch.device("cpu"),
+            type(self).__name__,
+            "use torch_lapeig.Isomap(landmarks=1000)",
         )
         self.dist_matrix_ = shortest_path(graph, method=self.path_method, directed=False).astype(X.dtype)
         return self._on_device(self.dist_matrix_)
