@@ -12,6 +12,7 @@ import argparse
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch_lapeig.methods import LaplacianEigenmaps
 __all__ = ["InputError", "load", "main"]
 
 READING = ("header", "separator", "decimal", "thousands", "encoding", "missing", "skip_lines", "index")
+NOT_OF_PAIRS = ("standardize", "weighting", "one_hot", "drop_rows_with_missing")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,26 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
     commands = parser.add_subparsers(required=True)
-    embedding = commands.add_parser("embed", help="Laplacian eigenmaps of a file")
-    embedding.set_defaults(run=embed)
-    add_options_of_embed(embedding.add_argument)
-    new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
-    new.set_defaults(run=transform, given=None, overwrite=False, drop_rows_with_missing=False)
-    new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
-    new.add_argument("new", metavar="FILE", help="rows with the columns of the run; options of reading are the run's")
-    for add in (embedding.add_argument, new.add_argument):
-        add("--out", type=Path, metavar="PATH", help="to write to (default: embedding-INPUT, with .csv of new rows)")
-        add_options_of_reading(add)
-    options = parser.parse_args(arguments)
-    try:
-        report.check_libraries()
-        options.run(options)
-    except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
-        raise SystemExit(f"error: {error}") from None
-
-
-def add_options_of_embed(add: Any) -> None:
-    """Add the options that say what is embedded, and how."""
+    of_embed = commands.add_parser("embed", help="Laplacian eigenmaps of a file")
+    of_embed.set_defaults(run=embed)
+    add = of_embed.add_argument
     add("--input", required=True, metavar="FILE", help="a row is a point; file.npz:NAME is one array of several")
     add("--labels", metavar="COLUMN|FILE", help="colours: a column, or a file with a label for each row")
     add("--given", choices=("distance", "affinity", "edges"), help="the input has pairs of points")
@@ -66,29 +51,40 @@ def add_options_of_embed(add: Any) -> None:
     add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
     add("--device", default="cpu", help="cpu (default), cuda, …")
-
-
-def add_options_of_reading(add: Any) -> None:
-    """Add the options that say how a file is read."""
-    add("--index", metavar="COLUMN", help="names of the rows (default: a first column without a name)")
-    add("--header", action=argparse.BooleanOptionalAction, help="line 1 names the columns, or is a row")
-    add("--separator", metavar="SIGN", help="of cells: ; tab blank … (default: a comma, of .tsv a tab)")
-    add("--decimal", metavar="SIGN", help="in numbers (default: a point)")
-    add("--thousands", metavar="SIGN", help="in numbers (default: none)")
-    add("--encoding", metavar="NAME", help="of text (default: UTF-8)")
-    add("--missing", nargs="+", metavar="MARK", help="cells that are missing, beside empty ones, NA, nan, null")
-    add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="lines of text that are no rows, from 1")
-    add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
-    add("--overwrite", action="store_true", help="write over what is there already")
+    new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
+    new.set_defaults(run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None)
+    new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
+    new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
+    for add in (of_embed.add_argument, new.add_argument):
+        add("--out", type=Path, metavar="PATH", help="to write to (default: embedding-FILE)")
+        add("--overwrite", action="store_true", help="write over what is there already")
+        add("--index", metavar="COLUMN", help="names of the rows (default: a first column without a name)")
+        add("--header", action=argparse.BooleanOptionalAction, help="line 1 names the columns, or is a row")
+        add("--separator", metavar="SIGN", help="of cells: ';', tab, blank … (default: a comma, of .tsv a tab)")
+        add("--decimal", metavar="SIGN", help="in numbers (default: a point)")
+        add("--thousands", metavar="SIGN", help="in numbers (default: none)")
+        add("--encoding", metavar="NAME", help="of text (default: UTF-8)")
+        add("--missing", nargs="+", metavar="MARK", help="missing cells, beside empty ones, NA, nan, null")
+        add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="lines that are no rows, from 1")
+        add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except ImportError as error:
+        raise SystemExit(f"error: {error}: pip install 'torch-lapeig[embed]'") from error
+    except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
+        raise SystemExit(f"error: {error}") from None
 
 
 def embed(options: Namespace) -> None:
     """Read, embed, write and report; raise `InputError`, before anything is written, where that is impossible."""
+    for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
+        import_module(name)
     out = options.out or Path(f"embedding-{stem(options.input)}")
     if out.exists() and not options.overwrite and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-    for name in ("standardize", "weighting", "one_hot", "drop_rows_with_missing") if options.given else ():
-        if getattr(options, name):
+    for name in [*NOT_OF_PAIRS, "neighbors", "bandwidth"][: 4 if options.given == "distance" else None]:
+        if options.given and getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     used = columns.used_of(read(options.input, options), options)
     show(report.of_input(used))
@@ -97,14 +93,13 @@ def embed(options: Namespace) -> None:
         deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
         scaling = np.stack([used.x.mean(0, dtype=np.float64), deviation])
     answer = choices.embed(scaled(used.x, scaling), options)
-    show(report.of_answer(answer))
-    title, name = f"{options.input}: {len(used.index):,} points", options.labels or ""
+    show(report.of_answer(answer, used.index))
+    y, name = answer.module.embedding_.numpy(), options.labels or ""
     png = report.picture(answer, used, name)
-    html = report.page(title, answer, used, name, png)
+    html = report.page(f"{options.input}: {len(y):,} points", answer, used, name, png)
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.html").write_text(html, encoding="utf-8")
     (out / "embedding.png").write_bytes(png)
-    y = answer.module.embedding_.numpy()
     np.save(out / "embedding.npy", y)
     write_rows(out / "embedding.csv", used, y)
     (out / "model.pt").unlink(missing_ok=True)
@@ -128,7 +123,7 @@ def transform(options: Namespace) -> None:
     out = options.out or Path(f"embedding-{stem(options.new)}.csv")
     if out.exists() and not options.overwrite:
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-    saved = saved_run(options.folder)
+    module, saved = load(options.folder)
     options = Namespace(**{**saved["reading"], **vars(options)})
     data = read(options.new, options)
     names = list(getattr(data.rows, "columns", ()))
@@ -142,7 +137,6 @@ def transform(options: Namespace) -> None:
     used.lines |= {"columns": listed(used.columns, 40), "left out": listed(surplus) or "nothing"}
     show(report.of_input(used))
     scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
-    module = load(options.folder)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
@@ -152,24 +146,15 @@ def transform(options: Namespace) -> None:
     print(f"{out} has their columns")
 
 
-def load(folder: str | Path) -> LaplacianEigenmaps:
-    """Return the fitted module of a run. It takes the columns as the report lists them, standardized if they were."""
-    saved = saved_run(Path(folder))
+def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
+    """Return the fitted module of a run, and what else it saved: columns, categories, scaling, options of reading."""
+    path = Path(folder) / "model.pt"
+    saved = torch.load(path, weights_only=True) if path.is_file() else {}
+    if "reading" not in saved:
+        raise InputError(f"{path} is not there, or of an earlier version: embed writes it for points, not for --given")
     module = choices.module_of(*saved["module"]).to(saved["state"]["embedding_"].dtype)
     module.load_state_dict(saved["state"])
-    return module
-
-
-def saved_run(folder: Path) -> Any:
-    """Return what a run has saved: settings and state of the module, columns, scaling, and options of reading."""
-    if not (folder / "model.pt").is_file():
-        raise InputError(
-            f"{folder} has no model.pt: name a folder that embed wrote, of points (--given has no new rows)"
-        )
-    saved = torch.load(folder / "model.pt", weights_only=True)
-    if "module" not in saved:
-        raise InputError(f"{folder} is of an earlier version: run embed again")
-    return saved
+    return module, saved
 
 
 def write_rows(path: Path, used: Used, y: Array) -> None:

@@ -16,31 +16,18 @@ from torch import Tensor
 
 from torch_lapeig.command.columns import ROUNDOFF, Array
 from torch_lapeig.command.reading import InputError
-from torch_lapeig.graph import (
-    KNN,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    Precomputed,
-    SelfTuning,
-    SimpleWeights,
-    Weighting,
-    nearest_neighbors,
-)
+from torch_lapeig.graph import KNN, Graph, HeatKernel, Precomputed, Weighting, nearest_neighbors, weights
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods import LaplacianEigenmaps
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
-# Warnings that the report says in other words.
-REPORTED = ("the neighbourhood graph has", "nodes are isolated", "at least half of the edges join copies")
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
-    "simple": SimpleWeights,
-    "self-tuning": SelfTuning,
-    "density-corrected": DensityCorrected,
-    "improved": ImprovedWeights,
+    "simple": weights.SimpleWeights,
+    "self-tuning": weights.SelfTuning,
+    "density-corrected": weights.DensityCorrected,
+    "improved": weights.ImprovedWeights,
 }
 
 
@@ -76,93 +63,79 @@ class Searched(KNN):
 
 def module_of(components: int, neighbors: int, weighting: str, bandwidth: float | None) -> LaplacianEigenmaps:
     """Return the module of points, not fitted."""
-    weights = WEIGHTINGS[weighting](*([] if bandwidth is None else [bandwidth]))
-    return LaplacianEigenmaps(components, KNN(neighbors), weights)
+    weighting_of_edges = WEIGHTINGS[weighting](*([] if bandwidth is None else [bandwidth]))
+    return LaplacianEigenmaps(components, KNN(neighbors), weighting_of_edges)
 
 
 def embed(x: Any, options: Namespace) -> Answer:
-    """Return the embedding of points ``(N, D)`` or given pairs ``(N, N)``.
-
-    ``options`` are those of the command line, None for the command to choose; `InputError` where one cannot be met.
-    """
-    n = x.shape[0]
+    """Return the embedding of points ``(N, D)`` or given pairs ``(N, N)``, by the options of the command line."""
+    n, t, name = x.shape[0], options.bandwidth, options.weighting or "heat"
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
-    k, t = int(components.value), options.bandwidth
-    if t is not None and (options.weighting not in (None, "heat", "improved") or not 0 < t < math.inf):
+    if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            module, given, graph, choices = (_of_pairs if options.given else _of_points)(x, k, options)
-            alone = graph.num_nodes - sum(map(len, graph.nodes_of_components()))
-            if alone and n - alone <= k:
-                way = "larger --bandwidth or its default, more --neighbors, or --weighting self-tuning"
-                raise InputError(f"{alone} of {n} points have no edge of positive weight: take a {way}")
+            if options.given:
+                graph, choices = _of_pairs(x, options)
+                given: Any = graph.to(options.device)
+                module = LaplacianEigenmaps(int(components.value), Precomputed("affinity"))
+            else:
+                given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
+                nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
+                neighbors = _neighbors(nearest.indices.cpu().numpy(), options)
+                choices = [
+                    neighbors,
+                    Choice("weighting", name, "given by --weighting" if options.weighting else "usual"),
+                ]
+                module = module_of(int(components.value), int(neighbors.value), name, t).to(given)
+                module.neighbors = Searched(int(neighbors.value), nearest=nearest)
+                graph = module.weights(given, module.neighbors.with_state(given)[0])  # type: ignore[misc]
+                choices += _bandwidth(module.weights, graph.pattern.squared_lengths(given), graph)
+            choices += _parts(graph, int(components.value))
             module.to(options.device).fit(given)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
-    said = dict.fromkeys(str(warning.message) for warning in caught)
-    notes = [message for message in said if not any(words in message for words in REPORTED)]
-    return Answer(module.cpu(), graph.to("cpu"), [*choices, components, *_parts(graph, alone)], notes)
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    return Answer(module.cpu(), graph.to("cpu"), [*choices, components], notes)
 
 
-def _of_points(x: Array, k: int, options: Namespace) -> tuple[LaplacianEigenmaps, Any, Graph, list[Choice]]:
-    """Return the module of points, its input, the graph of their nearest neighbours, and the choices."""
-    points = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-    nearest = nearest_neighbors(points, _most(options, len(x)))
-    neighbors = _neighbors(nearest.indices.cpu().numpy(), options)
-    name = options.weighting or "heat"
-    module = module_of(k, int(neighbors.value), name, options.bandwidth).to(points)
-    assert module.weights is not None
-    rule = Searched(int(neighbors.value), nearest=nearest)
-    graph = module.weights(points, rule.with_state(points)[0])
-    module.neighbors = rule
-    choices = [neighbors, Choice("weighting", name, "given" if options.weighting else "the library's default")]
-    return module, points, graph, choices + _bandwidth(module.weights, graph.pattern.squared_lengths(points), graph)
+def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
+    """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices.
 
-
-def _of_pairs(pairs: Any, k: int, options: Namespace) -> tuple[LaplacianEigenmaps, Any, Graph, list[Choice]]:
-    """Return the module of given pairs, its input twice, and the choices: affinities are the weights."""
-    if options.given == "distance":
-        graph, choices = _of_distances(pairs, options)
-    else:
+    The neighbours are the nearest of a dense matrix of distances, or the stored pairs of a sparse one.
+    """
+    n = pairs.shape[0]
+    if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
-        graph, choices = Graph.from_scipy(pairs), [Choice("weights", "given", f"by --given {options.given}")]
-    graph = graph.to(options.device)
-    return LaplacianEigenmaps(k, Precomputed("affinity")), graph, graph, choices
-
-
-def _of_distances(distances: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
-    """Return the graph of given distances with the weights of the heat kernel, and the choices.
-
-    The neighbours are the nearest of a dense matrix, or the stored pairs of a sparse one.
-    """
-    n = distances.shape[0]
-    if issparse(distances):
-        pairs = distances.tocoo()
+        return Graph.from_scipy(pairs), [Choice("weights", "given", f"by --given {options.given}")]
+    if issparse(pairs):
+        if options.neighbors is not None:
+            raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
+        pairs = pairs.tocoo()
         row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
         neighbors = Choice("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores")
     else:
-        others = distances + np.diag(np.full(n, np.inf))
-        nearest = np.argsort(others, axis=1, kind="stable")[:, : _most(options, n)]
+        most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
+        nearest = np.argsort(pairs + np.diag(np.full(n, np.inf)), axis=1, kind="stable")[:, :most]
         neighbors = _neighbors(nearest, options)
         nearest = nearest[:, : int(neighbors.value)]
         row, col = np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel()
-        length = distances[row, col]
+        length = pairs[row, col]
     # Both directions of each pair, of which the file or the search may have one: the mean, as `KNN` takes it.
     keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
     if (abs(lengths[place] - np.tile(length, 2)) > ROUNDOFF * lengths.max(initial=0)).any():
         raise InputError(
-            "a pair has another stored distance in each direction: take their mean, or one of them for both"
+            "a pair has a distance of its own in each direction: store their mean, or one of them, for both"
         )
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
     one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
-    weights, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()
-    weight = graph.weight * torch.exp(-squares / weights.bandwidth(squares, graph)[graph.edge_index[0]])
-    choices = [neighbors, Choice("pairs", f"{len(keys) // 2:,}", one_sided), *_bandwidth(weights, squares, graph)]
+    kernel, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()
+    weight = graph.weight * torch.exp(-squares / kernel.bandwidth(squares, graph)[graph.edge_index[0]])
+    choices = [neighbors, Choice("pairs", f"{len(keys) // 2:,}", one_sided), *_bandwidth(kernel, squares, graph)]
     return graph.with_weight(weight), choices
 
 
@@ -172,11 +145,6 @@ def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> 
     if value is not None and not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} for so many points, got {value}")
     return Choice(option, str(value or min(usual, most)), f"given by --{option}" if value else why)
-
-
-def _most(options: Namespace, n: int) -> int:
-    """Return how many neighbours of n points are searched."""
-    return int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
 
 
 def _neighbors(nearest: Array, options: Namespace) -> Choice:
@@ -193,25 +161,24 @@ def _neighbors(nearest: Array, options: Namespace) -> Choice:
     return _count(options, "neighbors", most, tried[0], why)
 
 
-def _bandwidth(weights: Weighting, squared_lengths: Tensor, graph: Graph) -> list[Choice]:
+def _bandwidth(weighting: Weighting | None, squared_lengths: Tensor, graph: Graph) -> list[Choice]:
     """Return the bandwidth that the heat kernel used."""
-    if not isinstance(weights, HeatKernel):
+    if not isinstance(weighting, HeatKernel):
         return []
-    why = "given by --bandwidth"
-    if weights.t == "median":
-        why = "the median of the squared lengths of the edges"
-        if 2 * int((squared_lengths > 0).sum()) <= len(squared_lengths):
-            why += " that are not 0: half of them or more join copies of a point"
-    return [Choice("bandwidth", f"{float(weights.bandwidth(squared_lengths, graph)[0]):.6g}", why)]
+    why = "the median of the squared lengths of the edges" if weighting.t == "median" else "given by --bandwidth"
+    return [Choice("bandwidth", f"{float(weighting.bandwidth(squared_lengths, graph)[0]):.6g}", why)]
 
 
-def _parts(graph: Graph, alone: int) -> list[Choice]:
-    """Return the parts of the graph and the isolated points, each with its consequence."""
+def _parts(graph: Graph, components: int) -> list[Choice]:
+    """Return the parts of the graph and the isolated points; raise `InputError` if so many are isolated."""
     sizes = sorted(map(len, graph.nodes_of_components()), reverse=True)
+    alone = graph.num_nodes - sum(sizes)
+    if alone and sum(sizes) <= components:
+        way = "take a larger --bandwidth or its default, more --neighbors, or --weighting self-tuning"
+        raise InputError(f"{alone} of {graph.num_nodes} points have no edge of positive weight: {way}")
     why = f"it joins all {'others' if alone else 'points'}, by {graph.edge_index.shape[1] // 2:,} edges"
     if len(sizes) > 1:
         shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
         why = f"{shown} points: the first {len(sizes) - 1} columns only tell them apart; more --neighbors may join them"
-    found = [Choice("parts of the graph", str(len(sizes)), why)]
-    why = "too far from all for the bandwidth: their rows are zero; --weighting self-tuning gives them weights"
-    return [*found, Choice("isolated points", str(alone), why)] if alone else found
+    lost = "too far from all for the bandwidth: their rows are zero; --weighting self-tuning gives them weights"
+    return [Choice("parts", str(len(sizes)), why), *([Choice("isolated", str(alone), lost)] if alone else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ Array = NDArray[Any]
 
 LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
 SHOWN = 5  # names of rows in a sentence
-LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 SPREAD = 100  # ratio of spreads above which one column decides
 EXACT = 2**53  # float64 holds no odd integers beyond
 ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
@@ -57,13 +57,13 @@ def used_of(data: Data, options: Namespace) -> Used:
         InputError: a name that no column has; columns that are no numbers; missing values; labels that do not agree;
             pairs that are no distances or affinities.
     """
-    if options.given == "edges":
-        used = _edges(data, options)
-    elif options.given and sparse.issparse(data.rows):
+    is_sparse = sparse.issparse(data.rows)
+    for name in [*options.leave_out, *options.columns, *options.one_hot]:
+        known(name, () if is_sparse else data.rows, data.source)
+    if is_sparse:
         used = Used(data.rows, index_of(data, options))
     else:
-        data = _written_out(data)
-        used = _table(data, options)
+        used = (_edges if options.given == "edges" else _table)(data, options)
     used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
     name = used.index.name
     named = "counted from 0, as there is no index" if name == "row" else f"named by the index {name!r}"
@@ -78,27 +78,12 @@ def used_of(data: Data, options: Namespace) -> Used:
     return used
 
 
-def _written_out(data: Data) -> Data:
-    """Return data whose rows are a table: a sparse matrix with its zeros."""
-    import pandas
-
-    if not sparse.issparse(data.rows):
-        return data
-    if (size := int(np.prod(data.rows.shape, dtype=object)) * data.rows.dtype.itemsize) > LARGEST:
-        raise InputError(
-            f"{data.source} takes {size >> 30} GiB with its zeros, which distances need: reduce its columns first, for "
-            "example by sklearn.decomposition.TruncatedSVD"
-        )
-    rows = pandas.DataFrame(data.rows.toarray()).rename(columns=str)
-    return data._replace(rows=rows, said=f"{data.said}, its zeros written out")
-
-
 def _table(data: Data, options: Namespace) -> Used:
     """Return the coordinates of a table: the named columns, or all but those that an option names."""
     names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
     roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
-    for name in {*roles, *options.columns, *options.one_hot} - {options.labels}:
-        known(name, names, data.source)
+    if options.index and data.index is None:
+        known(options.index, names, data.source)
     columns = options.columns or [name for name in names if name not in roles]
     wrong = [name for name in options.columns if name in roles] + [
         name for name in options.one_hot if name not in columns
@@ -144,12 +129,10 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
         cells = data.rows[name].dropna()
         words = cells[[not is_number(cell) for cell in cells]]
         place = f", such as {str(words.iloc[0])!r} in row {words.index[0]} from 0" if len(words) else ""
-        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{place})")
+        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
     if others:
         more = ", …" if len(others) > len(said) else ""
-        hint = (
-            "; --decimal , or --thousands , reads commas in numbers" if any(".," in f".{word}" for word in said) else ""
-        )
+        hint = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
         raise InputError(
             f"{data.source}: columns that are no numbers: {', '.join(said)}{more}. Leave them out by --leave-out "
             f"{' '.join(map(quote, others))}; take categories by --one-hot NAME …, colours by --labels NAME, names of the "
@@ -173,7 +156,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
     """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place."""
     given, own = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
     for table in (data.rows, data.labels):
-        if given in getattr(table, "columns", ()) and len(table) == len(used.index):
+        if given in getattr(table, "columns", ()) and options.given != "edges":
             used.labels = table[given].to_numpy(object)
             used.lines["labels"] = f"the column {given!r}, {table[given].nunique()} different"
             return
@@ -239,12 +222,13 @@ def _advice(used: Used, data: Data) -> list[str]:
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         got = f"got {x.shape[0]} × {x.shape[1]}"
         raise InputError(f"{data.source} must have {LEAST_POINTS} rows, not all equal, and 1 column at least, {got}")
-    varies, spread, limits = (x != x[0]).any(0), x.std(0, dtype=np.float64), np.finfo(x.dtype)
+    varies, limits = (x != x[0]).any(0), np.finfo(x.dtype)
     with np.errstate(over="ignore"):
         widest = float(np.ptp(x, axis=0).max())
     if not 1e4 * float(limits.tiny) ** 0.5 < widest < 1e-4 * float(limits.max) ** 0.5:
         unit = f"the widest column spreads over {widest:.1e}, whose square leaves {x.dtype}"
         raise InputError(f"{data.source}: {unit}: take other units")
+    spread = x.std(0, dtype=np.float64)
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
@@ -255,7 +239,7 @@ def _advice(used: Used, data: Data) -> list[str]:
             options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
             said.append(f"column {names[i]!r} counts the rows: if it is no coordinate, say {options}")
     whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
-    if large := [name for name in whole if max(whole[name].max(), -whole[name].min()) > EXACT]:
+    if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
         said.append(
             f"columns {listed(large)} have integers above 2⁵³, which are rounded; names of rows are --index NAME"
         )

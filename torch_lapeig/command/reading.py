@@ -23,10 +23,11 @@ from scipy.io import mmread
 
 BLANKS = r"\s+"  # separator: any number of blanks
 SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
+LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
 MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%MatrixMarket": ".mtx"}
 ZIPPED = {".npy": ".npz", "data.pkl": ".pt"}  # kinds of archives, by the end of a member's name
-LIBRARIES = {".parquet": "pyarrow", ".h5ad": "anndata"}
+LIBRARIES = {"text": "'torch-lapeig[embed]'", ".parquet": "pyarrow", ".h5ad": "anndata"}
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
@@ -41,7 +42,7 @@ REFUSED = (
     (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
     (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
     (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
-    (rb"\x80", "Python objects, which can run code,", "numpy.save('points.npy', x.astype(float))"),
+    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
     (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc", "a compressed file that is no .gz", "shutil.unpack_archive({0!r})"),
 )
 
@@ -78,11 +79,11 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     kind = ""
     try:
         kind = _kind(path)
-        return _text(path, options, count) if kind == "text" else _binary(path, kind, member)
+        return _text(path, options, count) if kind == "text" else _binary(path, kind, member, options.given)
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES.get(kind, '')}") from error
+        raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES[kind]}") from error
     except Exception as error:  # a broken file may raise anything
         way = {".h5ad": f"; HDF5 that is no AnnData: numpy.save('points.npy', h5py.File({str(path)!r})['NAME'][:])"}
         way |= {
@@ -142,8 +143,11 @@ def _opened(path: Path) -> Any:
     return gzip.open(path) if is_gzipped else path.open("rb")
 
 
-def _binary(path: Path, kind: str, member: str) -> Data:
-    """Return a table of Parquet, or an array of another file, the one that is named where there are several."""
+def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
+    """Return a table of Parquet, or an array of another file, the one that is named where there are several.
+
+    A sparse matrix of points is written out; a ``given`` one of pairs stays sparse.
+    """
     import pandas
 
     index, labels, found = None, None, None
@@ -181,8 +185,15 @@ def _binary(path: Path, kind: str, member: str) -> Data:
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
     said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
-    if sparse.issparse(found) or found.dtype.names:  # names are of a table of NumPy's
-        return Data(str(path), said, pandas.DataFrame(found) if found.dtype.names else found.tocsr(), index, labels)
+    if found.dtype.names:  # a table of NumPy's
+        return Data(str(path), said, pandas.DataFrame(found))
+    if sparse.issparse(found) and given:
+        return Data(str(path), said, found.tocsr(), index, labels)
+    if sparse.issparse(found):
+        if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
+            way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
+            raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
+        found, said = found.toarray(), f"{said}, its zeros written out"
     flat = found.reshape(len(found), int(np.prod(found.shape[1:])))
     frame = pandas.DataFrame(flat.astype(np.uint8) if flat.dtype == bool else flat).rename(columns=str)
     return Data(str(path), said, frame, index, labels, found.shape[1:])
@@ -226,12 +237,14 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
         why = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
         raise InputError(f"{path}: {why}; --skip-lines leaves lines out, --separator names another sign") from error
-    if is_of_r and not frame[UNNAMED].is_unique:  # as the whole parts of numbers with decimal commas
+    # Whole parts of numbers with decimal commas repeat; a separator at the ends of lines makes an empty column.
+    if is_of_r and (not frame[UNNAMED].is_unique or frame.iloc[:, -1].isna().all()):
         raise InputError(_ragged(path, first, second))
     if len(first) == 1 and count is None and frame.iloc[:, 0].dtype.kind not in "iuf":
         for other in (sign for sign in ";\t|, " if sign in first[0]):
             raise InputError(f"{path}: line 1 is one cell, {first[0]!r}: say --separator {other!r} if it is several")
     said = "line 1 names the columns" if has_header else "no line names the columns, which are counted from 0"
+    said += "; the first column, which has no name, is the index" if is_unnamed else ""
     return Data(str(path), said, frame, frame.pop(UNNAMED) if is_unnamed else None)
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from torch_lapeig.command.choices import Answer
 from torch_lapeig.command.columns import SHOWN, Array, Used
-from torch_lapeig.command.reading import InputError
 from torch_lapeig.plots import CLASSES, plot_embedding, plot_spectrum
 
 NEARLY_SEPARATE = 0.1  # share of a part's weight, and of the next eigenvalue, below which a part is nearly separate
@@ -19,8 +18,7 @@ SMALLEST = 8  # pixels of a side of an image
 CHANNELS = (1, 3, 4)  # grey, colours, colours with transparency
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse } td { padding: .25rem .8rem; border-bottom: 1px solid #ddd; vertical-align: top }
-img { max-width: 100% } h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+td { padding: .25rem .8rem; border-bottom: 1px solid #ddd; vertical-align: top } img { max-width: 100% }
 """
 
 
@@ -42,25 +40,15 @@ class Section(NamedTuple):
         return f"<h2>{self.title}</h2><table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-def check_libraries() -> None:
-    """Raise `InputError` without the libraries of the command."""
-    try:
-        import bokeh  # noqa: F401
-        import matplotlib  # noqa: F401
-        import pandas  # noqa: F401
-    except ImportError as error:
-        raise InputError(f"{error}: pip install 'torch-lapeig[embed]'") from error
-
-
 def of_input(used: Used) -> list[Section]:
     """Return what was used, and right below the advice that changes the answer."""
     advice = [Section("Advice", [(f"{line}.",) for line in used.advice])] if used.advice else []
     return [Section("What was used", list(used.lines.items())), *advice]
 
 
-def of_answer(answer: Answer) -> list[Section]:
+def of_answer(answer: Answer, index: Any) -> list[Section]:
     """Return what was chosen, the eigenvalues, and sentences about gaps, nearly separate parts, and warnings."""
-    module, parts = answer.module, max(len(answer.graph.nodes_of_components()), 1)
+    module, first = answer.module, max(len(answer.graph.nodes_of_components()) - 1, 0)  # those before tell parts apart
     values, residuals = module.eigenvalues_.numpy(), module.residuals_.numpy()
     nexts = np.append(values[1:], values[-1:] + module.gap_.numpy())
     has_gap = (nexts > 0) & np.isfinite(nexts)
@@ -68,20 +56,18 @@ def of_answer(answer: Answer) -> list[Section]:
     rows = [("column", "eigenvalue", "relative gap", "residual")]
     for i, (value, gap, residual) in enumerate(zip(values, gaps, residuals, strict=True), 1):
         rows.append((f"{i}", f"{value:.6g}", f"{gap:.1%}", f"{residual:.1e}"))
-    free = np.arange(len(gaps))[parts - 1 :]  # the first columns only tell parts apart
-    said = []
-    if len(free):
-        largest = free[gaps[free].argmax()]
-        said.append(f"The largest relative gap, {gaps[largest]:.1%}, is after column {largest + 1}. The larger the gap")
-        said[0] += " after some columns, the less noise of the points changes their span."
-        said += nearly_separate(
-            answer, range(parts - 1, int(max(free[gaps[free] > 1 - NEARLY_SEPARATE], default=-1)) + 1)
-        )
-    findings = Section("What to know", [(line,) for line in [*said, *answer.notes]])
-    return [Section("What was chosen, and why", list(answer.choices)), Section("Eigenvalues", rows), findings]
+    said = list(answer.notes)
+    if len(gaps) > first:
+        largest = first + int(gaps[first:].argmax())
+        last = max(first + np.flatnonzero(gaps[first:] > 1 - NEARLY_SEPARATE), default=-1)
+        words = f"The largest relative gap, {gaps[largest]:.1%}, is after column {largest + 1}"
+        said.insert(0, f"{words}: the larger it is, the less noise of the points changes the columns up to it.")
+        said[1:1] = nearly_separate(answer, index, range(first, int(last) + 1))
+    chosen = Section("What was chosen, and why", list(answer.choices))
+    return [chosen, Section("Eigenvalues", rows), Section("What to know", [(line,) for line in said])]
 
 
-def nearly_separate(answer: Answer, columns: range) -> list[str]:
+def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
     """Return a sentence for each part that hardly any weight joins to the others, by a sweep along each column.
 
     The cut with the smallest share of leaving weight (the conductance) is taken. A part that is found leaves the graph
@@ -102,10 +88,8 @@ def nearly_separate(answer: Answer, columns: range) -> list[str]:
         if share[cut] < NEARLY_SEPARATE:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)
-            rows = ", ".join(map(str, part[:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            said.append(
-                f"A nearly separate part of {len(part):,} points (rows {rows} of embedding.npy): {share[cut]:.2g} of"
-            )
+            rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
+            said.append(f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of")
             said[-1] += (
                 " its weight leads elsewhere. If it is no cluster, --standardize or more --neighbors may join it."
             )
@@ -113,7 +97,7 @@ def nearly_separate(answer: Answer, columns: range) -> list[str]:
 
 
 def picture(answer: Answer, used: Used, name: str) -> bytes:
-    """Return a PNG of columns two by two and the eigenvalues, and below them of points that are images."""
+    """Return a PNG of columns two by two, with thumbnails where points are images, and the eigenvalues."""
     from matplotlib.figure import Figure
 
     y, images, shape = answer.module.embedding_.numpy(), None, used.shape
@@ -121,18 +105,15 @@ def picture(answer: Answer, used: Used, name: str) -> bytes:
         images = np.moveaxis(used.x.reshape(len(y), *shape), 1, -1)
     elif len(shape) == 2 or (len(shape) == 3 and shape[2] in CHANNELS):
         images = used.x.reshape(len(y), *shape)
-    images = None if images is None or min(images.shape[1:3]) < SMALLEST else images
     pairs = [(0, 1), (2, 3)] if y.shape[1] > 3 else [(0, min(1, y.shape[1] - 1))]
-    rows = 1 if images is None else 2
-    figure = Figure(figsize=(13, 4.8 * rows), layout="constrained")
-    grid = figure.add_gridspec(rows, len(pairs) + 1, width_ratios=[4] * len(pairs) + [2])
-    for row, pictures in enumerate([None, images][:rows]):
-        for i, pair in enumerate(pairs):
-            axes, legend = figure.add_subplot(grid[row, i]), row == 0 and pair == pairs[-1]
-            plot_embedding(y, used.labels, columns=pair, images=pictures, axes=axes, name=name, legend=legend)
-    spectrum = figure.add_subplot(grid[0, -1])
-    plot_spectrum([0, *answer.module.eigenvalues_.tolist()], first=0, axes=spectrum)
-    spectrum.set(xlabel="column", ylabel="", title="eigenvalues")
+    figure = Figure(figsize=(13, 4.8), layout="constrained")
+    *clouds, last = figure.subplots(1, len(pairs) + 1, width_ratios=[4] * len(pairs) + [2])
+    for pair, axes in zip(pairs, clouds, strict=True):
+        drawn = images if axes is clouds[0] and images is not None and min(images.shape[1:3]) >= SMALLEST else None
+        legend = axes is clouds[-1]
+        plot_embedding(y, used.labels, columns=pair, images=drawn, axes=axes, name=name, legend=legend)
+    plot_spectrum([0, *answer.module.eigenvalues_.tolist()], first=0, axes=last)
+    last.set(xlabel="column", ylabel="", title="eigenvalues")
     file = io.BytesIO()
     figure.savefig(file, dpi=110)
     return file.getvalue()
@@ -166,9 +147,10 @@ def scatter(y: Array, used: Used, name: str) -> str:
 
 def page(title: str, answer: Answer, used: Used, name: str, png: bytes) -> str:
     """Return the report as one HTML file, with the picture and the scatter inside."""
-    before, after = ("".join(section.html() for section in part) for part in (of_input(used), of_answer(answer)))
-    image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
-        f"<h1>{html.escape(title)}</h1>{before}{image}{scatter(answer.module.embedding_.numpy(), used, name)}{after}</html>\n"
+    before, after = (
+        "".join(section.html() for section in part) for part in (of_input(used), of_answer(answer, used.index))
     )
+    image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+    head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    body = f"<h1>{html.escape(title)}</h1>{before}{image}{scatter(answer.module.embedding_.numpy(), used, name)}{after}"
+    return f'<!doctype html><html lang="en">{head}{body}</html>\n'
