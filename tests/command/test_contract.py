@@ -150,7 +150,7 @@ REFUSED = {
     "UTF-16": ({"t.csv": csv().encode("utf-16")}, "", "--encoding utf-16"),
     "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16-le"),
     "no encoding": ({"t.csv": csv()}, "--encoding utf8000", "utf8000"),
-    "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines 1"),
+    "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines, or"),
     "units": ({"t.csv": lines((0, "a,b,c\ncm,cm,kg"))}, "", "--skip-lines"),
     "a long line": ({"t.csv": lines((4, "1,2,3,4"))}, "", "line 5"),
     "a separator at the end": ({"t.csv": csv().replace("\n", ",\n").replace("c,", "c")}, "", "line 1 has 3 cells"),
@@ -158,7 +158,7 @@ REFUSED = {
     "nothing": ({"t.csv": "\n \n"}, "", "t.csv is empty"),
     "all that are no numbers": (
         {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
-        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k; .*--one-hot .*--columns",
+        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, .*--one-hot .*--columns",
     ),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
     "missing values": ({"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing"),

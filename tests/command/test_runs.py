@@ -76,13 +76,13 @@ def test_sample_runs_as_the_readme_says(folder, capsys, monkeypatch):
 def table(n, seed=0):
     x = points(n, 3, seed) * [1, 50, 0.1] + 7
     frame = pandas.DataFrame(x, columns=["long, thin", "b", "c"])
-    return frame.assign(kind=np.where(x[:, 1] > 30, "u", "v"), id=[f"{i:03}" for i in range(n)])
+    return frame.assign(kind=np.where(x[:, 1] > 9, "u", "v"), id=[f"{i:03}" for i in range(n)])
 
 
 def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypatch):
     table(60).to_csv("t.csv", index=False, sep=";", decimal=",")
     embed("--input", "t.csv", "--separator", ";", "--decimal", ",", "--index", "id", "--one-hot", "kind",
-          "--standardize", "--weighting", "self-tuning", "--out", "run")  # fmt: skip
+          "--standardize", "--weighting", "self-tuning", "--neighbors", 15, "--out", "run")  # fmt: skip
     Path("elsewhere").mkdir()
     shutil.move("run", "elsewhere/moved")
     monkeypatch.chdir("elsewhere")
@@ -96,7 +96,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     found = pandas.read_csv("embedding-new.csv", dtype={"id": str}).set_index("id")
     x, y = (np.c_[t[["long, thin", "b", "c"]], t.kind == "u", t.kind == "v"].astype(float) for t in (table(60), new))
     mean, deviation = x.mean(0), x.std(0)
-    module = LaplacianEigenmaps(10, KNN(10), SelfTuning()).fit(torch.from_numpy((x - mean) / deviation))
+    module = LaplacianEigenmaps(10, KNN(15), SelfTuning()).fit(torch.from_numpy((x - mean) / deviation))
     expected = module.transform(torch.from_numpy((y - mean) / deviation))
     np.testing.assert_allclose(found, expected, atol=1e-8)
     assert list(found.index) == list(new.id)
@@ -113,7 +113,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.drop(columns="id").to_csv("plain.csv", index=False)  # options of reading may be given anew
     main(["transform", "moved", "plain.csv", "--separator", ",", "--decimal", ".", "--out", "p.csv"])
     np.testing.assert_allclose(pandas.read_csv("p.csv", index_col="row"), expected, atol=1e-8)
-    refused("model.pt is not there", "transform", "nowhere", "new.csv")
+    refused("model.pt is not there", "transform", "nowhere", "new.csv", "--overwrite")
 
 
 def test_arrays_have_columns_by_place(folder):

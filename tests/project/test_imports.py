@@ -45,11 +45,10 @@ OPTIONAL = {
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
     "command.reading": {"pandas", "anndata"},
-    "command.tables": {"pandas"},
-    "command.points": {"pandas"},
-    "command": {"matplotlib"},
+    "command.columns": {"pandas"},
+    "command": {"pandas"},
     "plots": {"matplotlib"},
-    "command.report": {"matplotlib", "pandas"},
+    "command.report": {"matplotlib", "bokeh"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
 

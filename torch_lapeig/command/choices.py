@@ -94,6 +94,8 @@ def embed(x: Any, options: Namespace) -> Answer:
                 choices += _bandwidth(module.weights, graph.pattern.squared_lengths(given), graph)
             choices += _parts(graph, int(components.value))
             module.to(options.device).fit(given)
+            if isinstance(module.neighbors, Searched):
+                module.neighbors = KNN(module.neighbors.k)  # as `module_of` makes it
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))

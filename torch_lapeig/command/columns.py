@@ -51,12 +51,7 @@ class Used:
 
 
 def used_of(data: Data, options: Namespace) -> Used:
-    """Return the points or pairs of a file, with labels and advice.
-
-    Raises:
-        InputError: a name that no column has; columns that are no numbers; missing values; labels that do not agree;
-            pairs that are no distances or affinities.
-    """
+    """Return the points or pairs of a file, with labels and advice; raise `InputError` where an option is needed."""
     is_sparse = sparse.issparse(data.rows)
     for name in [*options.leave_out, *options.columns, *options.one_hot]:
         known(name, () if is_sparse else data.rows, data.source)
@@ -85,10 +80,7 @@ def _table(data: Data, options: Namespace) -> Used:
     if options.index and data.index is None:
         known(options.index, names, data.source)
     columns = options.columns or [name for name in names if name not in roles]
-    wrong = [name for name in options.columns if name in roles] + [
-        name for name in options.one_hot if name not in columns
-    ]
-    if wrong:
+    if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
         raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
     left_out = [f"{name!r} ({roles.get(name, 'not in --columns')})" for name in names if name not in columns]
     categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in options.one_hot}
@@ -103,11 +95,7 @@ def _table(data: Data, options: Namespace) -> Used:
 
 
 def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[str]]) -> tuple[Array, list[str]]:
-    """Return coordinates ``(N, D)``, those that are one-hot last, NaN where one is missing, and their names.
-
-    Raises:
-        InputError: columns that are no numbers, all in one message; a value that is none of the categories.
-    """
+    """Return coordinates ``(N, D)``, those that are one-hot last, NaN where one is missing, and their names."""
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
@@ -131,13 +119,11 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
         place = f", such as {str(words.iloc[0])!r} in row {words.index[0]} from 0" if len(words) else ""
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
     if others:
-        more = ", …" if len(others) > len(said) else ""
-        hint = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
+        more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
         raise InputError(
-            f"{data.source}: columns that are no numbers: {', '.join(said)}{more}. Leave them out by --leave-out "
-            f"{' '.join(map(quote, others))}; take categories by --one-hot NAME …, colours by --labels NAME, names of the "
-            "rows by --index NAME; or name all coordinates by --columns NAME …; --missing MARK … reads marks of missing "
-            f"values, --skip-lines NUMBER … leaves out lines such as units{hint}"
+            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave them out by --leave-out "
+            f"{' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, names of rows by --index, "
+            f"or the coordinates by --columns; --missing reads marks, --skip-lines leaves out lines such as units{more}"
         )
 
 
@@ -167,18 +153,14 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
     names = [known(member, names, str(path))] if member and found.said.startswith("line") else names
     if len(names) != 1:
-        raise InputError(
-            f"{path} has the columns {listed(found.rows)}: write {path}:NAME for the labels, and --index NAME for the "
-            "names of the rows, if both files have them"
-        )
+        way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
+        raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if "row" not in (used.index.name, index.name):
         labels, how = _joined(labels, index.astype(str), used.index.astype(str), str(path))
     elif len(labels) != len(used.index):
-        raise InputError(
-            f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; where both files have "
-            "an index, labels are joined by it: --index NAME"
-        )
+        way = "labels are joined by an index, if both files have it: --index NAME"
+        raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
     elif shared := [name for name in found.rows if name in own and name != names[0]]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{given}, {how}"
@@ -186,8 +168,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
 
 def _joined(labels: Array, index: Any, own: Any, source: str) -> tuple[Array, str]:
     """Return the label of each row by its name, None for a name that has no label, and how they were joined."""
-    twice = [*index[index.duplicated()], *own[own.duplicated()]]
-    if twice:
+    if twice := [*index[index.duplicated()], *own[own.duplicated()]]:
         raise InputError(f"labels of {source} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
     place = index.get_indexer(own)
     if (place < 0).all():
@@ -206,11 +187,9 @@ def drop_missing(used: Used, source: str, options: Namespace) -> str:
     bad, lost = used.index[~complete], (~finite).sum(0)
     if not options.drop_rows_with_missing:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
-        raise InputError(
-            f"{source}: {len(bad)} of {len(complete)} rows have missing or infinite values ({bad.name} "
-            f"{listed(bad, SHOWN)}; by column {said}): leave the rows out by --drop-rows-with-missing, or columns by "
-            "--leave-out NAME …"
-        )
+        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({bad.name} {listed(bad, SHOWN)}"
+        way = "leave out these rows by --drop-rows-with-missing, or columns by --leave-out"
+        raise InputError(f"{source}: {what}; by column {said}): {way}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
@@ -228,7 +207,7 @@ def _advice(used: Used, data: Data) -> list[str]:
     if not 1e4 * float(limits.tiny) ** 0.5 < widest < 1e-4 * float(limits.max) ** 0.5:
         unit = f"the widest column spreads over {widest:.1e}, whose square leaves {x.dtype}"
         raise InputError(f"{data.source}: {unit}: take other units")
-    spread = x.std(0, dtype=np.float64)
+    spread = np.where(varies, x.std(0, dtype=np.float64), 0)
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
@@ -240,9 +219,7 @@ def _advice(used: Used, data: Data) -> list[str]:
             said.append(f"column {names[i]!r} counts the rows: if it is no coordinate, say {options}")
     whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
     if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
-        said.append(
-            f"columns {listed(large)} have integers above 2⁵³, which are rounded; names of rows are --index NAME"
-        )
+        said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
     if not varies.all():
         said.append(f"columns that are constant change no distance: {listed(np.array(names)[~varies])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
@@ -258,29 +235,26 @@ def _asymmetry(pairs: Any) -> float:
 def _check_pairs(used: Used, source: str, given: str) -> None:
     """Raise `InputError` with the condition that a matrix of distances or affinities does not meet."""
     pairs, is_sparse = used.x, sparse.issparse(used.x)
-    values, n = pairs.data if is_sparse else pairs, pairs.shape[0]
-    failed = ""
-    if pairs.shape[0] != pairs.shape[1] or n < LEAST_POINTS:
-        failed = f"it must be square, with {LEAST_POINTS} rows or more, got shape {pairs.shape}; columns that are no pairs are "
-        failed += (
-            "--index or --leave-out NAME …, condensed distances are written out by scipy.spatial.distance.squareform"
-        )
+    values, (n, m), failed = pairs.data if is_sparse else pairs, pairs.shape, ""
+    if n != m or n < LEAST_POINTS:
+        failed = f"it must be square, got {n} × {m}; other columns are --index or --leave-out, and"
+        failed += " scipy.spatial.distance.squareform writes out condensed distances"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = (
-            f"{bad} entries are missing or infinite: replace them, for example by a distance larger than all others"
+            f"{bad} entries are missing or infinite: replace them, by a larger distance than all others for instance"
         )
-    elif (values < 0).any():
-        failed = (
-            f"{int((values < 0).sum())} entries are negative, down to {values.min():.3g}: take (1 + x) / 2, or abs(x)"
-        )
+    elif bad := int((values < 0).sum()):
+        failed = f"{bad} entries are negative, down to {values.min():.3g}: take (1 + x) / 2, or abs(x)"
     elif not (values > 0).any():
         failed = "no entry is positive"
     elif given == "distance" and pairs.diagonal().any():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given == "affinity" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
         i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
-        failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j} and {pairs[j, i]:.6g} in row {j}, column {i}; "
-        failed += "x + x.T completes a half, (x + x.T) / 2 is the mean"
+        failed = (
+            f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} in row {j}, column {i}"
+        )
+        failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
     if failed:
         raise InputError(f"{source} is no matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -294,17 +268,15 @@ def _edges(data: Data, options: Namespace) -> Used:
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
         raise InputError(
-            f"{data.source}: edges are two names, or two and a weight: choose of {listed(rows)} by --columns"
+            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
         )
     weight = numbers_of(data, list(rows)[2:], {})[0][:, 0] if rows.shape[1] == 3 else np.ones(len(rows))
     if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
         raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy().ravel())
     if options.header is None and (both := {*map(str, rows.columns[:2])} & {*names}):
-        raise InputError(
-            f"{data.source}: line 1 has {listed(both)}, as later lines do: say --header if it names the columns, or "
-            "--no-header if it is an edge"
-        )
+        way = "say --header if it names the columns, or --no-header if it is an edge"
+        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()
@@ -314,6 +286,7 @@ def _edges(data: Data, options: Namespace) -> Used:
     half = sparse.csr_array((once.weight, (once.i, once.j)), (len(names), len(names)))
     used = Used(half + half.T, pandas.Index(names, name="name"))
     used.lines["columns"] = listed(rows)
-    spare = f"{len(rows) - len(table)} loops and {len(table) - len(once)} repeated ones left out"
-    used.lines["edges"] = f"{len(once):,}, {spare}"
+    used.lines["edges"] = (
+        f"{len(once):,}, {len(rows) - len(table)} loops and {len(table) - len(once)} repeated left out"
+    )
     return used

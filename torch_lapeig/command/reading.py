@@ -85,10 +85,8 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     except ImportError as error:
         raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES[kind]}") from error
     except Exception as error:  # a broken file may raise anything
-        way = {".h5ad": f"; HDF5 that is no AnnData: numpy.save('points.npy', h5py.File({str(path)!r})['NAME'][:])"}
-        way |= {
-            ".npy": "; Python objects are not read, as they can run code: numpy.save('points.npy', x.astype(float))"
-        }
+        way = {".h5ad": f"; in Python: numpy.save('points.npy', h5py.File({str(path)!r})['NAME'][:])"}
+        way |= {".npy": "; in Python: numpy.save('points.npy', x.astype(float))"}
         why = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{path} cannot be read: {why}{way.get(kind, '')}") from error
 
@@ -105,7 +103,9 @@ def known(name: str, names: Iterable[Any], given: str) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, 1, 0.5)
-    raise InputError(f"{given} has no {name!r}: {f'did you mean {near[0]!r}?' if near else f'it has {listed(names)}'}")
+    raise InputError(
+        f"{given} has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {listed(names)}")
+    )
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
@@ -146,7 +146,7 @@ def _opened(path: Path) -> Any:
 def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     """Return a table of Parquet, or an array of another file, the one that is named where there are several.
 
-    A sparse matrix of points is written out; a ``given`` one of pairs stays sparse.
+    A sparse matrix is written out, but for ``given`` pairs.
     """
     import pandas
 
@@ -281,10 +281,8 @@ def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
         return bool(options.header)
     numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", "."))]
     if numbers or not any(first):
-        raise InputError(
-            f"{path}: line 1 has numbers ({listed(numbers, 4)}): say --header if it names the columns, or --no-header "
-            "if it is a row like the others"
-        )
+        way = "say --header if it names the columns, or --no-header if it is a row like the others"
+        raise InputError(f"{path}: line 1 has numbers ({listed(numbers, 4)}): {way}")
     return True
 
 
@@ -298,9 +296,7 @@ def is_number(cell: Any) -> bool:
 
 def _ragged(path: Path, first: list[str], second: list[str]) -> str:
     """Return the message about a first line that has too few cells for the second one."""
-    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
     sign = next((sign for sign in ";\t|" if sign in "".join(first)), ";")
-    way = (
-        f"--skip-lines 1 … leaves out lines above the names, --separator {sign!r} separates cells, --decimal , numbers"
-    )
+    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
+    way = f"leave out lines above the names by --skip-lines, or say --separator {sign!r} or --decimal ,"
     return f"{path}: {cells}: {way}"
