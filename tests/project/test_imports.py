@@ -23,7 +23,7 @@ ARROWS = {
     "distributed": {"support", "graph", "eigen", "losses", "methods"},
     "lightning": {"support", "graph", "losses"},
     "pyg": {"support", "graph", "eigen", "methods"},
-    "command": {"eigen", "graph", "methods", "plots"},
+    "command": {"graph", "methods", "plots"},
     "plots": {"support", "graph", "eigen", "methods"},
     "initial": {"support", "graph", "eigen", "methods"},
     "anndata": {"support", "graph", "eigen", "methods", "initial"},

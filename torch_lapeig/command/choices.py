@@ -73,29 +73,35 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
+    k, graphs = int(components.value), []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             if options.given:
                 graph, choices = _of_pairs(x, options)
-                given: Any = graph.to(options.device)
-                module = LaplacianEigenmaps(int(components.value), Precomputed("affinity"))
+                choices += _parts(graph, k)
+                module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
-                given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-                nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
+                points = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
+                nearest = nearest_neighbors(points, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
                 neighbors = _neighbors(nearest.indices.cpu().numpy(), options)
+                module = module_of(k, int(neighbors.value), name, t).to(points)
+                rule, module.neighbors = module.neighbors, Searched(int(neighbors.value), nearest=nearest)
+                assert module.weights is not None
+                hook = module.weights.register_forward_hook(
+                    lambda *found: graphs.append((found[2], _parts(found[2], k)))
+                )
+                module.fit(points)
+                hook.remove()
+                module.neighbors = rule
+                graph, parts = graphs[0]
                 choices = [
                     neighbors,
-                    Choice("weighting", name, "given by --weighting" if options.weighting else "usual"),
+                    Choice("weighting", name, "given" if options.weighting else "the usual one"),
+                    *parts,
                 ]
-                module = module_of(int(components.value), int(neighbors.value), name, t).to(given)
-                module.neighbors = Searched(int(neighbors.value), nearest=nearest)
-                graph = module.weights(given, module.neighbors.with_state(given)[0])  # type: ignore[misc]
-                choices += _bandwidth(module.weights, graph.pattern.squared_lengths(given), graph)
-            choices += _parts(graph, int(components.value))
-            module.to(options.device).fit(given)
-            if isinstance(module.neighbors, Searched):
-                module.neighbors = KNN(module.neighbors.k)  # as `module_of` makes it
+                if name == "heat":
+                    choices.insert(2, _bandwidth(float(module.state_dict()["train_weighting"][0, 0]), options))
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
@@ -136,9 +142,10 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
     one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
     kernel, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()
-    weight = graph.weight * torch.exp(-squares / kernel.bandwidth(squares, graph)[graph.edge_index[0]])
-    choices = [neighbors, Choice("pairs", f"{len(keys) // 2:,}", one_sided), *_bandwidth(kernel, squares, graph)]
-    return graph.with_weight(weight), choices
+    bandwidth = kernel.bandwidth(squares, graph)
+    weight = graph.weight * torch.exp(-squares / bandwidth[graph.edge_index[0]])
+    pairs = Choice("pairs", f"{len(keys) // 2:,}", one_sided)
+    return graph.with_weight(weight), [neighbors, pairs, _bandwidth(float(bandwidth[0]), options)]
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Choice:
@@ -163,12 +170,10 @@ def _neighbors(nearest: Array, options: Namespace) -> Choice:
     return _count(options, "neighbors", most, tried[0], why)
 
 
-def _bandwidth(weighting: Weighting | None, squared_lengths: Tensor, graph: Graph) -> list[Choice]:
-    """Return the bandwidth that the heat kernel used."""
-    if not isinstance(weighting, HeatKernel):
-        return []
-    why = "the median of the squared lengths of the edges" if weighting.t == "median" else "given by --bandwidth"
-    return [Choice("bandwidth", f"{float(weighting.bandwidth(squared_lengths, graph)[0]):.6g}", why)]
+def _bandwidth(t: float, options: Namespace) -> Choice:
+    """Return the choice of the bandwidth that the heat kernel used."""
+    why = "given by --bandwidth" if options.bandwidth else "the median of the squared lengths of the edges"
+    return Choice("bandwidth", f"{t:.6g}", why)
 
 
 def _parts(graph: Graph, components: int) -> list[Choice]:

@@ -100,6 +100,7 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
     _check_numbers(data, plain)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
     x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
+    x = np.ascontiguousarray(x)  # pandas has columns one after the other, of which a search is slow
     for name, values in categories.items():
         cells = data.rows[name].astype(str).where(data.rows[name].notna(), None)
         if (strange := {*cells.dropna()} - {*values}) or not values:
