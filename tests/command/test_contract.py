@@ -158,7 +158,7 @@ REFUSED = {
     "nothing": ({"t.csv": "\n \n"}, "", "t.csv is empty"),
     "all that are no numbers": (
         {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
-        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, .*--one-hot .*--columns",
+        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot .*--columns",
     ),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
     "missing values": ({"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing"),

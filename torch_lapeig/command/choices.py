@@ -22,6 +22,7 @@ from torch_lapeig.methods import LaplacianEigenmaps
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
+MEDIAN = "the median of the squared lengths of the edges, unless --bandwidth gives it"
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
     "simple": weights.SimpleWeights,
@@ -63,8 +64,8 @@ class Searched(KNN):
 
 def module_of(components: int, neighbors: int, weighting: str, bandwidth: float | None) -> LaplacianEigenmaps:
     """Return the module of points, not fitted."""
-    weighting_of_edges = WEIGHTINGS[weighting](*([] if bandwidth is None else [bandwidth]))
-    return LaplacianEigenmaps(components, KNN(neighbors), weighting_of_edges)
+    given = [] if bandwidth is None else [bandwidth]
+    return LaplacianEigenmaps(components, KNN(neighbors), WEIGHTINGS[weighting](*given))
 
 
 def embed(x: Any, options: Namespace) -> Answer:
@@ -73,37 +74,28 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
-    k, graphs = int(components.value), []
+    k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             if options.given:
-                graph, choices = _of_pairs(x, options)
-                choices += _parts(graph, k)
-                module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
+                given, choices = _of_pairs(x, options)
+                graph, module = given.to(options.device), LaplacianEigenmaps(k, Precomputed("affinity"))
             else:
-                points = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-                nearest = nearest_neighbors(points, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
-                neighbors = _neighbors(nearest.indices.cpu().numpy(), options)
-                module = module_of(k, int(neighbors.value), name, t).to(points)
-                rule, module.neighbors = module.neighbors, Searched(int(neighbors.value), nearest=nearest)
-                assert module.weights is not None
-                hook = module.weights.register_forward_hook(
-                    lambda *found: graphs.append((found[2], _parts(found[2], k)))
-                )
-                module.fit(points)
-                hook.remove()
-                module.neighbors = rule
-                graph, parts = graphs[0]
-                choices = [
-                    neighbors,
-                    Choice("weighting", name, "given" if options.weighting else "the usual one"),
-                    *parts,
-                ]
-                if name == "heat":
-                    choices.insert(2, _bandwidth(float(module.state_dict()["train_weighting"][0, 0]), options))
+                given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
+                nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
+                choices = [_neighbors(nearest.indices.cpu().numpy(), options), Choice("weighting", name, why)]
+                module = module_of(k, int(choices[0].value), name, t).to(given)
+                rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
+                graph = module.weights(given, module.neighbors.with_state(given)[0])
+            choices += _parts(graph, k)
+            module.fit(given.to(options.device))
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
+    if not options.given:
+        module.neighbors = rule
+        bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
+        choices += [Choice("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
     return Answer(module.cpu(), graph.to("cpu"), [*choices, components], notes)
 
@@ -142,10 +134,13 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
     one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
     kernel, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()
-    bandwidth = kernel.bandwidth(squares, graph)
-    weight = graph.weight * torch.exp(-squares / bandwidth[graph.edge_index[0]])
-    pairs = Choice("pairs", f"{len(keys) // 2:,}", one_sided)
-    return graph.with_weight(weight), [neighbors, pairs, _bandwidth(float(bandwidth[0]), options)]
+    t = kernel.bandwidth(squares, graph)
+    choices = [
+        neighbors,
+        Choice("pairs", f"{len(keys) // 2:,}", one_sided),
+        Choice("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
+    ]
+    return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), choices
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Choice:
@@ -168,12 +163,6 @@ def _neighbors(nearest: Array, options: Namespace) -> Choice:
         why = f"with {k} the graph falls apart"
     why = f"the usual number; up to {most} the graph falls apart all the same"
     return _count(options, "neighbors", most, tried[0], why)
-
-
-def _bandwidth(t: float, options: Namespace) -> Choice:
-    """Return the choice of the bandwidth that the heat kernel used."""
-    why = "given by --bandwidth" if options.bandwidth else "the median of the squared lengths of the edges"
-    return Choice("bandwidth", f"{t:.6g}", why)
 
 
 def _parts(graph: Graph, components: int) -> list[Choice]:

@@ -28,15 +28,10 @@ KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"
 
 @dataclass
 class Used:
-    """What of a file is used.
+    """What of a file is used: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
 
-    Attributes:
-        x: points ``(N, D)`` in float32 or float64, or a matrix of pairs ``(N, N)``, dense or sparse.
-        index: pandas' names of the rows, or their numbers from 0 under the name "row".
-        columns: names of the coordinates in the file. names: of the columns of ``x``, one-hot columns last.
-        categories: values of each coordinate that is one-hot.
-        labels: ``(N,)``, or None. shape: of each point in the file, such as height and width.
-        lines: what was used, each line with its name. advice: sentences on what changes the answer.
+    ``columns`` are those of the file, ``names`` those of ``x``, of which ``categories`` come last as 0 and 1;
+    ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.
     """
 
     x: Any
@@ -122,9 +117,9 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
     if others:
         more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
         raise InputError(
-            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave them out by --leave-out "
-            f"{' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, names of rows by --index, "
-            f"or the coordinates by --columns; --missing reads marks, --skip-lines leaves out lines such as units{more}"
+            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
+            f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"
+            f" or name coordinates by --columns; --missing reads marks, --skip-lines skips lines such as units{more}"
         )
 
 
@@ -141,7 +136,7 @@ def index_of(data: Data, options: Namespace) -> Any:
 
 def _label(used: Used, data: Data, options: Namespace) -> None:
     """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place."""
-    given, own = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
+    given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
     for table in (data.rows, data.labels):
         if given in getattr(table, "columns", ()) and options.given != "edges":
             used.labels = table[given].to_numpy(object)
@@ -149,7 +144,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
             return
     path, member = path_and_member(given)
     if not path.is_file():
-        known(given, own, f"there is no file {given}, and {data.source}")
+        known(given, own_names, f"there is no file {given}, and {data.source}")
     found = read(given, options, len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
     names = [known(member, names, str(path))] if member and found.said.startswith("line") else names
@@ -158,25 +153,21 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if "row" not in (used.index.name, index.name):
-        labels, how = _joined(labels, index.astype(str), used.index.astype(str), str(path))
+        there, own = index.astype(str), used.index.astype(str)
+        if twice := [*there[there.duplicated()], *own[own.duplicated()]]:
+            raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
+        place = there.get_indexer(own)
+        lost, spare = int((place < 0).sum()), len(there) - int((place >= 0).sum())
+        if lost == len(own):
+            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own, SHOWN)}")
+        labels = np.where(place < 0, None, labels[place])
+        how = f"joined by the index {own.name!r}: {lost} rows have no label, {spare} labels no row"
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [name for name in found.rows if name in own and name != names[0]]:
+    elif shared := [name for name in found.rows if name in own_names and name != names[0]]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{given}, {how}"
-
-
-def _joined(labels: Array, index: Any, own: Any, source: str) -> tuple[Array, str]:
-    """Return the label of each row by its name, None for a name that has no label, and how they were joined."""
-    if twice := [*index[index.duplicated()], *own[own.duplicated()]]:
-        raise InputError(f"labels of {source} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
-    place = index.get_indexer(own)
-    if (place < 0).all():
-        raise InputError(f"{source} has labels of {listed(index, SHOWN)}, and none of {listed(own, SHOWN)}")
-    lost, spare = int((place < 0).sum()), len(index) - int((place >= 0).sum())
-    said = f"joined by the index {own.name!r}: {lost} rows have no label, {spare} labels no row"
-    return np.where(place < 0, None, labels[place]), said
 
 
 def drop_missing(used: Used, source: str, options: Namespace) -> str:

@@ -67,11 +67,7 @@ class Data(NamedTuple):
 
 
 def read(given: str, options: Namespace, count: int | None = None) -> Data:
-    """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` of labels that it should hold.
-
-    Raises:
-        InputError: no such file; it is damaged, empty, of a kind that is not read, or text that needs an option.
-    """
+    """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
         near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*")], 1)
@@ -144,10 +140,7 @@ def _opened(path: Path) -> Any:
 
 
 def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
-    """Return a table of Parquet, or an array of another file, the one that is named where there are several.
-
-    A sparse matrix is written out, but for ``given`` pairs.
-    """
+    """Return a table of Parquet, or an array; a sparse matrix is written out, but for ``given`` pairs."""
     import pandas
 
     index, labels, found = None, None, None

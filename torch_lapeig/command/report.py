@@ -49,12 +49,10 @@ def of_input(used: Used) -> list[Section]:
 def of_answer(answer: Answer, index: Any) -> list[Section]:
     """Return what was chosen, the eigenvalues, and sentences about gaps, nearly separate parts, and warnings."""
     module, first = answer.module, max(len(answer.graph.nodes_of_components()) - 1, 0)  # those before tell parts apart
-    values, residuals = module.eigenvalues_.numpy(), module.residuals_.numpy()
+    values, rows = module.eigenvalues_.numpy(), [("column", "eigenvalue", "relative gap", "residual")]
     nexts = np.append(values[1:], values[-1:] + module.gap_.numpy())
-    has_gap = (nexts > 0) & np.isfinite(nexts)
-    gaps = np.where(has_gap, 1 - values / np.where(has_gap, nexts, 1), 0)
-    rows = [("column", "eigenvalue", "relative gap", "residual")]
-    for i, (value, gap, residual) in enumerate(zip(values, gaps, residuals, strict=True), 1):
+    gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / np.where(nexts > 0, nexts, 1), 0)
+    for i, (value, gap, residual) in enumerate(zip(values, gaps, module.residuals_.tolist(), strict=True), 1):
         rows.append((f"{i}", f"{value:.6g}", f"{gap:.1%}", f"{residual:.1e}"))
     said = list(answer.notes)
     if len(gaps) > first:
@@ -89,10 +87,10 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            said.append(f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of")
-            said[-1] += (
-                " its weight leads elsewhere. If it is no cluster, --standardize or more --neighbors may join it."
+            words = (
+                f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight leads"
             )
+            said.append(f"{words} elsewhere. If it is no cluster, --standardize or more --neighbors may join it.")
     return said
 
 
