@@ -73,8 +73,12 @@ READ = {
     "tabs by name": ({"t.txt": csv(sep="\t")}, "--separator tab", X, ""),
     "blanks": ({"t.txt": csv(sep=" ").replace(" ", "   ")}, "--separator blank", X, ""),
     "decimal commas": ({"t.csv": csv(sep=";", decimal=",")}, "--separator ; --decimal ,", X, ""),
-    "thousands": ({"t.csv": 'a,b\n"1,234",1\n5,2\n6,4\n7,1\n'}, "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], ""),
-    "Latin-1": ({"t.csv": csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1")}, "--encoding latin-1", X, "größe"),
+    "thousands": (
+        {"t.csv": 'a,b\n"1,234",1\n5,2\n6,4\n7,1\n'}, "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], "",
+    ),
+    "Latin-1": (
+        {"t.csv": csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1")}, "--encoding latin-1", X, "größe",
+    ),
     "UTF-16": ({"t.csv": csv().encode("utf-16")}, "--encoding utf-16", X, ""),
     "a byte order mark": ({"t.csv": csv().encode("utf-8-sig")}, "", X, "'a'"),
     "blank lines": ({"t.csv": "\n\n" + csv().replace("\n", "\r\n\r\n")}, "", X, ""),
@@ -89,11 +93,17 @@ READ = {
     "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first column, which has no name, is the index"),
     "the names of R": ({"t.csv": FRAME.to_csv()[1:]}, "", X, "is the index"),
     "a column of names": ({"t.csv": csv(IDS)}, "--index id", X, "named by the index 'id'"),
-    "all columns": ({"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'"),
+    "all columns": (
+        {"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'",
+    ),
     "columns left out": ({"t.csv": csv()}, "--leave-out b", X[:, [0, 2]], "'b' (--leave-out)"),
     "columns chosen": ({"t.csv": csv()}, "--columns c a", X[:, [2, 0]], "'b' (not in --columns)"),
-    "categories": ({"t.csv": csv(FRAME.assign(k=KINDS))}, "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'"),
-    "rows dropped": ({"t.csv": lines((4, "1,,2"))}, "--drop-rows-with-missing", np.delete(X, 3, 0), "1 more have missing"),
+    "categories": (
+        {"t.csv": csv(FRAME.assign(k=KINDS))}, "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'",
+    ),
+    "rows dropped": (
+        {"t.csv": lines((4, "1,,2"))}, "--drop-rows-with-missing", np.delete(X, 3, 0), "1 more have missing",
+    ),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "--missing ? --drop-rows-with-missing", np.delete(X, 3, 0), ""),
     "an array": ({"x.npy": X}, "", X, "3: '0', '1', '2'"),
     "columns of an array": ({"x.npy": X}, "--leave-out 1", X[:, [0, 2]], ""),
@@ -106,8 +116,12 @@ READ = {
     "a Matrix Market file": ({"x.mtx": lambda name: io.mmwrite(name, sparse.coo_array(X))}, "", X, ""),
     "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
     "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
-    "named distances": ({"x.csv": pandas.DataFrame(PAIRS).to_csv()}, "--given distance --header", PAIRS, "is the index"),
-    "stored distances": ({"x.npz": sparse.csr_array(NEAR)}, "--given distance", NEAR, "the stored pairs are the neighbours"),
+    "named distances": (
+        {"x.csv": pandas.DataFrame(PAIRS).to_csv()}, "--given distance --header", PAIRS, "is the index",
+    ),
+    "stored distances": (
+        {"x.npz": sparse.csr_array(NEAR)}, "--given distance", NEAR, "the stored pairs are the neighbours",
+    ),
     "affinities": ({"x.npy": np.exp(-PAIRS)}, "--given affinity", np.exp(-PAIRS), "symmetric"),
     "edges": ({"e.csv": "a,b\n" + RING + "\nn1,n0\nn4,n4\n"}, "--given edges", None, "30, 1 loops and 1 repeated"),
     "edges, no names": ({"e.csv": RING}, "--given edges --no-header", None, "30, 0 loops and 0 repeated"),
@@ -115,12 +129,20 @@ READ = {
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
-    "advice on spread": ({"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances"),
+    "advice on spread": (
+        {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
+    ),
     "advice on counters": ({"t.csv": csv(FRAME.assign(n=range(30)))}, "", np.c_[X, range(30)], "'n' counts the rows"),
-    "advice on integers": ({"t.csv": csv(FRAME.assign(n=[2**60 + i**3 for i in range(30)]))}, "", None, "integers above 2⁵³"),
-    "advice on constants": ({"t.csv": csv(FRAME.assign(n=1))}, "", np.c_[X, np.ones(30)], "constant change no distance: 'n'"),
+    "advice on integers": (
+        {"t.csv": csv(FRAME.assign(n=[2**60 + i**3 for i in range(30)]))}, "", None, "integers above 2⁵³",
+    ),
+    "advice on constants": (
+        {"t.csv": csv(FRAME.assign(n=1))}, "", np.c_[X, np.ones(30)], "constant change no distance: 'n'",
+    ),
     "advice on pairs": ({"x.npy": PAIRS}, "", PAIRS, "square and symmetric"),
-    "advice on ids": ({"t.csv": csv(IDS), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv:k", None, "--index id joins"),
+    "advice on ids": (
+        {"t.csv": csv(IDS), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv:k", None, "--index id joins",
+    ),
 }  # fmt: skip
 
 
@@ -158,10 +180,12 @@ REFUSED = {
     "nothing": ({"t.csv": "\n \n"}, "", "t.csv is empty"),
     "all that are no numbers": (
         {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
-        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot .*--columns",
+        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
     ),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
-    "missing values": ({"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing"),
+    "missing values": (
+        {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",
+    ),
     "a short line": ({"t.csv": lines((4, "1,2"))}, "", "1 of 30 rows .*'c' 1"),
     "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "did you mean 'size'"),
     "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),
@@ -199,10 +223,16 @@ REFUSED = {
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
     "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
-    "labels with ids": ({"t.csv": csv(), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv", "y.csv:NAME.*--index"),
-    "too few labels": ({"t.csv": csv(), "y.txt": "\n".join(KINDS[1:])}, "--labels y.txt", "each of the 30 rows, got 28|29"),
+    "labels with ids": (
+        {"t.csv": csv(), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv", "y.csv:NAME.*--index",
+    ),
+    "too few labels": (
+        {"t.csv": csv(), "y.txt": "\n".join(KINDS[1:])}, "--labels y.txt", "each of the 30 rows, got 28|29",
+    ),
     "labels of others": ({"t.csv": FRAME.to_csv(), "y.csv": ",k\nx,1\ny,2\n"}, "--labels y.csv", "none of '0'"),
-    "equal ids": ({"t.csv": csv(IDS), "y.csv": "id,k\n0007,1\n0007,2\n"}, "--labels y.csv --index id", "'0007' come twice"),
+    "equal ids": (
+        {"t.csv": csv(IDS), "y.csv": "id,k\n0007,1\n0007,2\n"}, "--labels y.csv --index id", "'0007' come twice",
+    ),
     "no labels": ({"t.csv": csv()}, "--labels kind", "no file kind, and t.csv has no 'kind'"),
     "no file": ({"t.csv": csv()}, "--labels x.npz:y", "no file"),
 }  # fmt: skip
@@ -236,7 +266,7 @@ def test_tables_of_libraries_that_are_not_here(used, monkeypatch):
     """Stand-ins give what pyarrow and anndata would give: an index, and columns that may be labels."""
     frame = FRAME.assign(day=pandas.Timestamp("2024-01-02")).set_axis([f"r{i}" for i in range(30)])
     monkeypatch.setattr(pandas, "read_parquet", lambda path: frame)
-    with pytest.raises(InputError, match="'day' .dates"):
+    with pytest.raises(InputError, match=r"'day' .dates"):
         used({"t.parquet": b"PAR1"}, "")
     found = used({"t.parquet": b"PAR1"}, "--leave-out day")
     np.testing.assert_array_equal(found.x, X)
@@ -248,7 +278,7 @@ def test_tables_of_libraries_that_are_not_here(used, monkeypatch):
     np.testing.assert_array_equal(found.x, X)
     assert found.labels.tolist() == KINDS
     data.obsm["X_pca"] = X[:, :2]
-    with pytest.raises(InputError, match="'X', 'X_pca'; a.h5ad:NAME"):
+    with pytest.raises(InputError, match=r"'X', 'X_pca'; a.h5ad:NAME"):
         used({"a.h5ad": b"\x89HDF"}, "")
     monkeypatch.setitem(sys.modules, "anndata", None)
     with pytest.raises(InputError, match="pip install anndata"):

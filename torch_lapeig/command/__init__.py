@@ -106,7 +106,7 @@ def embed(options: Namespace) -> None:
     if not options.given:
         weighting = options.weighting or "heat"
         saved = {
-            "module": [y.shape[1], answer.module.neighbors.k, weighting, options.bandwidth],
+            "module": [y.shape[1], int(answer.choices[0].value), weighting, options.bandwidth],
             "state": answer.module.state_dict(),
             "columns": used.columns,
             "categories": used.categories,

@@ -74,13 +74,14 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
+    given: Any = None
     k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             if options.given:
-                given, choices = _of_pairs(x, options)
-                graph, module = given.to(options.device), LaplacianEigenmaps(k, Precomputed("affinity"))
+                graph, choices = _of_pairs(x, options)
+                given, module = graph.to(options.device), LaplacianEigenmaps(k, Precomputed("affinity"))
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
                 nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
@@ -89,7 +90,7 @@ def embed(x: Any, options: Namespace) -> Answer:
                 rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
                 graph = module.weights(given, module.neighbors.with_state(given)[0])
             choices += _parts(graph, k)
-            module.fit(given.to(options.device))
+            module.fit(given)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     if not options.given:

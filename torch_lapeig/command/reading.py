@@ -143,7 +143,8 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     """Return a table of Parquet, or an array; a sparse matrix is written out, but for ``given`` pairs."""
     import pandas
 
-    index, labels, found = None, None, None
+    index, labels = None, None
+    found: Any = None
     with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
         warnings.simplefilter("ignore", DeprecationWarning)  # SciPy 1.18 announces arrays for matrices
         if kind == ".npy":

@@ -49,7 +49,8 @@ def of_input(used: Used) -> list[Section]:
 def of_answer(answer: Answer, index: Any) -> list[Section]:
     """Return what was chosen, the eigenvalues, and sentences about gaps, nearly separate parts, and warnings."""
     module, first = answer.module, max(len(answer.graph.nodes_of_components()) - 1, 0)  # those before tell parts apart
-    values, rows = module.eigenvalues_.numpy(), [("column", "eigenvalue", "relative gap", "residual")]
+    rows: list[tuple[str, ...]] = [("column", "eigenvalue", "relative gap", "residual")]
+    values = module.eigenvalues_.numpy()
     nexts = np.append(values[1:], values[-1:] + module.gap_.numpy())
     gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / np.where(nexts > 0, nexts, 1), 0)
     for i, (value, gap, residual) in enumerate(zip(values, gaps, module.residuals_.tolist(), strict=True), 1):
@@ -125,7 +126,8 @@ def scatter(y: Array, used: Used, name: str) -> str:
     from bokeh.transform import factor_cmap, linear_cmap
 
     source: dict[str, Any] = {"x": y[:, 0], "y": y[:, min(1, y.shape[1] - 1)], "index": used.index.astype(str).tolist()}
-    tips, colour = [(str(used.index.name), "@index")], {}
+    tips: list[tuple[str, str]] = [(str(used.index.name), "@index")]
+    colour: dict[str, Any] = {}
     if used.labels is not None:
         words = [str(label) for label in used.labels]
         kinds, source["label"] = sorted(set(words)), words
