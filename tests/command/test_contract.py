@@ -23,7 +23,7 @@ X = np.round(np.random.default_rng(0).normal(size=(30, 3)), 4)
 FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 PAIRS = cdist(X, X)
 NEAR = np.where(
-    PAIRS <= np.sort(PAIRS, 1)[:, [5]], PAIRS, 0
+    np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0
 )  # distances to the five nearest, as scikit-learn stores them
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
@@ -190,6 +190,7 @@ REFUSED = {
     "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "did you mean 'size'"),
     "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),
     "one row": ({"t.csv": csv(FRAME[:1])}, "", "must have 4 rows"),
+    "no rows": ({"t.csv": "a,b\n"}, "", "must have 4 rows"),
     "equal rows": ({"x.npy": np.ones((9, 2))}, "", "not all equal"),
     "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
     "words in an array": ({"x.npy": X.astype(str)}, "", "no numbers: '0'"),

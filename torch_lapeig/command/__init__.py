@@ -87,13 +87,13 @@ def embed(options: Namespace) -> None:
         if options.given and getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     used = columns.used_of(read(options.input, options), options)
-    show(report.of_input(used))
+    print(*report.of_input(used), sep="\n", flush=True)
     scaling = None
     if options.standardize:
         deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
         scaling = np.stack([used.x.mean(0, dtype=np.float64), deviation])
     answer = choices.embed(scaled(used.x, scaling), options)
-    show(report.of_answer(answer, used.index))
+    print(*report.of_answer(answer, used.index), sep="\n")
     y, name = answer.module.embedding_.numpy(), options.labels or ""
     png = report.picture(answer, used, name)
     html = report.page(f"{options.input}: {len(y):,} points", answer, used, name, png)
@@ -104,9 +104,8 @@ def embed(options: Namespace) -> None:
     write_rows(out / "embedding.csv", used, y)
     (out / "model.pt").unlink(missing_ok=True)
     if not options.given:
-        weighting = options.weighting or "heat"
         saved = {
-            "module": [y.shape[1], int(answer.choices[0].value), weighting, options.bandwidth],
+            "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
             "state": answer.module.state_dict(),
             "columns": used.columns,
             "categories": used.categories,
@@ -135,7 +134,9 @@ def transform(options: Namespace) -> None:
     surplus = [name for name in names if name not in saved["columns"]]
     used.lines = {"file": f"{options.new}: {data.said}", "rows": f"{len(used.x):,}, by {used.index.name!r}{dropped}"}
     used.lines |= {"columns": listed(used.columns, 40), "left out": listed(surplus) or "nothing"}
-    show(report.of_input(used))
+    print(*report.of_input(used), sep="\n", flush=True)
+    if not len(used.x):
+        raise InputError(f"{options.new} has no rows to embed")
     scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -166,12 +167,7 @@ def write_rows(path: Path, used: Used, y: Array) -> None:
 
 def stem(given: str) -> str:
     """Return the name of a file without its endings."""
-    return path_and_member(given)[0].name.removesuffix(".gz").rpartition(".")[0]
-
-
-def show(sections: list[report.Section]) -> None:
-    """Print sections of the report."""
-    print("\n".join(section.text() for section in sections), flush=True)
+    return Path(path_and_member(given)[0].name.removesuffix(".gz")).stem
 
 
 def scaled(x: Any, scaling: Array | None) -> Any:

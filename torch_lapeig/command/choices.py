@@ -88,6 +88,7 @@ def embed(x: Any, options: Namespace) -> Answer:
                 choices = [_neighbors(nearest.indices.cpu().numpy(), options), Choice("weighting", name, why)]
                 module = module_of(k, int(choices[0].value), name, t).to(given)
                 rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
+                assert module.weights is not None
                 graph = module.weights(given, module.neighbors.with_state(given)[0])
             choices += _parts(graph, k)
             module.fit(given)

@@ -107,7 +107,7 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
 
 def _check_numbers(data: Data, columns: list[str]) -> None:
     """Raise `InputError` with all columns that are no numbers, and the options."""
-    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
+    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
     said = []
     for name in others[:12]:
         cells = data.rows[name].dropna()

@@ -28,7 +28,7 @@ class Section(NamedTuple):
     title: str
     rows: list[tuple[str, ...]]
 
-    def text(self) -> str:
+    def __str__(self) -> str:
         """Return the rows for a terminal, below each other."""
         widths = [max(map(len, cells)) for cells in zip(*self.rows, strict=True)] if self.rows else []
         rows = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in self.rows]
