@@ -186,6 +186,7 @@ REFUSED = {
     "missing values": (
         {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",
     ),
+    "missing categories": ({"t.csv": csv(FRAME.assign(k=["u", None, "w"] * 10))}, "--one-hot k", "10 of 30 rows .*'k=u' 10"),
     "a short line": ({"t.csv": lines((4, "1,2"))}, "", "1 of 30 rows .*'c' 1"),
     "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "did you mean 'size'"),
     "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),

@@ -113,6 +113,8 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.drop(columns="id").to_csv("plain.csv", index=False)  # options of reading may be given anew
     main(["transform", "moved", "plain.csv", "--separator", ",", "--decimal", ".", "--out", "p.csv"])
     np.testing.assert_allclose(pandas.read_csv("p.csv", index_col="row"), expected, atol=1e-8)
+    Path("moved/model.pt").write_bytes(b"broken")
+    refused("is damaged or of another version", "transform", "moved", "new.csv", "--overwrite")
     refused("model.pt is not there", "transform", "nowhere", "new.csv", "--overwrite")
 
 

@@ -150,11 +150,14 @@ def transform(options: Namespace) -> None:
 def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
     """Return the fitted module of a run, and what else it saved: columns, categories, scaling, options of reading."""
     path = Path(folder) / "model.pt"
-    saved = torch.load(path, weights_only=True) if path.is_file() else {}
-    if "reading" not in saved:
-        raise InputError(f"{path} is not there, or of an earlier version: embed writes it for points, not for --given")
-    module = choices.module_of(*saved["module"]).to(saved["state"]["embedding_"].dtype)
-    module.load_state_dict(saved["state"])
+    if not path.is_file():
+        raise InputError(f"{path} is not there: embed writes it for points, not for --given")
+    try:
+        saved = torch.load(path, weights_only=True)
+        module = choices.module_of(*saved["module"]).to(saved["state"]["embedding_"].dtype)
+        module.load_state_dict(saved["state"])
+    except Exception as error:  # of a damaged file, or one of another version
+        raise InputError(f"{path} is damaged or of another version: {' '.join(str(error).split())}") from error
     return module, saved
 
 

@@ -97,11 +97,11 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
     x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
     x = np.ascontiguousarray(x)  # pandas has columns one after the other, of which a search is slow
     for name, values in categories.items():
-        cells = data.rows[name].astype(str).where(data.rows[name].notna(), None)
-        if (strange := {*cells.dropna()} - {*values}) or not values:
+        cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
+        if (strange := {*cells[~is_missing]} - {*values}) or not values:
             raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
-        hot = [[np.nan if cell is None else cell == value for value in values] for cell in cells]
-        x, plain = np.concatenate([x, np.array(hot, float)], 1), [*plain, *(f"{name}={value}" for value in values)]
+        hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
+        x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
     return x, plain
 
 
@@ -236,7 +236,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
             f"{bad} entries are missing or infinite: replace them, by a larger distance than all others for instance"
         )
     elif bad := int((values < 0).sum()):
-        failed = f"{bad} entries are negative, down to {values.min():.3g}: take (1 + x) / 2, or abs(x)"
+        failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
     elif not (values > 0).any():
         failed = "no entry is positive"
     elif given == "distance" and pairs.diagonal().any():
