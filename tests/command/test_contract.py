@@ -122,6 +122,7 @@ READ = {
     "stored distances": (
         {"x.npz": sparse.csr_array(NEAR)}, "--given distance", NEAR, "the stored pairs are the neighbours",
     ),
+    "flags of pairs": ({"x.npz": sparse.csr_array(PAIRS > 2)}, "--given affinity", PAIRS > 2, "symmetric"),
     "affinities": ({"x.npy": np.exp(-PAIRS)}, "--given affinity", np.exp(-PAIRS), "symmetric"),
     "edges": ({"e.csv": "a,b\n" + RING + "\nn1,n0\nn4,n4\n"}, "--given edges", None, "30, 1 loops and 1 repeated"),
     "edges, no names": ({"e.csv": RING}, "--given edges --no-header", None, "30, 0 loops and 0 repeated"),
@@ -186,7 +187,9 @@ REFUSED = {
     "missing values": (
         {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",
     ),
-    "missing categories": ({"t.csv": csv(FRAME.assign(k=["u", None, "w"] * 10))}, "--one-hot k", "10 of 30 rows .*'k=u' 10"),
+    "missing categories": (
+        {"t.csv": csv(FRAME.assign(k=["u", None, "w"] * 10))}, "--one-hot k", "10 of 30 rows .*'k=u' 10",
+    ),
     "a short line": ({"t.csv": lines((4, "1,2"))}, "", "1 of 30 rows .*'c' 1"),
     "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "did you mean 'size'"),
     "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),
@@ -221,6 +224,7 @@ REFUSED = {
     "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric: .*x [+] x.T completes"),
     "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
     "one-sided affinities": ({"x.npz": sparse.csr_array(NEAR)}, "--given affinity", "it is not symmetric"),
+    "complex pairs": ({"x.npz": sparse.csr_array(NEAR * 1j)}, "--given affinity", "complex numbers"),
     "columns of sparse pairs": ({"x.npz": sparse.csr_array(NEAR)}, "--given distance --leave-out 1", "has no '1'"),
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),

@@ -130,9 +130,7 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
     if (abs(lengths[place] - np.tile(length, 2)) > ROUNDOFF * lengths.max(initial=0)).any():
-        raise InputError(
-            "a pair has a distance of its own in each direction: store their mean, or one of them, for both"
-        )
+        raise InputError("a pair has a distance of its own in each direction: store their mean, or one for both")
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
     one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
     kernel, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()

@@ -139,26 +139,28 @@ def _opened(path: Path) -> Any:
     return gzip.open(path) if is_gzipped else path.open("rb")
 
 
+def _loaded(path: Path, kind: str) -> Any:
+    """Return the array, sparse matrix or tensor of a file, or several by their names; None for other kinds."""
+    with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
+        warnings.simplefilter("ignore", DeprecationWarning)  # SciPy 1.18 announces arrays for matrices
+        if kind == ".npz":
+            found = dict(np.load(file, allow_pickle=False))
+            file.seek(0)
+            return sparse.load_npz(file) if {"format", "shape", "data"} <= found.keys() else found
+        if kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
+            copy.write(file.read())
+            copy.flush()
+            return mmread(copy.name)
+        if kind == ".pt":
+            return torch.load(file, map_location="cpu", weights_only=True)
+        return np.load(file, allow_pickle=False) if kind == ".npy" else None
+
+
 def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     """Return a table of Parquet, or an array; a sparse matrix is written out, but for ``given`` pairs."""
     import pandas
 
-    index, labels = None, None
-    found: Any = None
-    with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
-        warnings.simplefilter("ignore", DeprecationWarning)  # SciPy 1.18 announces arrays for matrices
-        if kind == ".npy":
-            found = np.load(file, allow_pickle=False)
-        elif kind == ".npz":
-            found = dict(np.load(file, allow_pickle=False))
-            file.seek(0)
-            found = sparse.load_npz(file) if {"format", "shape", "data"} <= found.keys() else found
-        elif kind == ".pt":
-            found = torch.load(file, map_location="cpu", weights_only=True)
-        elif kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
-            copy.write(file.read())
-            copy.flush()
-            found = mmread(copy.name)
+    index, labels, found = None, None, _loaded(path, kind)
     if kind == ".parquet":
         found = pandas.read_parquet(path).rename(columns=str)
         index = None if isinstance(found.index, pandas.RangeIndex) else found.index.to_series()
@@ -181,8 +183,8 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
     if found.dtype.names:  # a table of NumPy's
         return Data(str(path), said, pandas.DataFrame(found))
-    if sparse.issparse(found) and given:
-        return Data(str(path), said, found.tocsr(), index, labels)
+    if sparse.issparse(found) and given and found.dtype.kind in "biuf":
+        return Data(str(path), said, found.astype(float).tocsr(), index, labels)
     if sparse.issparse(found):
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
