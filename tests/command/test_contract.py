@@ -93,6 +93,7 @@ READ = {
     "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first column, which has no name, is the index"),
     "the names of R": ({"t.csv": FRAME.to_csv()[1:]}, "", X, "is the index"),
     "a column of names": ({"t.csv": csv(IDS)}, "--index id", X, "named by the index 'id'"),
+    "any name of an index": ({"t.csv": csv(FRAME.assign(row=KINDS))}, "--index row", X, "named by the index 'row'"),
     "all columns": (
         {"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'",
     ),
@@ -125,6 +126,7 @@ READ = {
     "flags of pairs": ({"x.npz": sparse.csr_array(PAIRS > 2)}, "--given affinity", PAIRS > 2, "symmetric"),
     "affinities": ({"x.npy": np.exp(-PAIRS)}, "--given affinity", np.exp(-PAIRS), "symmetric"),
     "edges": ({"e.csv": "a,b\n" + RING + "\nn1,n0\nn4,n4\n"}, "--given edges", None, "30, 1 loops and 1 repeated"),
+    "edges in an array": ({"e.npy": np.c_[range(30), np.roll(range(30), 1)]}, "--given edges", None, "30, 0 loops"),
     "edges, no names": ({"e.csv": RING}, "--given edges --no-header", None, "30, 0 loops and 0 repeated"),
     "a column of labels": ({"t.csv": csv(FRAME.assign(k=KINDS))}, "--labels k", X, "the column 'k', 3 different"),
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
@@ -223,6 +225,7 @@ REFUSED = {
     "infinite distances": ({"x.npy": np.where(PAIRS > 3, np.inf, PAIRS)}, "--given distance", "replace them"),
     "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric: .*x [+] x.T completes"),
     "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
+    "edges in a sparse matrix": ({"x.npz": sparse.csr_array(NEAR)}, "--given edges", "it is not symmetric"),
     "one-sided affinities": ({"x.npz": sparse.csr_array(NEAR)}, "--given affinity", "it is not symmetric"),
     "complex pairs": ({"x.npz": sparse.csr_array(NEAR * 1j)}, "--given affinity", "complex numbers"),
     "columns of sparse pairs": ({"x.npz": sparse.csr_array(NEAR)}, "--given distance --leave-out 1", "has no '1'"),

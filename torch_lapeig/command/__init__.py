@@ -132,7 +132,10 @@ def transform(options: Namespace) -> None:
     used = Used(x, columns.index_of(data, options), saved["columns"], encoded)
     dropped = columns.drop_missing(used, options.new, options)
     surplus = [name for name in names if name not in saved["columns"]]
-    used.lines = {"file": f"{options.new}: {data.said}", "rows": f"{len(used.x):,}, by {used.index.name!r}{dropped}"}
+    used.lines = {
+        "file": f"{options.new}: {data.said}",
+        "rows": f"{len(used.x):,}, by {used.index.name or 'row'!r}{dropped}",
+    }
     used.lines |= {"columns": listed(used.columns, 40), "left out": listed(surplus) or "nothing"}
     print(*report.of_input(used), sep="\n", flush=True)
     if not len(used.x):
@@ -165,7 +168,9 @@ def write_rows(path: Path, used: Used, y: Array) -> None:
     """Write an embedding as CSV with the names of its rows."""
     import pandas
 
-    pandas.DataFrame(y, used.index, [f"column {i + 1}" for i in range(y.shape[1])]).to_csv(path)
+    pandas.DataFrame(y, used.index, [f"column {i + 1}" for i in range(y.shape[1])]).to_csv(
+        path, index_label=used.index.name or "row"
+    )
 
 
 def stem(given: str) -> str:

@@ -56,7 +56,7 @@ def used_of(data: Data, options: Namespace) -> Used:
         used = (_edges if options.given == "edges" else _table)(data, options)
     used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
     name = used.index.name
-    named = "counted from 0, as there is no index" if name == "row" else f"named by the index {name!r}"
+    named = "counted from 0, as there is no index" if name is None else f"named by the index {name!r}"
     if options.labels:
         _label(used, data, options)
     if options.given:
@@ -124,14 +124,14 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
 
 
 def index_of(data: Data, options: Namespace) -> Any:
-    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0."""
+    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
     import pandas
 
     if options.index in getattr(data.rows, "columns", ()):
         return pandas.Index(data.rows[options.index], name=options.index)
     if data.index is not None:
         return pandas.Index(data.index, name="name" if data.index.name in (None, UNNAMED) else data.index.name)
-    return pandas.RangeIndex(data.rows.shape[0], name="row")
+    return pandas.RangeIndex(data.rows.shape[0])
 
 
 def _label(used: Used, data: Data, options: Namespace) -> None:
@@ -152,7 +152,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
-    if "row" not in (used.index.name, index.name):
+    if None not in (used.index.name, index.name):
         there, own = index.astype(str), used.index.astype(str)
         if twice := [*there[there.duplicated()], *own[own.duplicated()]]:
             raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
@@ -179,9 +179,10 @@ def drop_missing(used: Used, source: str, options: Namespace) -> str:
     bad, lost = used.index[~complete], (~finite).sum(0)
     if not options.drop_rows_with_missing:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
-        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({bad.name} {listed(bad, SHOWN)}"
+        where = f"{bad.name or 'row'} {listed(bad, SHOWN)}; by column {said}"
+        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where})"
         way = "leave out these rows by --drop-rows-with-missing, or columns by --leave-out"
-        raise InputError(f"{source}: {what}; by column {said}): {way}")
+        raise InputError(f"{source}: {what}: {way}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
@@ -241,7 +242,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = "no entry is positive"
     elif given == "distance" and pairs.diagonal().any():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
-    elif (given == "affinity" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
+    elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
         i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
         failed = (
             f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} in row {j}, column {i}"
@@ -266,7 +267,7 @@ def _edges(data: Data, options: Namespace) -> Used:
     if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
         raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy().ravel())
-    if options.header is None and (both := {*map(str, rows.columns[:2])} & {*names}):
+    if options.header is None and data.said.startswith("line") and (both := {*map(str, rows.columns[:2])} & {*names}):
         way = "say --header if it names the columns, or --no-header if it is an edge"
         raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T

@@ -126,7 +126,7 @@ def scatter(y: Array, used: Used, name: str) -> str:
     from bokeh.transform import factor_cmap, linear_cmap
 
     source: dict[str, Any] = {"x": y[:, 0], "y": y[:, min(1, y.shape[1] - 1)], "index": used.index.astype(str).tolist()}
-    tips: list[tuple[str, str]] = [(str(used.index.name), "@index")]
+    tips: list[tuple[str, str]] = [(str(used.index.name or "row"), "@index")]
     colour: dict[str, Any] = {}
     if used.labels is not None:
         words = [str(label) for label in used.labels]
