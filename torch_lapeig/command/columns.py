@@ -81,7 +81,7 @@ def _table(data: Data, options: Namespace) -> Used:
     categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in options.one_hot}
     x, encoded = numbers_of(data, columns, categories)
     used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
-    used.lines["columns"] = f"{len(columns)}: {listed(columns, 40)}"
+    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     for name, values in categories.items():
         used.lines[f"one-hot {name}"] = listed(values, 40)
     if left_out:
