@@ -23,7 +23,7 @@ ARROWS = {
     "distributed": {"support", "graph", "eigen", "losses", "methods"},
     "lightning": {"support", "graph", "losses"},
     "pyg": {"support", "graph", "eigen", "methods"},
-    "command": {"eigen", "graph", "methods", "plots"},
+    "command": {"graph", "methods", "plots"},
     "plots": {"support", "graph", "eigen", "methods"},
     "initial": {"support", "graph", "eigen"},
     "anndata": {"support", "graph", "eigen", "methods", "initial"},
@@ -45,11 +45,10 @@ OPTIONAL = {
     "sklearn.affinities": {"sklearn"},
     "lightning": {"lightning", "pytorch_lightning"},
     "command.reading": {"pandas", "anndata"},
-    "command.tables": {"pandas"},
-    "command.points": {"pandas"},
-    "command": {"matplotlib"},
+    "command.columns": {"pandas"},
+    "command": {"pandas"},
     "plots": {"matplotlib"},
-    "command.report": {"matplotlib", "pandas"},
+    "command.report": {"matplotlib", "bokeh"},
 }
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
 

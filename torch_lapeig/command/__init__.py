@@ -1,228 +1,183 @@
-"""The command ``torch-lapeig embed``: Laplacian eigenmaps of your own data, with a report and a saved module.
+"""The command ``torch-lapeig``: ``embed`` makes Laplacian eigenmaps of a file, ``transform`` embeds new rows.
 
-    torch-lapeig embed --input points.csv [--labels y.npy] [--new new.npy] [--out folder]
+    torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
+    torch-lapeig transform folder new.csv
 
-Nothing is chosen in silence: each choice is printed with its reason. Needs matplotlib and pandas (extra ``embed``).
+It asks where a file can be read in several ways, and says first what it used (docs/command.md). Extra ``embed``.
 """
 
 from __future__ import annotations
 
 import argparse
+import warnings
+from argparse import Namespace
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
 
 import torch_lapeig
-from torch_lapeig.command import choices, points, reading, report
-from torch_lapeig.command.choices import Answer
-from torch_lapeig.command.points import Array, Points
-from torch_lapeig.command.reading import Found
-from torch_lapeig.command.tables import InputError
+from torch_lapeig.command import choices, columns, report
+from torch_lapeig.command.columns import Array, Used
+from torch_lapeig.command.reading import InputError, listed, path_and_member, read
+from torch_lapeig.methods import LaplacianEigenmaps
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["InputError", "load", "main"]
 
-__all__ = ["InputError", "main"]
-
-FILES = (
-    "report.html",
-    "embedding.png",
-    "embedding.npy",
-    "embedding_new.npy",
-    "model.pt",
-    "load.py",
-    "scaling.npy",
-    "rows.npy",
-)
-LOADING = """import numpy as np
-import torch
-{code}
-module.load_state_dict(torch.load({model!r}, weights_only=True))
-points = torch.from_numpy(np.load("new.npy").astype("{dtype}"))  # (number, {columns})
-{scaling}print(module.transform(points))
-"""
-SCALING = "mean, deviation = torch.from_numpy(np.load({file!r}))\npoints = (points - mean) / deviation\n"
+READING = ("header", "separator", "decimal", "thousands", "encoding", "missing", "skip_lines", "index")
+NOT_OF_PAIRS = ("standardize", "weighting", "one_hot", "drop_rows_with_missing")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; raise SystemExit with a message where the data cannot be embedded."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    add_options(commands.add_parser("embed", help="Laplacian eigenmaps of your own data"))
+    commands = parser.add_subparsers(required=True)
+    of_embed = commands.add_parser("embed", help="Laplacian eigenmaps of a file")
+    of_embed.set_defaults(run=embed)
+    add = of_embed.add_argument
+    add("--input", required=True, metavar="FILE", help="a row is a point; file.npz:NAME is one array of several")
+    add("--labels", metavar="COLUMN|FILE", help="colours: a column, or a file with a label for each row")
+    add("--given", choices=("distance", "affinity", "edges"), help="the input has pairs of points")
+    add("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns that are no coordinates")
+    add("--columns", nargs="+", default=[], metavar="COLUMN", help="the coordinates (default: all other columns)")
+    add("--one-hot", nargs="+", default=[], metavar="COLUMN", help="categories: a column of 0 and 1 for each")
+    add("--standardize", action="store_true", help="subtract each column's mean, divide by its standard deviation")
+    add("--neighbors", type=int, metavar="K", help="of each point (default: 10, more while the graph falls apart)")
+    add("--weighting", choices=choices.WEIGHTINGS, help="of the edges (default: heat)")
+    add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
+    add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
+    add("--device", default="cpu", help="cpu (default), cuda, …")
+    new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
+    new.set_defaults(run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None)
+    new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
+    new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
+    for add in (of_embed.add_argument, new.add_argument):
+        add("--out", type=Path, metavar="PATH", help="to write to (default: embedding-FILE)")
+        add("--overwrite", action="store_true", help="write over what is there already")
+        add("--index", metavar="COLUMN", help="names of the rows (default: a first column without a name)")
+        add("--header", action=argparse.BooleanOptionalAction, help="line 1 names the columns, or is a row")
+        add("--separator", metavar="SIGN", help="of cells: ';', tab, blank … (default: a comma, of .tsv a tab)")
+        add("--decimal", metavar="SIGN", help="in numbers (default: a point)")
+        add("--thousands", metavar="SIGN", help="in numbers (default: none)")
+        add("--encoding", metavar="NAME", help="of text (default: UTF-8)")
+        add("--missing", nargs="+", metavar="MARK", help="missing cells, beside empty ones, NA, nan, null")
+        add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="lines that are no rows, from 1")
+        add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
     options = parser.parse_args(arguments)
     try:
-        run(options)
+        options.run(options)
+    except ImportError as error:
+        raise SystemExit(f"error: {error}: pip install 'torch-lapeig[embed]'") from error
     except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
         raise SystemExit(f"error: {error}") from None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``embed``."""
-    add = parser.add_argument
-    add(
-        "--input", required=True, metavar="FILE", help=f"a row is a point: {', '.join(reading.READERS)} (file.npz:name)"
-    )
-    add("--labels", metavar="FILE|COLUMN", help="colours: a label for each point, or a column of the input")
-    add("--new", metavar="FILE", help="new points, embedded by Nyström's formula")
-    add("--given", choices=("distance", "affinity"), help="the input is a matrix of pairs of points")
-    add("--out", type=Path, metavar="FOLDER", help="of the report (default: embedding-INPUT)")
-    add("--overwrite", action="store_true", help="write to a folder that there is already")
-    add("--neighbors", type=int, metavar="K", help="of each point (default: 10, more while the graph falls apart)")
-    add("--weighting", metavar="NAME", help=f"{', '.join(choices.WEIGHTINGS)}, or module:name of your own")
-    add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
-    add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
-    add("--separate", action="store_true", help="embed each part of a graph that falls apart on its own")
-    add("--standardize", action="store_true", help="subtract each column's mean, divide by its standard deviation")
-    add("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns of a table that are no coordinates")
-    add(
-        "--drop-rows-with-missing",
-        action="store_true",
-        help="leave out rows with empty cells, NA, ? or infinite numbers",
-    )
-    add("--header", choices=("yes", "no"), help="line 1 of a text names the columns (default: by its cells)")
-    add("--decimal", choices=("point", "comma"), help="decimal sign of a text; the other one separates thousands")
-    add("--encoding", metavar="NAME", help="of a text (default: UTF-8, UTF-16 or Windows' by its bytes)")
-    add("--device", default="cpu", help="cpu (default), cuda, …")
-
-
-def run(options: argparse.Namespace) -> None:
+def embed(options: Namespace) -> None:
     """Read, embed, write and report; raise `InputError`, before anything is written, where that is impossible."""
-    figure = report.new_figure()
-    path = reading.path_and_member(options.input)[0]
-    out = options.out or Path(f"embedding-{path.name.removesuffix('.gz').rpartition('.')[0]}")
-    check_out(out, options.overwrite)
-    notes: list[str] = []
-    scaling: Array | None = None
-    kept: Array | None = None
-    images: Array | None = None
-    device = device_of(options.device)
-    found = reading.read(options.input, options, notes)
-    labels, without = labels_of(options, found, notes)
-    if options.given is None:
-        given = points.points_of(found, options.input, without, options.drop_rows_with_missing, notes)
-        kept, x = given.kept, given.x
-        labels = None if labels is None else labels[kept]
-        points.check_points(x, options.input, notes, given.names)
-        if (images := given.images()) is not None:
-            notes.append(f"points are drawn as images of {images.shape[1]}×{images.shape[2]}")
-        new = new_points(options, given, notes)
-        if options.standardize:
-            scaling = scaling_of(x)
-            x, new = (x - scaling[0]) / scaling[1], None if new is None else (new - scaling[0]) / scaling[1]
-            notes.append("each column is standardized: less its mean, over its standard deviation")
-        title = f"{options.input}: {len(x):,} points in {x.shape[1]} dimensions, {x.dtype}"
-    else:
-        check_pairs_only(options)
-        x, new = points.pairs_of(found, options.input, without, notes), None
-        title = f"{options.input}: {x.shape[0]:,} points by their {options.given}"
-    answer = choices.embed(x, new, options, notes, device)
-    report.draw(figure, title, answer, report.Drawn(labels, options.labels or "", images))
-    write(out, title, figure, answer, x, scaling)
-    if kept is not None and not kept.all():
-        np.save(out / "rows.npy", np.flatnonzero(kept))
-    print(report.summary(title, answer))
-    module = f"; {out / 'load.py'} embeds new points by the saved module" if answer.code else ""
-    print(f"\n  {out / 'report.html'} has all of this{module}")
-
-
-def check_pairs_only(options: argparse.Namespace) -> None:
-    """Raise `InputError` for options that say nothing of given pairs."""
-    refused = {"new": None, "standardize": False, "drop_rows_with_missing": False, "weighting": None}
-    if options.given == "affinity":
-        refused |= {"neighbors": None, "bandwidth": None}
-    for name, default in refused.items():
-        if getattr(options, name) != default:
-            raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
-
-
-def check_out(out: Path, overwrite: bool) -> None:
-    """Raise `InputError` unless the folder is new or empty, or may be written over."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out must be a folder, got the file {out}")
-    if out.is_dir() and any(out.iterdir()) and not overwrite:
+    for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
+        import_module(name)
+    out = options.out or Path(f"embedding-{stem(options.input)}")
+    if out.exists() and not options.overwrite and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-
-
-def labels_of(options: argparse.Namespace, found: Found, notes: list[str]) -> tuple[Array | None, list[str]]:
-    """Return the labels of a file or of a column of the input, and the columns that are no coordinates."""
-    given, without = options.labels, list(options.leave_out)
-    if given is None:
-        return None, without
-    n = found.shape[0] if found.ndim else 0
-    if hasattr(found, "columns") and given in found.columns:
-        return points.labels_of(found[given], f"column {given!r}", n, notes), [*without, given]
-    if reading.is_file(given):
-        return points.labels_of(reading.read(given, options, notes, n), given, n, notes), without
-    if (path := reading.path_and_member(options.input)[0]).suffix == ".h5ad":
-        of_obs = reading.read(f"{path}:obs/{given}", options, notes)
-        return points.labels_of(of_obs, f"obs {given!r}", n, notes), without
-    if hasattr(found, "columns"):
-        reading.known(given, found.columns, f"--labels {given}: there is no such file, and {options.input}")
-    raise InputError(f"--labels {given}: there is no such file, and no such column in the input")
-
-
-def new_points(options: argparse.Namespace, like: Points, notes: list[str]) -> Array | None:
-    """Return new points with the columns and dtype of the others; named columns are taken by name."""
-    if options.new is None:
-        return None
-    found = reading.read(options.new, options, notes)
-    if hasattr(found, "columns") and like.names is not None:
-        for name in like.names:
-            reading.known(name, found.columns, options.new)
-        if others := [name for name in found.columns if name not in like.names]:
-            notes.append(
-                f"{options.new}: columns that are no coordinates of the input are left out: {', '.join(others)}"
-            )
-        found = found[like.names]
-    is_settled = like.names is not None
-    new = points.points_of(found, options.new, [], options.drop_rows_with_missing, notes, is_settled=is_settled).x
-    if new.shape[1] != like.x.shape[1] or len(new) == 0:
-        raise InputError(
-            f"{options.new} must have points of {like.x.shape[1]} columns as the input has, got shape {new.shape}"
-        )
-    return new.astype(like.x.dtype)
-
-
-def scaling_of(x: Array) -> Array:
-    """Return mean and standard deviation of each column ``(2, D)``; 1 for a constant column."""
-    deviation = np.where((x == x[0]).all(0), 1, x.std(0, dtype=np.float64))
-    return np.stack([x.mean(0, dtype=np.float64), deviation]).astype(x.dtype)
-
-
-def device_of(name: str) -> torch.device:
-    """Return the device of a name."""
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"--device {name}: {str(error).splitlines()[0]}") from error
-    return device
-
-
-def write(out: Path, title: str, figure: Figure, answer: Answer, x: Array, scaling: Array | None) -> None:
-    """Write the files of the report."""
+    for name in [*NOT_OF_PAIRS, "neighbors", "bandwidth"][: 4 if options.given == "distance" else None]:
+        if options.given and getattr(options, name):
+            raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
+    used = columns.used_of(read(options.input, options), options)
+    print(*report.of_input(used), sep="\n", flush=True)
+    scaling = None
+    if options.standardize:
+        deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
+        scaling = np.stack([used.x.mean(0, dtype=np.float64), deviation])
+    answer = choices.embed(scaled(used.x, scaling), options)
+    print(*report.of_answer(answer, used.index), sep="\n")
+    y, name = answer.module.embedding_.numpy(), options.labels or ""
+    png = report.picture(answer, used, name)
+    html = report.page(f"{options.input}: {len(y):,} points", answer, used, name, png)
     out.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (out / name).unlink(missing_ok=True)
-    figure.savefig(out / "embedding.png", dpi=110)
-    np.save(out / "embedding.npy", answer.columns.cpu().numpy())
-    if answer.new is not None:
-        np.save(out / "embedding_new.npy", answer.new.cpu().numpy())
-    torch.save(answer.module.cpu().state_dict(), out / "model.pt")
-    if scaling is not None:
-        np.save(out / "scaling.npy", scaling)
-    code = ""
-    if answer.code:
-        code = LOADING.format(
-            code=answer.code,
-            model="model.pt",
-            dtype=x.dtype,
-            columns=x.shape[1],
-            scaling="" if scaling is None else SCALING.format(file="scaling.npy"),
-        )
-        (out / "load.py").write_text(f'"""In the folder of this file: embeds the points of new.npy."""\n\n{code}')
-    (out / "report.html").write_text(report.page(title, answer, out / "embedding.png", code), encoding="utf-8")
+    (out / "report.html").write_text(html, encoding="utf-8")
+    (out / "embedding.png").write_bytes(png)
+    np.save(out / "embedding.npy", y)
+    write_rows(out / "embedding.csv", used, y)
+    (out / "model.pt").unlink(missing_ok=True)
+    if not options.given:
+        saved = {
+            "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
+            "state": answer.module.state_dict(),
+            "columns": used.columns,
+            "categories": used.categories,
+            "scaling": None if scaling is None else torch.from_numpy(scaling),
+            "reading": {name: getattr(options, name) for name in READING},
+        }
+        torch.save(saved, out / "model.pt")
+        print(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
+    print(f"{out / 'report.html'} has all of this, with a picture")
+
+
+def transform(options: Namespace) -> None:
+    """Embed new rows by the module of a run, and write them as CSV."""
+    out = options.out or Path(f"embedding-{stem(options.new)}.csv")
+    if out.exists() and not options.overwrite:
+        raise InputError(f"{out} is there already: pass --overwrite, or another --out")
+    module, saved = load(options.folder)
+    options = Namespace(**{**saved["reading"], **vars(options)})
+    data = read(options.new, options)
+    names = list(getattr(data.rows, "columns", ()))
+    if lost := [name for name in saved["columns"] if name not in names]:
+        raise InputError(f"{options.new} lacks columns of {options.folder}: {listed(lost)}; it has {listed(names)}")
+    x, encoded = columns.numbers_of(data, saved["columns"], saved["categories"])
+    used = Used(x, columns.index_of(data, options), saved["columns"], encoded)
+    dropped = columns.drop_missing(used, options.new, options)
+    surplus = [name for name in names if name not in saved["columns"]]
+    used.lines = {
+        "file": f"{options.new}: {data.said}",
+        "rows": f"{len(used.x):,}, by {used.index.name or 'row'!r}{dropped}",
+    }
+    used.lines |= {"columns": listed(used.columns, 40), "left out": listed(surplus) or "nothing"}
+    print(*report.of_input(used), sep="\n", flush=True)
+    if not len(used.x):
+        raise InputError(f"{options.new} has no rows to embed")
+    scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"note: {message}")
+    write_rows(out, used, y)
+    print(f"{out} has their columns")
+
+
+def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
+    """Return the fitted module of a run, and what else it saved: columns, categories, scaling, options of reading."""
+    path = Path(folder) / "model.pt"
+    if not path.is_file():
+        raise InputError(f"{path} is not there: embed writes it for points, not for --given")
+    try:
+        saved = torch.load(path, weights_only=True)
+        module = choices.module_of(*saved["module"]).to(saved["state"]["embedding_"].dtype)
+        module.load_state_dict(saved["state"])
+    except Exception as error:  # of a damaged file, or one of another version
+        raise InputError(f"{path} is damaged or of another version: {' '.join(str(error).split())}") from error
+    return module, saved
+
+
+def write_rows(path: Path, used: Used, y: Array) -> None:
+    """Write an embedding as CSV with the names of its rows."""
+    import pandas
+
+    pandas.DataFrame(y, used.index, [f"column {i + 1}" for i in range(y.shape[1])]).to_csv(
+        path, index_label=used.index.name or "row"
+    )
+
+
+def stem(given: str) -> str:
+    """Return the name of a file without its endings."""
+    return Path(path_and_member(given)[0].name.removesuffix(".gz")).stem
+
+
+def scaled(x: Any, scaling: Array | None) -> Any:
+    """Return points less the mean of each column, over its deviation; mean and deviation are ``(2, D)``."""
+    return x if scaling is None else ((x - scaling[0]) / scaling[1]).astype(x.dtype)

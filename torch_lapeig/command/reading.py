@@ -1,130 +1,90 @@
-"""Files as arrays, sparse matrices or tables; pickles are never loaded."""
+"""Files as tables or sparse matrices: the format by the first bytes, a text by the options of the command."""
 
 from __future__ import annotations
 
+import csv
 import difflib
 import gzip
-import pickle
+import io
+import re
+import tempfile
 import warnings
-import zlib
+import zipfile
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from scipy import sparse
 from scipy.io import mmread
 
-from torch_lapeig.command.tables import InputError, read_text
-
-Found = Any  # an array, a sparse matrix in CSR form, a DataFrame whose index numbers the rows, or a column of one
-
-PICKLED = b"\x80"  # first byte of a pickle; older NumPy reports any unreadable file as pickled
-GZIPPED = b"\x1f\x8b"
-NO_TEXT = {
-    b"PK\x03\x04": "an Excel workbook or an archive",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook",
-    b"<": "a web page",
-    b"{": "JSON",
-    b"[[": "JSON",
-}
+BLANKS = r"\s+"  # separator: any number of blanks
+SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
+LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
+UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
 MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%MatrixMarket": ".mtx"}
-BINARY = (".npy", ".npz", ".parquet", ".h5ad", ".pt")
-LIBRARIES = {".parquet": "pandas pyarrow", ".h5ad": "anndata"}
-SHOWN_NAMES = 12  # in a message
+ZIPPED = {".npy": ".npz", "data.pkl": ".pt"}  # kinds of archives, by the end of a member's name
+LIBRARIES = {"text": "'torch-lapeig[embed]'", ".parquet": "pyarrow", ".h5ad": "anndata"}
+TO_CSV = ".to_csv('table.csv', index=False)"
+SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
+# What is not read: its first bytes, its name, and Python that writes a file which is read.
+REFUSED = (
+    (rb"PK\x03\x04|\xd0\xcf\x11\xe0", "an Excel workbook or another archive", "pandas.read_excel({0!r})" + TO_CSV),
+    (rb"\s*<", "a web page or XML", "pandas.read_html({0!r})[0]" + TO_CSV),
+    (rb"\s*(\{[^\n]*\}\s*\{|\[[^\n]*\]\s*\[)", "JSON in lines", "pandas.read_json({0!r}, lines=True)" + TO_CSV),
+    (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
+    (rb">", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')], to be encoded as numbers"),
+    (rb"ply\s", "a mesh or a cloud (PLY)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
+    (rb"[-+]?[\d.]+([ \t]+\d+:[^:\s]+)+\s", "sparse rows (svmlight)", SVMLIGHT),
+    (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
+    (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
+    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc", "a compressed file that is no .gz", "shutil.unpack_archive({0!r})"),
+)
 
 
-class Request(NamedTuple):
-    """File to read: ``member`` names an array or a column in it, ``expected`` is its number of labels, if of any."""
-
-    path: Path
-    member: str
-    wishes: Namespace
-    notes: list[str]
-    expected: int | None
+class InputError(ValueError):
+    """Error of data that cannot be embedded; the message names the data, what arrived, and what to do instead."""
 
 
-def read(given: str, wishes: Namespace, notes: list[str], expected: int | None = None) -> Found:
-    """Return what a file holds.
+class Data(NamedTuple):
+    """Rows of a file: a DataFrame, in which arrays have columns "0", "1", …, or a sparse matrix in CSR form.
 
-    Args:
-        given: path; ``points.npz:x`` is the array x of several, ``table.csv:x`` a column.
-        wishes: options of the command line, of which some say how text is read.
-        notes: gets a line for each thing that was decided on the way.
-        expected: number of labels that the file should have; None for points.
-
-    Raises:
-        InputError: there is no such file, or it is damaged, of another kind, empty, or holds Python objects.
+    ``said`` is how they were read, ``index`` a Series of their names, if any, ``labels`` a DataFrame of columns that
+    may only be labels, and ``shape`` that of each row of an array, such as height and width.
     """
+
+    source: str
+    said: str
+    rows: Any
+    index: Any = None
+    labels: Any = None
+    shape: tuple[int, ...] = ()
+
+
+def read(given: str, options: Namespace, count: int | None = None) -> Data:
+    """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
-    _check_file(path)
-    ending = _ending(path)
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*")], 1)
+        raise InputError(f"{path}: there is no such file" + (f", did you mean {near[0]!r}?" if near else ""))
+    kind = ""
     try:
-        kind = _kind(path, ending)
-        found = READERS[kind](Request(path, member, wishes, notes, expected))
+        kind = _kind(path)
+        return _text(path, options, count) if kind == "text" else _binary(path, kind, member, options.given)
     except InputError:
         raise
     except ImportError as error:
-        needed = LIBRARIES.get(kind, "'torch-lapeig[embed]'")
-        raise InputError(f"{path}: {kind} is read by a library that is not here: pip install {needed}") from error
-    except (ValueError, OSError, EOFError, RuntimeError, zlib.error, BadZipFile, pickle.UnpicklingError) as error:
-        if "Object arrays" in str(error) or isinstance(error, pickle.UnpicklingError) or _begins(path, PICKLED):
-            raise InputError(
-                f"{path} holds Python objects, which are not loaded since that can run code: save numbers, such as "
-                "np.save(file, x.astype(float))"
-            ) from error
-        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-    if getattr(getattr(found, "dtype", None), "names", None):  # a table of NumPy's
-        import pandas
-
-        found = pandas.DataFrame(found)
-    is_table = hasattr(found, "columns")
-    return found[known(member, found.columns, given)] if is_table and member else found
-
-
-def _check_file(path: Path) -> None:
-    """Raise `InputError` unless a path is of a file, with the nearest name."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder: name a file in it")
-    if not path.is_file():
-        names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = difflib.get_close_matches(path.name, names, 1)
-        raise InputError(f"{path}: there is no such file" + (f", did you mean {near[0]!r}?" if near else ""))
-
-
-def _ending(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-
-
-def _kind(path: Path, ending: str) -> str:
-    """Return the ending of files of a kind, by the first bytes where these tell it, or else by the name."""
-    with _opened(path) as file:
-        start: bytes = file.read(1000)
-    for magic, kind in MAGIC.items():
-        if start.startswith(magic):
-            return kind
-    if ending != ".pt" and start.startswith(PICKLED):
-        raise pickle.UnpicklingError
-    is_text = b"\0" not in start
-    if start and is_text and ending in BINARY and not start.startswith(PICKLED):
-        raise InputError(f"{path} is text, although its name says otherwise: if it is a table, name it .csv")
-    if ending in READERS:
-        return ending
-    other = next((kind for magic, kind in NO_TEXT.items() if start.startswith(magic)), None)
-    if is_text and other is None:
-        return ".csv"
-    raise InputError(
-        f"{path}: the file must end in {', '.join(READERS)}, in one of these and .gz, or be text, got "
-        f"{other or repr(ending or 'no ending')}: save it as one of them, a table as .csv"
-    )
-
-
-def is_file(given: str) -> bool:
-    """Return whether `read` would find a file."""
-    return path_and_member(given)[0].is_file()
+        raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES[kind]}") from error
+    except Exception as error:  # a broken file may raise anything
+        way = {".h5ad": f"; in Python: numpy.save('points.npy', h5py.File({str(path)!r})['NAME'][:])"}
+        way |= {".npy": "; in Python: numpy.save('points.npy', x.astype(float))"}
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} cannot be read: {why}{way.get(kind, '')}") from error
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
@@ -139,99 +99,200 @@ def known(name: str, names: Iterable[Any], given: str) -> str:
     if name in names:
         return name
     near = difflib.get_close_matches(name, names, 1, 0.5)
-    listed = ", ".join(names[:SHOWN_NAMES]) + (", …" if len(names) > SHOWN_NAMES else "")
-    raise InputError(f"{given} has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {listed}"))
+    raise InputError(
+        f"{given} has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {listed(names)}")
+    )
+
+
+def listed(names: Iterable[Any], most: int = 12) -> str:
+    """Return names in quotes, the middle left out where there are many.
+
+    >>> listed("abcd", 3)
+    "'a', 'b', …, 'd'"
+    """
+    names = [repr(str(name)) for name in names]
+    return ", ".join(names if len(names) <= most else [*names[: most - 1], "…", names[-1]])
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of a file by its first bytes; raise `InputError` for kinds that are not read."""
+    with _opened(path) as file:
+        start: bytes = file.read(1000)
+        members = zipfile.ZipFile(file).namelist() if start.startswith(b"PK\x03\x04") else []
+    kinds = [kind for magic, kind in MAGIC.items() if start.startswith(magic)]
+    kinds += [kind for end, kind in ZIPPED.items() if any(member.endswith(end) for member in members)]
+    if kinds:
+        return kinds[0]
+    for pattern, what, line in REFUSED:
+        if re.match(pattern, start):
+            raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
+    ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
+    if ending in {*MAGIC.values(), *ZIPPED.values()}:
+        raise InputError(f"{path} is no {ending} file, although its name says so: if it is a table, name it .csv")
+    return "text"
 
 
 def _opened(path: Path) -> Any:
     """Open a file, uncompressed by its first bytes, whatever its name says."""
-    return gzip.open(path) if _begins(path, GZIPPED) else path.open("rb")
-
-
-def _begins(path: Path, magic: bytes) -> bool:
     with path.open("rb") as file:
-        return file.read(len(magic)) == magic
+        is_gzipped = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path) if is_gzipped else path.open("rb")
 
 
-def _text(request: Request) -> Found:
-    with _opened(request.path) as file:
-        content: bytes = file.read()
-    for start, kind in NO_TEXT.items():
-        if content.startswith(start):
-            raise InputError(f"{request.path} is {kind}, although its name says otherwise: save it as .csv")
-    return read_text(str(request.path), content, request.wishes, request.notes, request.expected)
+def _loaded(path: Path, kind: str) -> Any:
+    """Return the array, sparse matrix or tensor of a file, or several by their names; None for other kinds."""
+    with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
+        warnings.simplefilter("ignore", DeprecationWarning)  # SciPy 1.18 announces arrays for matrices
+        if kind == ".npz":
+            found = dict(np.load(file, allow_pickle=False))
+            file.seek(0)
+            return sparse.load_npz(file) if {"format", "shape", "data"} <= found.keys() else found
+        if kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
+            copy.write(file.read())
+            copy.flush()
+            return mmread(copy.name)
+        if kind == ".pt":
+            return torch.load(file, map_location="cpu", weights_only=True)
+        return np.load(file, allow_pickle=False) if kind == ".npy" else None
 
 
-def _npy(request: Request) -> Found:
-    with _opened(request.path) as file:
-        return np.load(file, allow_pickle=False)
-
-
-def _npz(request: Request) -> Found:
-    """Return the one array of an archive, the named one, or a sparse matrix of SciPy's."""
-    with request.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        if not {"format", "shape", "data"} <= set(archive.files):
-            return np.asarray(archive[_chosen(request, archive.files)])
-    return sparse.load_npz(request.path).tocsr()
-
-
-def _chosen(request: Request, names: list[str]) -> str:
-    """Return the name of the only array of a file, or of the one that is asked for."""
-    if request.member or len(names) == 1:
-        return known(request.member or names[0], names, str(request.path))
-    raise InputError(f"{request.path} holds the arrays {', '.join(names) or 'none'}: write {request.path}:NAME")
-
-
-def _torch(request: Request) -> Found:
-    with _opened(request.path) as file:
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    if isinstance(found, Mapping):
-        tensors = {str(name): value for name, value in found.items() if isinstance(value, torch.Tensor)}
-        found = tensors[_chosen(request, list(tensors))]
-    if not isinstance(found, torch.Tensor):
-        raise InputError(f"{request.path} must hold a tensor, or tensors by name, got {type(found).__name__}")
-    found = found.detach().to_dense()
-    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()
-
-
-def _matrix_market(request: Request) -> Found:
-    with _opened(request.path) as file, warnings.catch_warnings():
-        # SciPy 1.18 announces that it will give arrays, which older versions cannot be asked for.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        found = mmread(file)
-    return found.tocsr() if sparse.issparse(found) else found
-
-
-def _parquet(request: Request) -> Found:
+def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
+    """Return a table of Parquet, or an array; a sparse matrix is written out, but for ``given`` pairs."""
     import pandas
 
-    frame = pandas.read_parquet(request.path).reset_index(drop=True)
-    frame.columns = [str(name) for name in frame.columns]
-    return frame
+    index, labels, found = None, None, _loaded(path, kind)
+    if kind == ".parquet":
+        found = pandas.read_parquet(path).rename(columns=str)
+        index = None if isinstance(found.index, pandas.RangeIndex) else found.index.to_series()
+        return Data(str(path), "a table", found.reset_index(drop=True), index)
+    if kind == ".h5ad":
+        import anndata
+
+        data = anndata.read_h5ad(path)
+        found = {"X": data.X, **data.obsm, **data.obsp, **data.layers}
+        index, labels = data.obs_names.to_series(), data.obs
+    if isinstance(found, Mapping):
+        arrays = {str(name): array for name, array in found.items() if hasattr(array, "shape")}
+        if not member and len(arrays) != 1:
+            python = "none: numpy.save('points.npy', x.detach().numpy())"
+            raise InputError(f"{path} holds the arrays {listed(arrays) or python}; {path}:NAME is one of several")
+        found = arrays[known(member or next(iter(arrays)), arrays, str(path))]
+    if isinstance(found, torch.Tensor):
+        found = found.detach().to_dense()
+        found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
+    if found.dtype.names:  # a table of NumPy's
+        return Data(str(path), said, pandas.DataFrame(found))
+    if sparse.issparse(found) and given and found.dtype.kind in "biuf":
+        return Data(str(path), said, found.astype(float).tocsr(), index, labels)
+    if sparse.issparse(found):
+        if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
+            way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
+            raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
+        found, said = found.toarray(), f"{said}, its zeros written out"
+    flat = found.reshape(len(found), int(np.prod(found.shape[1:])))
+    frame = pandas.DataFrame(flat.astype(np.uint8) if flat.dtype == bool else flat).rename(columns=str)
+    return Data(str(path), said, frame, index, labels, found.shape[1:])
 
 
-def _h5ad(request: Request) -> Found:
-    """Return the matrix of which scanpy takes neighbours, another one of ``obsm``, or a column of ``obs``."""
-    import anndata
+def _text(path: Path, options: Namespace, count: int | None) -> Data:
+    """Return the table of a text by pandas; a first column without a name is the index."""
+    import pandas
 
-    data, names = anndata.read_h5ad(request.path), str(request.path)
-    if request.member.startswith("obs/"):
-        return data.obs[known(request.member.removeprefix("obs/"), data.obs, names)]
-    if not request.member and "X_pca" not in data.obsm:
-        return data.X.tocsr() if sparse.issparse(data.X) else np.asarray(data.X)
-    chosen = known(request.member or "X_pca", data.obsm, names)
-    request.notes.append(f"{names}: points are the rows of obsm[{chosen!r}]; {names}:NAME takes another")
-    return np.asarray(data.obsm[chosen])
+    separator = SIGNS.get(options.separator, options.separator)
+    separator = separator or ("\t" if path.name.removesuffix(".gz").lower().endswith(".tsv") else ",")
+    if options.decimal == separator:
+        raise InputError(f"--decimal {separator} needs another separator of cells: --separator ';', for example")
+    text = _decoded(path, options)
+    first, second = (*_first_rows(text, separator), [], [])[:2]
+    if not first:
+        raise InputError(f"{path} is empty")
+    if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
+        has_header = sum(1 for line in text.split("\n") if line.strip()) == count + 1
+    else:
+        has_header = _has_header(path, first, options)
+    is_of_r = has_header and len(second) == len(first) + 1  # R writes no name above the names of rows
+    if len(second) > len(first) and not is_of_r:
+        raise InputError(_ragged(path, first, second))
+    is_unnamed = has_header and (is_of_r or not first[0])
+    if is_of_r:
+        text = f'""{" " if separator == BLANKS else separator}{text}'
+    try:
+        frame = pandas.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            header=0 if has_header else None,
+            names=None if has_header else [str(i) for i in range(len(first))],
+            converters={name: str for name in (options.index, UNNAMED if is_unnamed else None) if name},  # keep 007
+            decimal=options.decimal or ".",
+            thousands=options.thousands,
+            na_values=options.missing,
+            skipinitialspace=True,
+            low_memory=False,
+        )
+    except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
+        why = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
+        raise InputError(f"{path}: {why}; --skip-lines leaves lines out, --separator names another sign") from error
+    # Whole parts of numbers with decimal commas repeat; a separator at the ends of lines makes an empty column.
+    if is_of_r and (not frame[UNNAMED].is_unique or frame.iloc[:, -1].isna().all()):
+        raise InputError(_ragged(path, first, second))
+    if len(first) == 1 and count is None and frame.iloc[:, 0].dtype.kind not in "iuf":
+        for other in (sign for sign in ";\t|, " if sign in first[0]):
+            raise InputError(f"{path}: line 1 is one cell, {first[0]!r}: say --separator {other!r} if it is several")
+    said = "line 1 names the columns" if has_header else "no line names the columns, which are counted from 0"
+    said += "; the first column, which has no name, is the index" if is_unnamed else ""
+    return Data(str(path), said, frame, frame.pop(UNNAMED) if is_unnamed else None)
 
 
-READERS: dict[str, Callable[[Request], Found]] = {
-    ".csv": _text,
-    ".tsv": _text,
-    ".txt": _text,
-    ".npy": _npy,
-    ".npz": _npz,
-    ".mtx": _matrix_market,
-    ".parquet": _parquet,
-    ".h5ad": _h5ad,
-    ".pt": _torch,
-}
+def _decoded(path: Path, options: Namespace) -> str:
+    """Return the text of a file without the lines to skip, and without blank lines at the beginning."""
+    with _opened(path) as file:
+        content: bytes = file.read()
+    encoding = options.encoding or "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        likely = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252 (Windows), mac_roman or another"
+        raise InputError(f"{path} is not in {encoding.removesuffix('-sig')}: say --encoding {likely}") from error
+    if "\0" in text:
+        raise InputError(f"{path} is no text in {encoding}: of UTF-16, say --encoding utf-16-le or utf-16-be")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if options.skip_lines:
+        text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
+    return re.sub(r"\A([ \t]*\n)+", "", text)
+
+
+def _first_rows(text: str, separator: str) -> list[list[str]]:
+    """Return the cells of the first two lines that are not blank."""
+    rows: Iterable[list[str]] = (line.split() for line in io.StringIO(text))
+    if separator != BLANKS:
+        rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
+    cells = ([cell.strip().strip('"') for cell in row] for row in rows)
+    return list(islice((row for row in cells if row not in ([], [""])), 2))
+
+
+def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
+    """Return whether line 1 names the columns; raise `InputError` where it has numbers and no option says so."""
+    if options.header is not None:
+        return bool(options.header)
+    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", "."))]
+    if numbers or not any(first):
+        way = "say --header if it names the columns, or --no-header if it is a row like the others"
+        raise InputError(f"{path}: line 1 has numbers ({listed(numbers, 4)}): {way}")
+    return True
+
+
+def is_number(cell: Any) -> bool:
+    """Return whether a cell is a number, or writes a finite one."""
+    try:
+        return not isinstance(cell, (bool, np.bool_)) and bool(np.isfinite(float(cell)))
+    except (TypeError, ValueError):
+        return False
+
+
+def _ragged(path: Path, first: list[str], second: list[str]) -> str:
+    """Return the message about a first line that has too few cells for the second one."""
+    sign = next((sign for sign in ";\t|" if sign in "".join(first)), ";")
+    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
+    way = f"leave out lines above the names by --skip-lines, or say --separator {sign!r} or --decimal ,"
+    return f"{path}: {cells}: {way}"

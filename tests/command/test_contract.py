@@ -1,0 +1,294 @@
+"""The contract of reading: one row of a table for each promise of docs/command.md."""
+
+import gzip
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import io, sparse
+from scipy.spatial.distance import cdist, squareform
+
+from torch_lapeig.command import InputError, columns, main
+from torch_lapeig.command.reading import read
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("bokeh")
+pytest.importorskip("matplotlib")
+
+X = np.round(np.random.default_rng(0).normal(size=(30, 3)), 4)
+FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
+PAIRS = cdist(X, X)
+NEAR = np.where(
+    np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0
+)  # distances to the five nearest, as scikit-learn stores them
+KINDS = ["u", "v", "w"] * 10
+IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
+RING = "\n".join(f"n{i},n{(i + 1) % 30}" for i in range(30))
+
+
+def csv(frame=FRAME, **more):
+    return frame.to_csv(index=False, **more)
+
+
+def lines(*changes, text=None):
+    """CSV with some lines replaced: number from 0 and text."""
+    found = (text or csv()).split("\n")
+    for number, line in changes:
+        found[number] = line
+    return "\n".join(found)
+
+
+@pytest.fixture
+def used(tmp_path, monkeypatch):
+    """What the command uses of files, given as names and contents, under some options."""
+    monkeypatch.chdir(tmp_path)
+
+    def of(files, arguments):
+        for name, content in files.items():
+            if isinstance(content, np.ndarray):
+                np.save(name, content)
+            elif sparse.issparse(content):
+                sparse.save_npz(name, content)
+            elif callable(content):
+                content(name)
+            else:
+                Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        found = []
+        monkeypatch.setattr("torch_lapeig.command.embed", found.append)
+        main(["embed", "--input", next(iter(files)), *arguments.split()])
+        return columns.used_of(read(found[0].input, found[0]), found[0])
+
+    return of
+
+
+# The promise, files, options, coordinates, and what is said.
+READ = {
+    "a header": ({"t.csv": csv()}, "", X, "line 1 names the columns"),
+    "another separator": ({"t.csv": csv(sep=";")}, "--separator ;", X, ""),
+    "tabs": ({"t.tsv": csv(sep="\t")}, "", X, ""),
+    "tabs by name": ({"t.txt": csv(sep="\t")}, "--separator tab", X, ""),
+    "blanks": ({"t.txt": csv(sep=" ").replace(" ", "   ")}, "--separator blank", X, ""),
+    "decimal commas": ({"t.csv": csv(sep=";", decimal=",")}, "--separator ; --decimal ,", X, ""),
+    "thousands": (
+        {"t.csv": 'a,b\n"1,234",1\n5,2\n6,4\n7,1\n'}, "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], "",
+    ),
+    "Latin-1": (
+        {"t.csv": csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1")}, "--encoding latin-1", X, "größe",
+    ),
+    "UTF-16": ({"t.csv": csv().encode("utf-16")}, "--encoding utf-16", X, ""),
+    "a byte order mark": ({"t.csv": csv().encode("utf-8-sig")}, "", X, "'a'"),
+    "blank lines": ({"t.csv": "\n\n" + csv().replace("\n", "\r\n\r\n")}, "", X, ""),
+    "old line ends": ({"t.csv": csv().replace("\n", "\r")}, "", X, ""),
+    "lines to skip": ({"t.csv": "Title\n" + lines((0, "a,b,c\ncm,cm,kg"))}, "--skip-lines 1 3", X, ""),
+    "numbers in quotes": ({"t.csv": csv(quoting=1)}, "", X, ""),
+    "gzip": ({"t.csv.gz": gzip.compress(csv().encode())}, "", X, ""),
+    "text of any name": ({"t.data": csv()}, "", X, ""),
+    "numbers as names": ({"t.csv": csv(FRAME.set_axis([2000, 2010, 2015], axis=1))}, "--header", X, "'2000'"),
+    "no names": ({"t.csv": csv(header=False)}, "--no-header", X, "columns, which are counted from 0"),
+    "equal names": ({"t.csv": csv().replace("a,b,c", "a,a,a.1")}, "", X, "3: 'a', 'a.2', 'a.1'"),
+    "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first column, which has no name, is the index"),
+    "the names of R": ({"t.csv": FRAME.to_csv()[1:]}, "", X, "is the index"),
+    "a column of names": ({"t.csv": csv(IDS)}, "--index id", X, "named by the index 'id'"),
+    "any name of an index": ({"t.csv": csv(FRAME.assign(row=KINDS))}, "--index row", X, "named by the index 'row'"),
+    "all columns": (
+        {"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'",
+    ),
+    "columns left out": ({"t.csv": csv()}, "--leave-out b", X[:, [0, 2]], "'b' (--leave-out)"),
+    "columns chosen": ({"t.csv": csv()}, "--columns c a", X[:, [2, 0]], "'b' (not in --columns)"),
+    "categories": (
+        {"t.csv": csv(FRAME.assign(k=KINDS))}, "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'",
+    ),
+    "rows dropped": (
+        {"t.csv": lines((4, "1,,2"))}, "--drop-rows-with-missing", np.delete(X, 3, 0), "1 more have missing",
+    ),
+    "marks": ({"t.csv": lines((4, "1,?,2"))}, "--missing ? --drop-rows-with-missing", np.delete(X, 3, 0), ""),
+    "an array": ({"x.npy": X}, "", X, "3: '0', '1', '2'"),
+    "columns of an array": ({"x.npy": X}, "--leave-out 1", X[:, [0, 2]], ""),
+    "one column": ({"x.npy": X[:, 0]}, "", X[:, :1], ""),
+    "images": ({"x.npy": (X[:, :, None] > 0) * np.ones(2, np.uint8)}, "", np.repeat(X > 0, 2, 1), "30×3×2, uint8"),
+    "flags": ({"x.npy": X > 0}, "", X > 0, "bool"),
+    "a table of NumPy's": ({"x.npy": FRAME.to_records(index=False)}, "", X, "'a'"),
+    "half precision": ({"x.npy": X.astype(np.float16)}, "", X.astype(np.float16), ""),
+    "a sparse matrix": ({"x.npz": sparse.csr_array(X)}, "", X, "its zeros written out"),
+    "a Matrix Market file": ({"x.mtx": lambda name: io.mmwrite(name, sparse.coo_array(X))}, "", X, ""),
+    "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
+    "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
+    "named distances": (
+        {"x.csv": pandas.DataFrame(PAIRS).to_csv()}, "--given distance --header", PAIRS, "is the index",
+    ),
+    "stored distances": (
+        {"x.npz": sparse.csr_array(NEAR)}, "--given distance", NEAR, "the stored pairs are the neighbours",
+    ),
+    "flags of pairs": ({"x.npz": sparse.csr_array(PAIRS > 2)}, "--given affinity", PAIRS > 2, "symmetric"),
+    "affinities": ({"x.npy": np.exp(-PAIRS)}, "--given affinity", np.exp(-PAIRS), "symmetric"),
+    "edges": ({"e.csv": "a,b\n" + RING + "\nn1,n0\nn4,n4\n"}, "--given edges", None, "30, 1 loops and 1 repeated"),
+    "edges in an array": ({"e.npy": np.c_[range(30), np.roll(range(30), 1)]}, "--given edges", None, "30, 0 loops"),
+    "edges, no names": ({"e.csv": RING}, "--given edges --no-header", None, "30, 0 loops and 0 repeated"),
+    "a column of labels": ({"t.csv": csv(FRAME.assign(k=KINDS))}, "--labels k", X, "the column 'k', 3 different"),
+    "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
+    "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
+    "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
+    "advice on spread": (
+        {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
+    ),
+    "advice on counters": ({"t.csv": csv(FRAME.assign(n=range(30)))}, "", np.c_[X, range(30)], "'n' counts the rows"),
+    "advice on integers": (
+        {"t.csv": csv(FRAME.assign(n=[2**60 + i**3 for i in range(30)]))}, "", None, "integers above 2⁵³",
+    ),
+    "advice on constants": (
+        {"t.csv": csv(FRAME.assign(n=1))}, "", np.c_[X, np.ones(30)], "constant change no distance: 'n'",
+    ),
+    "advice on pairs": ({"x.npy": PAIRS}, "", PAIRS, "square and symmetric"),
+    "advice on ids": (
+        {"t.csv": csv(IDS), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv:k", None, "--index id joins",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("promise", READ)
+def test_what_is_read_is_used_and_said(promise, used):
+    files, arguments, expected, says = READ[promise]
+    found = used(files, arguments)
+    said = "\n".join([*found.lines.values(), *found.advice])
+    assert says in said
+    if expected is not None:
+        x = found.x.toarray() if sparse.issparse(found.x) else found.x
+        np.testing.assert_allclose(x, np.asarray(expected, dtype=float))
+        assert len(found.index) == len(x)
+
+
+# What the command asks or refuses: files, options, and a part of its one message.
+REFUSED = {
+    "numbers in line 1": ({"t.csv": csv(header=False)}, "", r"line 1 has numbers .*--header .*--no-header"),
+    "some numbers in line 1": ({"t.csv": "x,1990,2000\na,1,2\n"}, "", "--header .*--no-header"),
+    "another separator": ({"t.csv": csv(sep=";")}, "", "--separator ';'"),
+    "blanks": ({"t.txt": csv(sep=" ")}, "", "--separator ' '"),
+    "decimal commas": ({"t.csv": csv(sep=";", decimal=",")}, "--separator ;", "--decimal ,"),
+    "decimal commas between commas": ({"t.csv": "x\n" + "\n".join(f"1,{i}" for i in range(9))}, "", "--decimal ,"),
+    "one sign for both": ({"t.csv": csv()}, "--decimal ,", "another separator"),
+    "thousands": ({"t.csv": csv(FRAME.assign(d="1,234"))}, "", "'d' .words, such as '1,234' .*--thousands ,"),
+    "Latin-1": ({"t.csv": "größe\n1\n".encode("latin-1")}, "", "--encoding cp1252"),
+    "UTF-16": ({"t.csv": csv().encode("utf-16")}, "", "--encoding utf-16"),
+    "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16-le"),
+    "no encoding": ({"t.csv": csv()}, "--encoding utf8000", "utf8000"),
+    "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines, or"),
+    "units": ({"t.csv": lines((0, "a,b,c\ncm,cm,kg"))}, "", "--skip-lines"),
+    "a long line": ({"t.csv": lines((4, "1,2,3,4"))}, "", "line 5"),
+    "a separator at the end": ({"t.csv": csv().replace("\n", ",\n").replace("c,", "c")}, "", "line 1 has 3 cells"),
+    "an open quote": ({"t.csv": 'a,b\n"1,2\n3,4\n'}, "", "EOF inside string"),
+    "nothing": ({"t.csv": "\n \n"}, "", "t.csv is empty"),
+    "all that are no numbers": (
+        {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
+        "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
+    ),
+    "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
+    "missing values": (
+        {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",
+    ),
+    "missing categories": (
+        {"t.csv": csv(FRAME.assign(k=["u", None, "w"] * 10))}, "--one-hot k", "10 of 30 rows .*'k=u' 10",
+    ),
+    "a short line": ({"t.csv": lines((4, "1,2"))}, "", "1 of 30 rows .*'c' 1"),
+    "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "did you mean 'size'"),
+    "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),
+    "one row": ({"t.csv": csv(FRAME[:1])}, "", "must have 4 rows"),
+    "no rows": ({"t.csv": "a,b\n"}, "", "must have 4 rows"),
+    "equal rows": ({"x.npy": np.ones((9, 2))}, "", "not all equal"),
+    "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
+    "words in an array": ({"x.npy": X.astype(str)}, "", "no numbers: '0'"),
+    "complex numbers": ({"x.npy": X * 1j}, "", "complex numbers"),
+    "several arrays": ({"x.npz": lambda name: np.savez(name, x=X, y=X)}, "", "'x', 'y'; x.npz:NAME"),
+    "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "none: numpy.save"),
+    "svmlight": ({"x.svm": "1 1:0.5 2:3\n0 1:2\n"}, "", "sparse rows .svmlight.*load_svmlight_file"),
+    "FASTA": ({"x.fa": ">seq1\nACGT\n"}, "", "sequences .FASTA.*SeqIO"),
+    "JSON": ({"x.json": '{"a": 1}'}, "", "JSON.*read_json"),
+    "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
+    "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
+    "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
+    "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
+    "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
+    "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*astype"),
+    "a picture": ({"x.png": b"\x89PNG\r\n"}, "", "a picture"),
+    "text under another name": ({"x.npy": csv().encode()}, "", "is no .npy file"),
+    "a broken array": ({"x.npy": b"\x93NUMPY\x01"}, "", "cannot be read"),
+    "a broken archive": ({"x.npz": b"PK\x03\x04"}, "", "cannot be read"),
+    "a broken gzip": ({"x.csv.gz": b"\x1f\x8b1"}, "", "cannot be read"),
+    "a broken matrix": ({"x.mtx": "%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 1\n"}, "", "Truncated"),
+    "no matrix": ({"x.mtx": "1\t2\n1\t3\n"}, "", "x.mtx is no .mtx file"),
+    "a large sparse matrix": ({"x.npz": sparse.csr_array((10**5, 10**5))}, "", "GiB with its zeros"),
+    "condensed distances": ({"x.npy": squareform(PAIRS, checks=False)}, "--given distance", "squareform"),
+    "a diagonal": ({"x.npy": PAIRS + np.eye(30)}, "--given distance", "its diagonal is not zero"),
+    "infinite distances": ({"x.npy": np.where(PAIRS > 3, np.inf, PAIRS)}, "--given distance", "replace them"),
+    "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric: .*x [+] x.T completes"),
+    "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
+    "edges in a sparse matrix": ({"x.npz": sparse.csr_array(NEAR)}, "--given edges", "it is not symmetric"),
+    "one-sided affinities": ({"x.npz": sparse.csr_array(NEAR)}, "--given affinity", "it is not symmetric"),
+    "complex pairs": ({"x.npz": sparse.csr_array(NEAR * 1j)}, "--given affinity", "complex numbers"),
+    "columns of sparse pairs": ({"x.npz": sparse.csr_array(NEAR)}, "--given distance --leave-out 1", "has no '1'"),
+    "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
+    "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
+    "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
+    "labels with ids": (
+        {"t.csv": csv(), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv", "y.csv:NAME.*--index",
+    ),
+    "too few labels": (
+        {"t.csv": csv(), "y.txt": "\n".join(KINDS[1:])}, "--labels y.txt", "each of the 30 rows, got 28|29",
+    ),
+    "labels of others": ({"t.csv": FRAME.to_csv(), "y.csv": ",k\nx,1\ny,2\n"}, "--labels y.csv", "none of '0'"),
+    "equal ids": (
+        {"t.csv": csv(IDS), "y.csv": "id,k\n0007,1\n0007,2\n"}, "--labels y.csv --index id", "'0007' come twice",
+    ),
+    "no labels": ({"t.csv": csv()}, "--labels kind", "no file kind, and t.csv has no 'kind'"),
+    "no file": ({"t.csv": csv()}, "--labels x.npz:y", "no file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("promise", REFUSED)
+def test_what_is_not_clear_is_asked_in_one_message(promise, used):
+    files, arguments, says = REFUSED[promise]
+    with pytest.raises(InputError) as refused:
+        used(files, arguments)
+    assert re.search(says, str(refused.value)), str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_labels_are_joined_by_the_index(used):
+    """Zeros that lead stay, the order of the other file is free, and rows without a label are counted."""
+    there = IDS[["id"]].assign(kind=KINDS)[:25].sample(frac=1, random_state=0)
+    found = used({"t.csv": csv(IDS), "y.csv": csv(there)}, "--index id --labels y.csv")
+    assert found.labels.tolist() == [*KINDS[:25], *[None] * 5]
+    assert found.index[1] == "0007"
+    assert "joined by the index 'id': 5 rows have no label, 0 labels no row" in found.lines["labels"]
+
+
+def test_edges_are_symmetric_affinities(used):
+    found = used({"e.csv": "a,b,w\nx,y,2\nz,y,3\ny,x,2\nz,t,1\n"}, "--given edges")
+    assert found.index.tolist() == ["x", "y", "z", "t"]
+    np.testing.assert_array_equal(found.x.toarray(), [[0, 2, 0, 0], [2, 0, 3, 0], [0, 3, 0, 1], [0, 0, 1, 0]])
+
+
+def test_tables_of_libraries_that_are_not_here(used, monkeypatch):
+    """Stand-ins give what pyarrow and anndata would give: an index, and columns that may be labels."""
+    frame = FRAME.assign(day=pandas.Timestamp("2024-01-02")).set_axis([f"r{i}" for i in range(30)])
+    monkeypatch.setattr(pandas, "read_parquet", lambda path: frame)
+    with pytest.raises(InputError, match=r"'day' .dates"):
+        used({"t.parquet": b"PAR1"}, "")
+    found = used({"t.parquet": b"PAR1"}, "--leave-out day")
+    np.testing.assert_array_equal(found.x, X)
+    assert found.index[0] == "r0"
+    obs = pandas.DataFrame({"kind": KINDS}, frame.index)
+    data = types.SimpleNamespace(X=sparse.csr_array(X), obs=obs, obs_names=obs.index, obsm={}, obsp={}, layers={})
+    monkeypatch.setitem(sys.modules, "anndata", types.SimpleNamespace(read_h5ad=lambda path: data))
+    found = used({"a.h5ad": b"\x89HDF"}, "--labels kind")
+    np.testing.assert_array_equal(found.x, X)
+    assert found.labels.tolist() == KINDS
+    data.obsm["X_pca"] = X[:, :2]
+    with pytest.raises(InputError, match=r"'X', 'X_pca'; a.h5ad:NAME"):
+        used({"a.h5ad": b"\x89HDF"}, "")
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(InputError, match="pip install anndata"):
+        used({"a.h5ad": b"\x89HDF"}, "")

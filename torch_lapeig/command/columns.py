@@ -1,0 +1,285 @@
+"""The contract of reading: which columns are coordinates, which rows are used, and which labels belong to them."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from torch_lapeig.command.reading import UNNAMED, Data, InputError, is_number, known, listed, path_and_member, read
+
+Array = NDArray[Any]
+
+LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
+SHOWN = 5  # names of rows in a sentence
+SPREAD = 100  # ratio of spreads above which one column decides
+EXACT = 2**53  # float64 holds no odd integers beyond
+ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
+SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
+KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
+
+
+@dataclass
+class Used:
+    """What of a file is used: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
+
+    ``columns`` are those of the file, ``names`` those of ``x``, of which ``categories`` come last as 0 and 1;
+    ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.
+    """
+
+    x: Any
+    index: Any
+    columns: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    categories: dict[str, list[str]] = field(default_factory=dict)
+    labels: Array | None = None
+    shape: tuple[int, ...] = ()
+    lines: dict[str, str] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+
+
+def used_of(data: Data, options: Namespace) -> Used:
+    """Return the points or pairs of a file, with labels and advice; raise `InputError` where an option is needed."""
+    is_sparse = sparse.issparse(data.rows)
+    for name in [*options.leave_out, *options.columns, *options.one_hot]:
+        known(name, () if is_sparse else data.rows, data.source)
+    if is_sparse:
+        used = Used(data.rows, index_of(data, options))
+    else:
+        used = (_edges if options.given == "edges" else _table)(data, options)
+    used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
+    name = used.index.name
+    named = "counted from 0, as there is no index" if name is None else f"named by the index {name!r}"
+    if options.labels:
+        _label(used, data, options)
+    if options.given:
+        _check_pairs(used, data.source, options.given)
+    else:
+        named += drop_missing(used, data.source, options)
+        used.advice = [*_advice(used, data), *used.advice]
+    used.lines["rows"] = f"{len(used.index):,}, {named}"
+    return used
+
+
+def _table(data: Data, options: Namespace) -> Used:
+    """Return the coordinates of a table: the named columns, or all but those that an option names."""
+    names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
+    roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
+    if options.index and data.index is None:
+        known(options.index, names, data.source)
+    columns = options.columns or [name for name in names if name not in roles]
+    if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
+        raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
+    left_out = [f"{name!r} ({roles.get(name, 'not in --columns')})" for name in names if name not in columns]
+    categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in options.one_hot}
+    x, encoded = numbers_of(data, columns, categories)
+    used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
+    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
+    for name, values in categories.items():
+        used.lines[f"one-hot {name}"] = listed(values, 40)
+    if left_out:
+        used.lines["left out"] = ", ".join(left_out)
+    return used
+
+
+def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[str]]) -> tuple[Array, list[str]]:
+    """Return coordinates ``(N, D)``, those that are one-hot last, NaN where one is missing, and their names."""
+    plain = [name for name in columns if name not in categories]
+    _check_numbers(data, plain)
+    is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
+    x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
+    x = np.ascontiguousarray(x)  # pandas has columns one after the other, of which a search is slow
+    for name, values in categories.items():
+        cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
+        if (strange := {*cells[~is_missing]} - {*values}) or not values:
+            raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
+        hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
+        x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
+    return x, plain
+
+
+def _check_numbers(data: Data, columns: list[str]) -> None:
+    """Raise `InputError` with all columns that are no numbers, and the options."""
+    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
+    said = []
+    for name in others[:12]:
+        cells = data.rows[name].dropna()
+        words = cells[[not is_number(cell) for cell in cells]]
+        place = f", such as {str(words.iloc[0])!r} in row {words.index[0]} from 0" if len(words) else ""
+        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
+    if others:
+        more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
+        raise InputError(
+            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
+            f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"
+            f" or name coordinates by --columns; --missing reads marks, --skip-lines skips lines such as units{more}"
+        )
+
+
+def index_of(data: Data, options: Namespace) -> Any:
+    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
+    import pandas
+
+    if options.index in getattr(data.rows, "columns", ()):
+        return pandas.Index(data.rows[options.index], name=options.index)
+    if data.index is not None:
+        return pandas.Index(data.index, name="name" if data.index.name in (None, UNNAMED) else data.index.name)
+    return pandas.RangeIndex(data.rows.shape[0])
+
+
+def _label(used: Used, data: Data, options: Namespace) -> None:
+    """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place."""
+    given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
+    for table in (data.rows, data.labels):
+        if given in getattr(table, "columns", ()) and options.given != "edges":
+            used.labels = table[given].to_numpy(object)
+            used.lines["labels"] = f"the column {given!r}, {table[given].nunique()} different"
+            return
+    path, member = path_and_member(given)
+    if not path.is_file():
+        known(given, own_names, f"there is no file {given}, and {data.source}")
+    found = read(given, options, len(used.index))
+    index, names = index_of(found, options), [name for name in found.rows if name != options.index]
+    names = [known(member, names, str(path))] if member and found.said.startswith("line") else names
+    if len(names) != 1:
+        way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
+        raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
+    labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
+    if None not in (used.index.name, index.name):
+        there, own = index.astype(str), used.index.astype(str)
+        if twice := [*there[there.duplicated()], *own[own.duplicated()]]:
+            raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
+        place = there.get_indexer(own)
+        lost, spare = int((place < 0).sum()), len(there) - int((place >= 0).sum())
+        if lost == len(own):
+            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own, SHOWN)}")
+        labels = np.where(place < 0, None, labels[place])
+        how = f"joined by the index {own.name!r}: {lost} rows have no label, {spare} labels no row"
+    elif len(labels) != len(used.index):
+        way = "labels are joined by an index, if both files have it: --index NAME"
+        raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
+    elif shared := [name for name in found.rows if name in own_names and name != names[0]]:
+        used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
+    used.labels, used.lines["labels"] = labels, f"{given}, {how}"
+
+
+def drop_missing(used: Used, source: str, options: Namespace) -> str:
+    """Leave out rows with missing or infinite values, and say so; raise `InputError` where that is not asked for."""
+    finite = np.isfinite(used.x)
+    complete = finite.all(1)
+    if complete.all():
+        return ""
+    bad, lost = used.index[~complete], (~finite).sum(0)
+    if not options.drop_rows_with_missing:
+        said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
+        where = f"{bad.name or 'row'} {listed(bad, SHOWN)}; by column {said}"
+        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where})"
+        way = "leave out these rows by --drop-rows-with-missing, or columns by --leave-out"
+        raise InputError(f"{source}: {what}: {way}")
+    used.x, used.index = used.x[complete], used.index[complete]
+    used.labels = None if used.labels is None else used.labels[complete]
+    return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
+
+
+def _advice(used: Used, data: Data) -> list[str]:
+    """Return sentences on columns that may change the answer; raise `InputError` if nothing can be embedded."""
+    x, names, said = used.x, used.names, []
+    if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
+        got = f"got {x.shape[0]} × {x.shape[1]}"
+        raise InputError(f"{data.source} must have {LEAST_POINTS} rows, not all equal, and 1 column at least, {got}")
+    varies, limits = (x != x[0]).any(0), np.finfo(x.dtype)
+    with np.errstate(over="ignore"):
+        widest = float(np.ptp(x, axis=0).max())
+    if not 1e4 * float(limits.tiny) ** 0.5 < widest < 1e-4 * float(limits.max) ** 0.5:
+        unit = f"the widest column spreads over {widest:.1e}, whose square leaves {x.dtype}"
+        raise InputError(f"{data.source}: {unit}: take other units")
+    spread = np.where(varies, x.std(0, dtype=np.float64), 0)
+    first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
+    typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
+    if spread[first] > SPREAD * typical:
+        times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
+        said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
+    for i in np.flatnonzero((np.diff(x[:LEAST_POINTS], axis=0) == 1).all(0)):
+        if (np.diff(x[:, i]) == 1).all():
+            options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
+            said.append(f"column {names[i]!r} counts the rows: if it is no coordinate, say {options}")
+    whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
+    if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
+        said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
+    if not varies.all():
+        said.append(f"columns that are constant change no distance: {listed(np.array(names)[~varies])}")
+    if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
+        said.append("the table is square and symmetric: pairs of points are --given distance or --given affinity")
+    return said
+
+
+def _asymmetry(pairs: Any) -> float:
+    """Return the largest difference of the two directions of a pair, relative to the largest entry."""
+    return float(abs(pairs - pairs.T).max() / max(abs(pairs).max(), np.finfo(float).tiny))
+
+
+def _check_pairs(used: Used, source: str, given: str) -> None:
+    """Raise `InputError` with the condition that a matrix of distances or affinities does not meet."""
+    pairs, is_sparse = used.x, sparse.issparse(used.x)
+    values, (n, m), failed = pairs.data if is_sparse else pairs, pairs.shape, ""
+    if n != m or n < LEAST_POINTS:
+        failed = f"it must be square, got {n} × {m}; other columns are --index or --leave-out, and"
+        failed += " scipy.spatial.distance.squareform writes out condensed distances"
+    elif bad := int((~np.isfinite(values)).sum()):
+        failed = (
+            f"{bad} entries are missing or infinite: replace them, by a larger distance than all others for instance"
+        )
+    elif bad := int((values < 0).sum()):
+        failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
+    elif not (values > 0).any():
+        failed = "no entry is positive"
+    elif given == "distance" and pairs.diagonal().any():
+        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
+    elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
+        i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
+        failed = (
+            f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} in row {j}, column {i}"
+        )
+        failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
+    if failed:
+        raise InputError(f"{source} is no matrix for --given {given}: {failed}")
+    how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
+    used.lines["pairs"] = f"by --given {given}, {how}"
+
+
+def _edges(data: Data, options: Namespace) -> Used:
+    """Return the affinities of edges: two columns of names, or three with a weight."""
+    import pandas
+
+    rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
+    if rows.shape[1] not in (2, 3):
+        raise InputError(
+            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
+        )
+    weight = numbers_of(data, list(rows)[2:], {})[0][:, 0] if rows.shape[1] == 3 else np.ones(len(rows))
+    if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
+        raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
+    code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy().ravel())
+    if options.header is None and data.said.startswith("line") and (both := {*map(str, rows.columns[:2])} & {*names}):
+        way = "say --header if it names the columns, or --no-header if it is an edge"
+        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
+    i, j = np.sort(code.reshape(-1, 2), 1).T
+    table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
+    once = table.drop_duplicates()
+    for twice in once[once.duplicated(["i", "j"])].itertuples():
+        ends = f"{names[twice.i]!r} and {names[twice.j]!r}"
+        raise InputError(f"{data.source}: {ends} have two weights: edges have no direction, give each pair one weight")
+    half = sparse.csr_array((once.weight, (once.i, once.j)), (len(names), len(names)))
+    used = Used(half + half.T, pandas.Index(names, name="name"))
+    used.lines["columns"] = listed(rows)
+    used.lines["edges"] = (
+        f"{len(once):,}, {len(rows) - len(table)} loops and {len(table) - len(once)} repeated left out"
+    )
+    return used
