@@ -28,7 +28,7 @@ KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"
 
 @dataclass
 class Used:
-    """What of a file is used: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
+    """Used part of a file: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
 
     ``columns`` are those of the file, ``names`` those of ``x``, of which ``categories`` come last as 0 and 1;
     ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.

@@ -51,7 +51,10 @@ class Operator(Protocol):
     bound: Tensor
 
     def matmul(self, y: Tensor) -> Tensor:
-        """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``."""
+        """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
+
+        A method of your own leaves ``y`` as it is: solvers go on with it.
+        """
         return self.matmul_at(tuple(map(checks.primal, self.parameters)), y)
 
     @property
