@@ -68,24 +68,22 @@ def nystrom(
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
     small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values)
-    known = torch.zeros_like(query, dtype=torch.bool) if same is None else (same >= 0)[query]
-    lost = small & (share > 0)[:, None]
-    if (lost & ~known[:, None]).any():
+    _warn_of_far(total)
+    scaled = share if degrees is None else share * _roots(total, degrees, query, point)
+    off = off if off is None or off.ndim == 2 else off[point]
+    terms = scaled[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
+    rows = sum_of_groups(terms, query, num_queries)
+    if not small.any():
+        return rows
+    lost = sum_of_groups((small & (share > 0)[:, None]).to(rows.dtype), query, num_queries) > 0
+    is_known = torch.zeros(num_queries, dtype=torch.bool, device=query.device) if same is None else same >= 0
+    if (lost & ~is_known[:, None]).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             checks.GraphWarning,
         )
-    _warn_of_far(total)
-    if degrees is not None:
-        share = share * _roots(total, degrees, query, point)
-    off = off if off is None or off.ndim == 2 else off[point]
-    terms = share[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
-    rows = sum_of_groups(terms, query, num_queries)
-    if same is None or not (lost & known[:, None]).any():
-        return rows
-    is_own = sum_of_groups((lost & known[:, None]).to(rows.dtype), query, num_queries) > 0
-    return torch.where(is_own, embedding[same.clamp_min(0)], rows)
+    return rows if same is None else torch.where(lost & is_known[:, None], embedding[same.clamp_min(0)], rows)
 
 
 def _growth(degree: Tensor | None, eigenvalues: Tensor) -> tuple[Tensor, Tensor, Tensor]:
