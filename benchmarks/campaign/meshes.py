@@ -210,6 +210,8 @@ def judged_gradient(case: Case, truth: Reference, gradient: Tensor) -> list[Find
     """Compare with a central difference of the dense reference along a random direction of the vertices."""
     rng, vertices, scale = np.random.default_rng(case["seed"] + 1), case["vertices"], scale_of(case, truth)
     direction = torch.from_numpy(rng.standard_normal(vertices.shape)) * vertices.abs().max()
+    if case["intrinsic"] and has_kink(case, direction):
+        return []
     values = {}
     for step in (-1e-6, 0.0, 1e-6):
         spectrum, u = of_answer(case, vertices + step * direction)
@@ -225,6 +227,12 @@ def judged_gradient(case: Case, truth: Reference, gradient: Tensor) -> list[Find
     if off > 1e-4 * size + 10 * noise:
         return [Finding("wrong gradient", f"off by {off:.1e} of {size:.1e}, noise {noise:.1e}")]
     return []
+
+
+def has_kink(case: Case, direction: Tensor) -> bool:
+    """Return whether edges flip at the vertices, as all of a grid may: the stiffness has no derivative there."""
+    left, here, right = (solved(case, case["vertices"] + step * direction)[1] for step in (-1e-6, 0.0, 1e-6))
+    return bool(np.abs(left - 2 * here + right).max() > 1e-3 * np.abs(right - left).max())
 
 
 def of_answer(case: Case, vertices: Tensor) -> tuple[Floats, Floats]:
