@@ -45,7 +45,6 @@ def assignments() -> Iterator[Probe]:
         "rows of others": (SOFT[:3], ("shape", "(3, 2)")),
         "list": (LABELS.tolist(), ("list",)),
         "array": (LABELS.numpy(), ("ndarray",)),
-        "bool": (LABELS == 1, ("torch.bool",)),
         "complex": (SOFT.to(torch.complex64), ("complex64",)),
         "sparse": (SOFT.to_sparse(), ("sparse_coo",)),
         "meta": (SOFT.to("meta"), ("meta",)),
