@@ -114,7 +114,8 @@ def test_the_path_is_that_of_single_fits():
     for number, k in enumerate(path.n_clusters.tolist()):
         single = SpectralClustering(k, KNN(20), assign_labels="cluster_qr").fit(x)
         torch.testing.assert_close(path.gaps[number], single.gap_, rtol=1e-2, atol=0)
-        assert torch.equal(path.labels[number], single.labels_)
+        # Round-off decides between rows of equal length, and so the numbers of the clusters.
+        assert adjusted_rand_score(path.labels[number], single.labels_) == 1
         graph = model.weights(x, knn_graph(x, 20)) if graph is None else graph
         torch.testing.assert_close(path.cuts[number], normalized_cut(single.labels_, graph))
         width = silhouette_score(single.embedding_, single.labels_)
