@@ -139,6 +139,17 @@ def test_conjugate_gradients_return_the_best_iterate():
     assert residual < (target - scale * iterates[-1]).norm()
 
 
+def test_conjugate_gradients_end_after_as_many_steps_as_there_are_eigenvalues():
+    """Directions are conjugate (Hestenes and Stiefel 1952); steepest descent would still be far off."""
+    scale = torch.tensor([1.0, 3.0, 10.0, 30.0, 100.0], dtype=torch.float64).repeat(8)[:, None]
+    target = points(40, 2, seed=1)[None]
+    found, left = conjugate_gradients(
+        lambda z: scale * z, lambda r: r, target, lambda x, y: (x * y).sum(1), lambda z: torch.zeros(1, 2), 5
+    )
+    torch.testing.assert_close(found, target / scale, rtol=1e-10, atol=1e-10)
+    assert (left <= 1e-10 * target.norm(dim=1)).all()
+
+
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 def test_the_gradient_of_each_direction_of_an_edge_is_half_of_the_pair(normalization):
     """Compare with differences of both directions, which detect a transposed or unsymmetrised solve."""

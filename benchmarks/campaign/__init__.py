@@ -12,7 +12,7 @@ float64, alone and in a batch, against LAPACK), ``gradient`` (first and second d
 a dense reference, float32 against float64), ``layer`` (adversarial points through `LaplacianEigenmaps`, every
 weighting, autocast), ``mesh`` (cotangent Laplacians with a mass, and gradients to vertices), ``directed`` (signed and
 magnetic Laplacians and their gradients, against LAPACK), ``products`` (operators of functions and of two factors, with
-gradients), ``misuse`` (arguments that make no sense).
+gradients). Arguments that make no sense are for the tests.
 
 Goals, of the default solver but for the last rows; named solvers are counted each on its own:
 
@@ -25,7 +25,6 @@ Goals, of the default solver but for the last rows; named solvers are counted ea
 | gradient wrong without a warning (first order / float32) | 0 |
 | non-finite gradient, adversarial step | 0 where the true one is representable in the input's dtype |
 | wrong value, gradient or crash, by products | 0 |
-| misuse unclear / accepted | 0 / only rightly, of 300 |
 
 What counts as wrong is in the docstrings of `pairs`, `gradients` and `layers`: bounds that follow from the residual,
 the gap and the precision, so that a finding is a fault and not bad luck.

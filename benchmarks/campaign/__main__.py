@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="in all, earlier runs of the folder included")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--probes", nargs="+", choices=runner.names(), default=runner.names())
+    parser.add_argument("--probes", nargs="+", choices=runner.PROBES, default=list(runner.PROBES))
     parser.add_argument("--folder", type=Path, default=Path("runs/campaign"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE", help="files of failures, or their folder")

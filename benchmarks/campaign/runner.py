@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import time
 import zlib
@@ -23,15 +21,9 @@ from benchmarks.campaign.outcomes import Outcome, Probe
 from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 
-MISUSE = "benchmarks.campaign.misuse"
 PROBES: dict[str, Probe] = {
     probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products())
 }
-
-
-def names() -> list[str]:
-    """Return the names of all probes."""
-    return [*PROBES, *(["misuse"] if importlib.util.find_spec(MISUSE) else [])]
 
 
 def generator(seed: int, probe: str, index: int) -> np.random.Generator:
@@ -93,8 +85,6 @@ GOALS = [
     ("signed and directed", "directed", "default", "wrong|dish|not |sign|pad|proj|unconv|undef|crash|grad", "0"),
     ("wrong value or crash, by products", "products", "default", "wrong value|crash|without a warning", "0"),
     ("gradient wrong, by products", "products", "default", "wrong gradient", "0"),
-    ("misuse unclear", "misuse", "misuse", "unclear", "0"),
-    ("misuse accepted wrongly", "misuse", "misuse", "accepted wrongly", "0"),
 ]
 
 
@@ -128,10 +118,8 @@ class Campaign:
     def run(self, minutes: float, probes: list[str]) -> None:
         """Draw until the minutes are spent, earlier ones included; the probe behind its share is next."""
         begin, before = time.perf_counter(), sum(self.tally.seconds.values())
-        share = {name: PROBES[name].share for name in probes if name in PROBES}
-        if "misuse" in probes and self.tally.draws["misuse"] == 0:
-            self._write("misuse", time.perf_counter(), [misuse()])
-        while share and before + time.perf_counter() - begin < 60 * minutes:
+        share = {name: PROBES[name].share for name in probes}
+        while before + time.perf_counter() - begin < 60 * minutes:
             name = min(share, key=lambda name: self.tally.seconds[name] / share[name])
             start, index = time.perf_counter(), self.tally.draws[name]
             found = []
@@ -191,18 +179,6 @@ class Campaign:
         }
         (self.folder / "results.json").write_text(json.dumps(found, indent=1, ensure_ascii=False))
         return found
-
-
-def misuse() -> Outcome:
-    """Return counts and failures of the probe of arguments that make no sense."""
-    begin = time.perf_counter()
-    try:
-        counts = dict(importlib.import_module(MISUSE).run())
-    except Exception as error:  # what is to be refused or accepted in a call was raised beside it
-        counts = {"failures": [f"the probe itself: {type(error).__name__}: {error}"]}
-    findings = [outcomes.Finding("misuse", failure) for failure in counts.pop("failures")]
-    seconds = time.perf_counter() - begin
-    return Outcome("misuse", "misuse", findings, seconds, tests=sum(counts.values()), counts=counts)
 
 
 def replay(path: Path) -> Outcome:
