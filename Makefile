@@ -102,7 +102,7 @@ dist: $(VENV)/installed
 	@$(BIN)/python .ci/dist.py
 
 bench: $(VENV)/installed
-	@echo "==> benchmarks, one thread and two: records, benchmarks/RESULTS.md and charts"
+	@echo "==> benchmarks, one thread and two: records and benchmarks/RESULTS.md"
 	@$(BIN)/python -m benchmarks all
 	@$(BIN)/python -m benchmarks results
 

@@ -3,7 +3,7 @@
     python -m benchmarks                                   # lists benchmarks and programs
     python -m benchmarks NAME [--quick] [--json FILE]      # runs one; its own options by NAME --help
     python -m benchmarks all [--quick] [--threads 1 2]     # runs all, records in benchmarks/records, then results
-    python -m benchmarks results                           # RESULTS.md and charts from the records
+    python -m benchmarks results                           # RESULTS.md from the records
 
 A benchmark is a module with ``run(record, options)`` and, if it has options of its own, ``add_options(parser)``.
 """
@@ -28,43 +28,29 @@ from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "records"
-BENCHMARKS = {
-    "embedding": "benchmarks.embedding",
-    "eigensolvers": "benchmarks.eigensolvers",
-    "atlas": "benchmarks.atlas.command",
-    "backward": "benchmarks.backward",
-    "spmm": "benchmarks.spmm",
-    "neighbors": "benchmarks.neighbors",
-    "layer": "benchmarks.layer",
-    "positional_encoding": "benchmarks.positional_encoding",
-    "loss": "benchmarks.loss",
-    "transform": "benchmarks.transform",
-    "landmarks": "benchmarks.landmarks",
-    "meshes": "benchmarks.meshes",
-    "import_time": "benchmarks.import_time",
-    "launches": "benchmarks.launches",
-    "distributed": "benchmarks.distributed",
-    "degeneracy": "benchmarks.degeneracy",
-    "peers": "benchmarks.peers",
-    "initial": "benchmarks.initial",
-    "diffusion": "benchmarks.diffusion",
-    "segmentation": "benchmarks.segmentation",
-    "matrix_free": "benchmarks.matrix_free",
-}
-PROGRAMS = {name: f"benchmarks.{name}" for name in ("campaign", "compare", "gpu", "kill_and_resume", "mutants")}
+BENCHMARKS = (
+    *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding", "meshes"),
+    *("matrix_free", "import_time", "launches", "degeneracy"),
+)
+PROGRAMS = ("campaign", "compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 
 
-def first_line(module: str) -> str:
+def module_of(name: str) -> Any:
+    """Return the module of a benchmark or a program."""
+    return importlib.import_module("benchmarks.atlas.command" if name == "atlas" else f"benchmarks.{name}")
+
+
+def first_line(name: str) -> str:
     """Return the first line of a module's docstring."""
-    return (importlib.import_module(module).__doc__ or "").strip().splitlines()[0]
+    return (module_of(name).__doc__ or "").strip().splitlines()[0]
 
 
 def listing(console: Console) -> None:
     """Print the benchmarks and programs."""
-    for title, modules in (("benchmarks", BENCHMARKS), ("programs, with command lines of their own", PROGRAMS)):
+    for title, names in (("benchmarks", BENCHMARKS), ("programs, with command lines of their own", PROGRAMS)):
         console.print(f"[bold]{title}[/bold]")
-        for name, module in modules.items():
-            console.print(f"  {name:20s} {first_line(module)}", highlight=False)
+        for name in names:
+            console.print(f"  {name:20s} {first_line(name)}", highlight=False)
     console.print("[bold]for all of them[/bold]\n  all, results")
 
 
@@ -84,7 +70,7 @@ def parser_of(name: str, module: Any) -> argparse.ArgumentParser:
 
 def run(name: str, arguments: Sequence[str], console: Console) -> None:
     """Run one benchmark in this process."""
-    module = importlib.import_module(BENCHMARKS[name])
+    module = module_of(name)
     options = parser_of(name, module).parse_args(arguments)
     import torch
     from threadpoolctl import threadpool_limits
@@ -150,13 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in PROGRAMS:
         sys.argv = [f"benchmarks {name}", *rest]
-        runpy.run_module(PROGRAMS[name], run_name="__main__", alter_sys=True)
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__", alter_sys=True)
     elif name in BENCHMARKS:
         run(name, rest, console)
     elif name == "all":
         return run_all(rest, console)
     elif name == "results":
-        importlib.import_module("benchmarks.results").main(rest)
+        importlib.import_module("benchmarks.results").main()
     else:
         listing(console)
         return int(name not in ("", "-h", "--help"))

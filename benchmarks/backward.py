@@ -49,7 +49,7 @@ def times_and_error(n: int, rounds: int) -> Table:
     title = f"Swiss roll {n:,}, {len(graph.weight):,} entries, k = {K}, {torch.get_num_threads()} threads"
     part = "backward / forward"
     columns = {"tolerance / backward": "", "forward, s": ".2f", "backward, s": ".2f", part: ".2f"}
-    table = Table(f"{title}, median of {rounds}", columns | {"gradient error": ".1e"}, chart=part)
+    table = Table(f"{title}, median of {rounds}", columns | {"gradient error": ".1e"})
     for tolerance, backward_tolerance in ((1e-2, 1e-6), (1e-6, 1e-6), (1e-10, 1e-10)):
         runs = [gradient(graph, tolerance, backward_tolerance) for _ in range(rounds)]
         times = (
@@ -83,7 +83,7 @@ def affinities(batch: int, n: int, kind: str) -> Tensor:
 def batches(rounds: int, k: int = 8) -> Table:
     title = f"Dense batches, k = {k}, float32, forward and backward, {torch.get_num_threads()} threads"
     columns = {"graphs": "", "eigh with its backward, ms": ".0f", "torch_lapeig, ms": ".0f", "ours / eigh": ".2f"}
-    table = Table(f"{title}, median of {rounds}", columns | {"residual": ".0e"}, chart="ours / eigh")
+    table = Table(f"{title}, median of {rounds}", columns | {"residual": ".0e"})
     for batch, n, kind in ((64, 128, "10-NN"), (64, 128, "all pairs"), (16, 512, "10-NN"), (16, 512, "all pairs")):
         weight = affinities(batch, n, kind).requires_grad_()
         to_vectors = torch.randn(batch, n, k, generator=torch.Generator().manual_seed(1))

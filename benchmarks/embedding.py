@@ -152,7 +152,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
     seconds = in_turn({name: call for name, (call, _) in candidates.items()}, rounds)
     columns = {"": "", "ms": ".1f", f"time / {PEER}": ".2f", "largest residual": ".1e", "largest angle (sine)": ".1e"}
     title = f"Digits, N = {double.num_nodes}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
-    table = Table(title, columns, chart=f"time / {PEER}")
+    table = Table(title, columns)
     for name, (call, graph) in candidates.items():
         times = seconds[name]
         table.add(name, median(times, 1e3), ratio(times, seconds[PEER]), *quality(graph, call(), exact))

@@ -98,7 +98,7 @@ def speed(shape: Shape, rounds: int) -> Table:
     title = f"{' × '.join(map(str, shape))}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
     part, error_of = "time / torch_lapeig", "error of the gradient"
     columns = {"": "", "forward ms": ".0f", "forward + backward ms": ".0f", part: ".2f", "peak MiB": ".0f"}
-    table = Table(title, columns | {error_of: ".1e"}, chart=part)
+    table = Table(title, columns | {error_of: ".1e"})
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name, layer in layers.items():
             error = float((gradient(layer, shape) - exact).norm() / exact.norm())
@@ -117,7 +117,7 @@ def small(rounds: int) -> Table:
     """Return small sets, forward and backward, over the same graph by plain torch."""
     title = f"Small sets of 16 dimensions, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
     columns = {"": "", "torch_lapeig ms": ".2f", "plain torch ms": ".2f", "time / plain torch": ".2f"}
-    table = Table(title, columns, chart="time / plain torch")
+    table = Table(title, columns)
     layers = {name: layer for name, layer in candidates().items() if name != ALL}
     for sets, n in SMALL:
         shape = (sets, n, 16)

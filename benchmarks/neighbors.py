@@ -83,7 +83,7 @@ def compare(x: Tensor, rounds: int, rows: int, kind: str = "normal points") -> T
     size = f"{len(asked):,} among {n:,} × {d}"
     title = f"{K}-NN of {size}, {kind}, {str(x.dtype)[6:]}, {torch.get_num_threads()} threads"
     columns = {"": "", "s": ".3f", "time / product": ".2f"}
-    table = Table(f"{title}, median of {rounds}", columns, chart="time / product")
+    table = Table(f"{title}, median of {rounds}", columns)
     for name, values in seconds.items():
         table.add(name, median(values), ratio(values, seconds[BARE]))
     return table

@@ -68,7 +68,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
     title = f"{count} graphs of {SMALLEST} to {LARGEST} nodes, k = {K}, {torch.get_num_threads()} threads"
     symmetric_peer, general_peer = (f"throughput / {name}" for name in ("PyG symmetric", "PyG default"))
     columns = {"": "", "graphs / s": ",.0f", symmetric_peer: ".2f", general_peer: ".2f", "largest residual": ".1e"}
-    table = Table(f"{title}, median of {rounds}", columns, chart=symmetric_peer)
+    table = Table(f"{title}, median of {rounds}", columns)
     for name, call in candidates.items():
         table.add(
             name,

@@ -25,12 +25,10 @@ class Table:
     Args:
         title: above it.
         columns: name and format of each, such as ``.2f``; the format of text is empty.
-        chart: the column that a chart of the rows shows; ``"profile"`` where the rows are problems and the columns from
-            the third on solvers; None for no chart.
     """
 
-    def __init__(self, title: str, columns: Mapping[str, str], chart: str | None = None) -> None:
-        self.title, self.columns, self.chart = title, dict(columns), chart
+    def __init__(self, title: str, columns: Mapping[str, str]) -> None:
+        self.title, self.columns = title, dict(columns)
         self.rows: list[list[Cell]] = []
 
     def add(self, *cells: Cell) -> None:
@@ -48,12 +46,12 @@ class Table:
     def pack(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         columns = [[name, form] for name, form in self.columns.items()]
-        return {"title": self.title, "columns": columns, "rows": self.rows, "chart": self.chart}
+        return {"title": self.title, "columns": columns, "rows": self.rows}
 
     @classmethod
     def unpack(cls, packed: Mapping[str, Any]) -> Table:
         """Return the inverse of ``pack``."""
-        table = cls(packed["title"], dict(packed["columns"]), packed["chart"])
+        table = cls(packed["title"], dict(packed["columns"]))
         for row in packed["rows"]:
             table.add(*row)
         return table

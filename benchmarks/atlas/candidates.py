@@ -12,7 +12,7 @@ import functools
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,10 @@ from scipy.sparse import csr_array, csr_matrix, dia_array
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
-from torch_lapeig.eigen.solvers.shift_invert import Copies
 from torch_lapeig.graph import SparsePattern
 
 Vectors = NDArray[np.float64]
 DEFAULT = "default"
-UNCHECKED = "default, copies not searched for"  # what the check costs is timed apart
 MOST_DENSE = 3_000  # nodes up to which all eigenpairs are computed
 ITERATIONS = 5_000  # of peers whose own limit is lower than what it takes
 
@@ -180,26 +178,12 @@ def shift_invert(shift: float = 1e-5, ncv: int | None = None) -> Solve:
     return solve
 
 
-def unchecked(problem: Problem, tolerance: float) -> Vectors:
-    """Return the default without its search for overlooked copies, which no option leaves out."""
-    kept: Any = Copies.missing
-    setattr(Copies, "missing", lambda *args: 0.0)  # noqa: B010  `mock.patch` would take a tenth of a solve
-    try:
-        return of_solver(None)(problem, tolerance)
-    finally:
-        setattr(Copies, "missing", kept)  # noqa: B010
-
-
-def _ours() -> Iterator[tuple[str, Candidate]]:
-    yield DEFAULT, Candidate("ours", of_solver(None))
-    yield UNCHECKED, Candidate("unchecked", unchecked)
-    yield "Eigh", Candidate("ours", of_solver(eigen.Eigh()), MOST_DENSE)
-    for name in ("ChebyshevSubspace", "Lobpcg", "ShiftInvert"):
-        yield name, Candidate("ours", of_solver(getattr(eigen, name)()))
-
-
 CANDIDATES: dict[str, Candidate] = {
-    **dict(_ours()),
+    DEFAULT: Candidate("ours", of_solver(None)),
+    "Eigh": Candidate("ours", of_solver(eigen.Eigh()), MOST_DENSE),
+    "ChebyshevSubspace": Candidate("ours", of_solver(eigen.ChebyshevSubspace())),
+    "Lobpcg": Candidate("ours", of_solver(eigen.Lobpcg())),
+    "ShiftInvert": Candidate("ours", of_solver(eigen.ShiftInvert())),
     "scikit-learn arpack": Candidate("shipped", sklearn("arpack")),
     "scikit-learn amg": Candidate("shipped", sklearn("amg")),
     "scikit-learn lobpcg": Candidate("shipped", sklearn("lobpcg")),

@@ -3,8 +3,7 @@
     python -m benchmarks atlas --only grid "swiss roll" --sizes 2000 20000 --residual 1e-10
 
 Everybody has the loosest of his tolerances that reaches the residual with the right eigenvalues. A peer that misses
-copies has failed, one beyond ten times our time is stopped; both are recorded so. A graph that has a record of the same
-code and candidates in the folder is not measured again: the same command goes on where it was interrupted.
+copies has failed, one beyond ten times our time is stopped; both are recorded so.
 
 Goals, over graphs of at least 2000 nodes: our default takes at most the time of the best peer as shipped on each, 0.4
 in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our own best solver.
@@ -13,7 +12,6 @@ in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our own
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from benchmarks.atlas import report, runner
 from benchmarks.atlas.candidates import CANDIDATES, missing
@@ -21,15 +19,7 @@ from benchmarks.atlas.families import FAMILIES
 from benchmarks.record import Record
 
 QUICK = ("path", "balanced tree", "grid", "power law", "swiss roll")
-QUICK_NAMES = (
-    "default",
-    "ChebyshevSubspace",
-    "Lobpcg",
-    "ShiftInvert",
-    "scikit-learn arpack",
-    "SciPy eigsh",
-    "shift-invert",
-)
+QUICK_NAMES = ("default", "ChebyshevSubspace", "Lobpcg", "ShiftInvert", "scikit-learn arpack", "SciPy eigsh")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +31,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--residual", type=float, default=1e-6)
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=None, help="of the graphs' records, default runs/atlas")
-    parser.add_argument("--report", action="store_true", help="only show what the folder has")
 
 
 def graphs_of(options: argparse.Namespace) -> list[tuple[str, int]]:
@@ -54,34 +42,25 @@ def graphs_of(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure what has no record yet, and show all of it."""
-    names = options.candidates or (QUICK_NAMES if options.quick else CANDIDATES)
+    """Measure all graphs and show them, and those so far where the user interrupts."""
     settings = runner.Settings(
         k=options.k,
         residual=options.residual,
         threads=options.threads,
-        names=tuple(name for name in names if name in CANDIDATES),
+        names=tuple(options.candidates or (QUICK_NAMES if options.quick else CANDIDATES)),
         rounds=2 if options.quick else options.rounds,
     )
-    folder = options.folder or Path("runs/atlas-quick" if options.quick else "runs/atlas")
-    graphs = graphs_of(options)
-    if not options.report:
-        try:
-            runner.run(graphs, settings, folder, record.say)
-        except KeyboardInterrupt:
-            print("interrupted; the same command goes on from here")
-    files = (runner.file_of(folder, *graph, settings) for graph in graphs)
-    found = [runner.load(file) for file in files if file.exists()]
-    if other := sum(one.get("measured") != runner.identity(settings) for one in found):
-        record.show(f"{other} of {len(found)} graphs were measured with other code or candidates")
-    show(record, found, folder, f"residual {options.residual:.0e}, {options.threads} threads")
+    found: list[report.Record] = []
+    try:
+        for one in runner.run(graphs_of(options), settings, record.say):
+            found.append(one)
+    except KeyboardInterrupt:
+        record.say("interrupted; these are the graphs so far")
+    show(record, found, f"residual {options.residual:.0e}, {options.threads} threads")
 
 
-def show(record: Record, found: list[report.Record], folder: Path, title: str) -> None:
-    """Print table, goals and shares, and draw the picture into the folder."""
-    seconds = report.seconds_of(found, f"Atlas, {title}: seconds of right answers")
-    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(seconds))
+def show(record: Record, found: list[report.Record], title: str) -> None:
+    """Show the table, goals and shares, and the seconds of everybody."""
+    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(found))
     record.show(*(f"{name}: {package} is not installed" for name in CANDIDATES if (package := missing(name))))
-    record.show(seconds)
-    if found:
-        report.picture(seconds, folder / f"profile-{record.threads}.png")
+    record.show(report.seconds_of(found, f"Atlas, {title}: seconds of right answers"))

@@ -1,18 +1,18 @@
-"""Tables, summary and picture of the atlas's records."""
+"""Tables and summary of the atlas's records."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, UNCHECKED
-from benchmarks.atlas.profile import SHORTEST, draw, geometric_mean, share_within
+from benchmarks.atlas.candidates import DEFAULT
 from experiments.tables import Table
 
 Record = dict[str, Any]
-SHARES = {"solver": "", "best": ".0%", "× 2": ".0%", "× 10": ".0%"}
+SHORTEST = 1e-6  # seconds: the processor's clock of a virtual machine may show none for a short burst
+FACTORS = (1.0, 2.0, 10.0)
 LEAST = 2_000  # nodes (of the size asked for) from which on goals count
 GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
 AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
@@ -31,13 +31,9 @@ def best_of(record: Record, column: str) -> Record | None:
 def ratio(record: Record, column: str) -> float | None:
     """Return the default's time over the best time of a column; if all were stopped, over their least limit.
 
-    Against experts, who do not look for copies that they have missed, without our check where it was timed apart.
     Infinite where the default has no right answer and the column has; None where the column has nothing to compare.
     """
     ours, best = result_of(record, DEFAULT), best_of(record, column)
-    apart = result_of(record, UNCHECKED)
-    if column == "expert" and apart is not None and apart["status"] == "ok":
-        ours = apart
     stopped = [r["seconds"] for r in record["results"] if r["column"] == column and r["status"] == "stopped"]
     least = best["seconds"] if best else max(stopped, default=None)
     if least is None:
@@ -69,24 +65,16 @@ def table(records: Sequence[Record], title: str) -> Table:
         "expert": "",
     }
     columns |= {f"default / {column}": ".2f" for column in GOALS}
-    found = Table(title, columns | {"check": ".0%", "failed": ""})
+    found = Table(title, columns | {"failed": ""})
     for record in ordered(records):
         ours = result_of(record, DEFAULT)
         failed = ", ".join(r["name"] for r in record["results"] if r["status"] == "failed")
         best = (said(record, column) for column in ("ours", "shipped", "expert"))
         ratios = (ratio(record, column) for column in GOALS)
         seconds = None if ours is None else ours["seconds"] if ours["status"] == "ok" else ours["status"]
-        row = record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios, share_of_check(record)
+        row = record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios
         found.add(*row, failed)
     return found
-
-
-def share_of_check(record: Record) -> float | None:
-    """Return the share of the default's time for its search of overlooked copies, if it was timed separately."""
-    ours, apart = result_of(record, DEFAULT), result_of(record, UNCHECKED)
-    if ours is None or apart is None or ours["status"] != "ok" or apart["status"] != "ok":
-        return None
-    return 1 - float(apart["seconds"]) / float(ours["seconds"])
 
 
 def solver_of(record: Record) -> str:
@@ -103,10 +91,10 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
             continue
         most = max(ratios, key=lambda graph: ratios[graph])
         goal = f"goal ≤ {worst}" + (f", {mean}" if math.isfinite(mean) else "")
-        above = sum(x > worst for x in ratios.values())
+        above, middle = sum(x > worst for x in ratios.values()), statistics.geometric_mean(ratios.values())
         yield (
             f"default / {AGAINST[column]}: worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean "
-            f"{geometric_mean(list(ratios.values())):.2f}, above {worst} on {above} of {len(ratios)} graphs ({goal})"
+            f"{middle:.2f}, above {worst} on {above} of {len(ratios)} graphs ({goal})"
         )
     wrong = [f"{r['family']} {r['nodes']:,}" for r in records if r["reference"]["checked"].startswith("WRONG")]
     if wrong:
@@ -114,32 +102,27 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
 
 
 def seconds_of(records: Sequence[Record], title: str) -> Table:
-    """Return seconds of every candidate on every graph, or what became of it: what profiles are drawn from."""
+    """Return seconds of every candidate on every graph, or what became of it."""
     names = list(dict.fromkeys(result["name"] for record in records for result in record["results"]))
-    found = Table(title, {"graph": "", "nodes": ","} | dict.fromkeys(names, ".4f"), chart="profile")
+    found = Table(title, {"graph": "", "nodes": ","} | dict.fromkeys(names, ".4f"))
     for record in ordered(records):
         by_name = {r["name"]: r["seconds"] if r["status"] == "ok" else r["status"] for r in record["results"]}
         found.add(record["family"], record["nodes"], *(by_name.get(name) for name in names))
     return found
 
 
-def problems(seconds: Table) -> list[dict[str, float]]:
-    """Return the seconds of right answers of each graph, by candidate."""
-    names = list(seconds.columns)[2:]
-    rows = ({n: c for n, c in zip(names, row[2:], strict=True) if isinstance(c, float)} for row in seconds.rows)
-    return [row for row in rows if row]
+def shares(records: Sequence[Record]) -> Table:
+    """Return how often a candidate is right within a factor of the best time (Dolan and Moré 2002)."""
+    solved = [{r["name"]: r["seconds"] for r in record["results"] if r["status"] == "ok"} for record in records]
+    least = [max(min(seconds.values(), default=0), SHORTEST) for seconds in solved]
 
+    def share(name: str, factor: float) -> float:
+        within = [s.get(name, math.inf) <= factor * best for s, best in zip(solved, least, strict=True)]
+        return within.count(True) / len(within)
 
-def picture(seconds: Table, file: Path) -> None:
-    """Draw the performance profile of all candidates."""
-    columns = {name: CANDIDATES[name].column for name in list(seconds.columns)[2:] if name in CANDIDATES}
-    draw(problems(seconds), columns, seconds.title, file)
-
-
-def shares(seconds: Table) -> Table:
-    """Return the profile at three factors."""
-    found, of = Table("Share of graphs done within a factor of the best", dict(SHARES)), problems(seconds)
-    names = list(seconds.columns)[2:]
-    for name in sorted(names, key=lambda name: (-share_within(of, name, 2.0), name)):
-        found.add(name, *(share_within(of, name, factor) for factor in (1.0, 2.0, 10.0)))
-    return found
+    names = dict.fromkeys(result["name"] for record in records for result in record["results"])
+    table = Table("Share of graphs done within a factor of the best", {"solver": ""})
+    table.columns |= {f"× {factor:g}": ".0%" for factor in FACTORS}
+    for name in sorted(names, key=lambda name: (-share(name, 2.0), name)):
+        table.add(name, *(share(name, factor) for factor in FACTORS))
+    return table

@@ -1,22 +1,18 @@
-"""One graph after the other, each with every candidate; the JSON record of each lets a run go on where it stopped."""
+"""One graph after the other, each with every candidate."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scipy.sparse import csr_array, save_npz
 
-import torch_lapeig
 from benchmarks.atlas import judge
 from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, missing
 from benchmarks.atlas.families import graph_of
@@ -231,43 +227,14 @@ def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str,
     return {
         "family": family, "size": size, "nodes": graph.num_nodes, "entries": len(graph.weight), "k": settings.k,
         "residual": settings.residual, "threads": settings.threads, "clock": settings.clock, "choice": choice,
-        "reference": reference, "results": [vars(result) for result in results], "measured": identity(settings),
+        "reference": reference, "results": [vars(result) for result in results],
     }  # fmt: skip
 
 
-def identity(settings: Settings) -> dict[str, Any]:
-    """Return what identifies a record: a record of other code or candidates does not stand for a measurement."""
-    code = hashlib.sha256()
-    for file in sorted(Path(torch_lapeig.__file__).parent.rglob("*.py")):
-        code.update(file.read_bytes())
-    return {"code": code.hexdigest()[:12], "names": list(settings.names), "k": settings.k}
-
-
-def file_of(folder: Path, family: str, size: int, settings: Settings) -> Path:
-    """Return the file of the record of a graph."""
-    slug = re.sub(r"\W+", "_", family)
-    return folder / f"{slug}-{size}-{settings.residual:.0e}-{settings.threads}.json"
-
-
-def run(graphs: Sequence[tuple[str, int]], settings: Settings, folder: Path, say: Say) -> None:
-    """Measure the graphs that have no record in the folder, or one of other code or candidates."""
-    folder.mkdir(parents=True, exist_ok=True)
-    now = identity(settings)
+def run(graphs: Sequence[tuple[str, int]], settings: Settings, say: Say) -> Iterator[dict[str, Any]]:
+    """Yield the record of each graph; those whose data are not there are skipped."""
     for family, size in graphs:
-        file = file_of(folder, family, size, settings)
-        if file.exists() and load(file).get("measured") == now:
-            continue
         try:
-            record = run_graph(family, size, settings, say)
-        except FileNotFoundError as error:  # data that is not there
+            yield run_graph(family, size, settings, say)
+        except FileNotFoundError as error:
             say(f"skipped: {family}: {error}")
-            continue
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(record, indent=1) + "\n")
-        part.replace(file)
-
-
-def load(file: Path) -> dict[str, Any]:
-    """Return the record of a graph."""
-    record: dict[str, Any] = json.loads(file.read_text())
-    return record

@@ -14,7 +14,7 @@ from experiments.tables import Table
 
 
 def table() -> Table:
-    found = Table("Times", {"": "", "s": ".2f", "nodes": ","}, chart="s")
+    found = Table("Times", {"": "", "s": ".2f", "nodes": ","})
     found.add("torch_lapeig", 0.125, 1000)
     found.add("a | b", np.float64(2.0), None)
     return found
@@ -27,16 +27,14 @@ def test_results_are_those_of_the_records() -> None:
 
 def test_the_template_has_a_place_for_every_benchmark() -> None:
     places = results.PLACE.findall(results.TEMPLATE.read_text())
-    assert sorted(places) == sorted([*command.BENCHMARKS, "versions"])
+    assert sorted(places) == sorted([*command.BENCHMARKS, *results.PAST, "versions"])
 
 
 def test_records_are_of_benchmarks_that_there_are() -> None:
     for stem, record in results.load().items():
         assert stem.partition("-")[0] == record["benchmark"]
-        assert record["benchmark"] in command.BENCHMARKS
+        assert record["benchmark"] in (*command.BENCHMARKS, *results.PAST)
         assert {"date", "versions", "processor", "cores", "threads", "command"} <= set(record)
-        if any(part.chart for part in results.tables_of(record)):
-            assert (results.IMAGES / f"{stem}.png").exists()
 
 
 def test_tables_keep_numbers_and_say_them_as_asked() -> None:
@@ -51,23 +49,18 @@ def test_tables_keep_numbers_and_say_them_as_asked() -> None:
 
 
 def test_a_record_names_its_versions(tmp_path) -> None:
-    record = Record("spmm", "python -m benchmarks spmm", 1)
+    record = Record("layer", "python -m benchmarks layer", 1)
     record.show(table(), "a line")
-    record.write(tmp_path / "deep" / "spmm.json")
-    packed = json.loads((tmp_path / "deep" / "spmm.json").read_text())
+    record.write(tmp_path / "deep" / "layer.json")
+    packed = json.loads((tmp_path / "deep" / "layer.json").read_text())
     assert packed["clock"] == "processor"
     assert {"torch", "numpy", "scipy"} <= set(packed["versions"])
     assert packed["parts"][0]["rows"][0] == ["torch_lapeig", 0.125, 1000]
-    document = results.generate("# Head\n\n{{ versions }}\n\n{{ spmm }}\n\n{{ loss }}\n", {"spmm": packed})
+    document = results.generate("# Head\n\n{{ versions }}\n\n{{ layer }}\n\n{{ meshes }}\n", {"layer": packed})
     assert "| torch_lapeig | 0.12 | 1,000 |" in document
     assert "a line" in document
     assert f"torch {packed['versions']['torch']}" in document
     assert results.NOTHING in document, "what has no record is not passed over in silence"
-
-
-def test_charts_are_drawn(tmp_path) -> None:
-    results.draw("bars", [table(), table()], tmp_path)
-    assert (tmp_path / "bars.png").stat().st_size > 1000
 
 
 def test_a_record_does_not_name_folders_of_its_machine() -> None:
@@ -79,7 +72,7 @@ def test_a_record_does_not_name_folders_of_its_machine() -> None:
 @pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_every_benchmark_can_be_asked(name: str) -> None:
     try:
-        module = importlib.import_module(command.BENCHMARKS[name])
+        module = command.module_of(name)
     except ImportError as error:
         pytest.skip(f"its peer is not installed: {error}")
     options = command.parser_of(name, module).parse_args(["--quick"])
@@ -99,9 +92,9 @@ def test_a_benchmark_runs_and_writes_its_record(tmp_path, capsys, monkeypatch) -
     monkeypatch.setattr(importlib, "import_module", lambda name: Fake)
     for variable in command.THREADS:
         monkeypatch.setenv(variable, "1")
-    assert command.main(["spmm", "--json", str(tmp_path / "spmm.json")]) == 0
+    assert command.main(["layer", "--json", str(tmp_path / "layer.json")]) == 0
     assert "torch_lapeig" in capsys.readouterr().out
-    assert json.loads((tmp_path / "spmm.json").read_text())["command"] == "python -m benchmarks spmm"
+    assert json.loads((tmp_path / "layer.json").read_text())["command"] == "python -m benchmarks layer"
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyG's, on first import
