@@ -6,13 +6,14 @@ import pytest
 
 import torch_lapeig
 from benchmarks.compare import HERE, Side, compare
-from benchmarks.compare_worker import ROWS, named
+from benchmarks.compare_worker import ROWS
 
 
+@pytest.mark.skipif(not list((HERE / "torch_lapeig").rglob("kernels.so")), reason="nothing is compiled")
 def test_a_row_is_timed_by_both_sides_in_turn():
     assert Path(torch_lapeig.__file__).parents[1] == HERE
     sides = [Side(HERE, 1), Side(HERE, 1)]
-    here, there, difference = compare("layer 1 × 200 × 3, forward", *sides, rounds=3)
+    here, there, difference = compare("layer 500 × 3, forward and backward", *sides, rounds=3)
     for side in sides:
         side.end()
     assert len(here) == len(there) == 3
@@ -26,9 +27,6 @@ def test_another_package_than_the_checkouts_is_refused(tmp_path):
         Side(tmp_path, 1)
 
 
-def test_names_are_found_in_every_room():
-    assert named("KNN") is torch_lapeig.KNN
-    assert named("nearest_neighbors").__module__.startswith("torch_lapeig.graph")
-    with pytest.raises(AttributeError, match="torch_lapeig has no Nothing"):
-        named("Nothing")
-    assert len(ROWS) >= 20
+def test_there_are_the_rows_of_the_claim():
+    assert len(ROWS) == 21
+    assert sum(row.startswith("20,000 nodes") for row in ROWS) == 11
