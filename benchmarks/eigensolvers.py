@@ -14,37 +14,24 @@ import functools
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, csr_matrix, dia_array
-from scipy.sparse.linalg import eigsh
-from sklearn.manifold import spectral_embedding
+from scipy.sparse import csr_array
 
 from benchmarks import graphs
+from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, Problem, Solve, normalized
+from benchmarks.atlas.judge import quality_of
 from benchmarks.memory import status
 from benchmarks.record import Record
-from benchmarks.timing import clock, in_turn, median, ratio
+from benchmarks.timing import in_turn, median, ratio
 from experiments.tables import Table
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 K, RESIDUAL = 10, 1e-6
 TOLERANCES = [10 ** (-p / 2) for p in range(2, 21)]
-OURS = "torch_lapeig"
-Solve = Callable[[float], "np.ndarray"]
-
-
-def normalized(affinity: csr_array) -> csr_array:
-    scale = dia_array((np.asarray(affinity.sum(1)).ravel() ** -0.5, 0), shape=affinity.shape)
-    return csr_array(scale @ affinity @ scale)
-
-
-def residual(s: csr_array, v: np.ndarray) -> float:
-    """Return largest ‖v − S v − λ v‖ of unit vectors with their Rayleigh quotients λ."""
-    v = v / np.linalg.norm(v, axis=0)
-    image = v - s @ v
-    return float(np.linalg.norm(image - v * (v * image).sum(0), axis=0).max())
+NAMES = {DEFAULT: "torch_lapeig", "SciPy eigsh": "SciPy eigsh on S"}
+NAMES |= {name: name for name in ("scikit-learn arpack", "scikit-learn amg", "scikit-learn lobpcg")}
 
 
 def largest_angle(v: np.ndarray, exact: np.ndarray) -> float:
@@ -53,83 +40,53 @@ def largest_angle(v: np.ndarray, exact: np.ndarray) -> float:
     return float(np.linalg.norm(q - basis @ (basis.T @ q), 2))
 
 
-def candidates(graph: Graph) -> dict[str, Solve]:
-    affinity = csr_array(graph.to_scipy())
-    matrix = csr_matrix(affinity)  # what scikit-learn takes
-    half = np.sqrt(np.asarray(affinity.sum(1)).ravel())[:, None]
-    start = np.random.default_rng(0).random(len(half))
-
-    def sklearn(solver: str) -> Solve:
-        def call(tolerance: float) -> np.ndarray:
-            options = {"n_components": K, "drop_first": False, "random_state": 0}
-            vectors = spectral_embedding(matrix, eigen_solver=solver, eigen_tol=tolerance, **options)
-            return np.asarray(half * vectors)
-
-        return call
-
-    def ours(tolerance: float) -> np.ndarray:
-        return eigenpairs(Laplacian(graph), K, tolerance=tolerance).vectors.numpy()
-
-    return {
-        OURS: ours,
-        "SciPy eigsh on S": lambda tolerance: eigsh(normalized(affinity), K, which="LA", tol=tolerance, v0=start)[1],
-        "scikit-learn arpack": sklearn("arpack"),
-        "scikit-learn amg": sklearn("amg"),
-        "scikit-learn lobpcg": sklearn("lobpcg"),
-    }
-
-
-def loosest(solve: Solve, s: csr_array, limit: float) -> tuple[float, float, float] | None:
-    """Return the loosest tolerance that reaches the residual, that residual and the seconds; or None."""
-    now = clock()
+def loosest(solve: Solve, problem: Problem, s: csr_array, limit: float) -> tuple[float, float] | None:
+    """Return the loosest tolerance that reaches the residual, and that residual; None if none does in the limit."""
     begin = time.perf_counter()
     for tolerance in TOLERANCES:
-        start = now()
         try:
-            found = residual(s, solve(tolerance))
+            found = quality_of(s, solve(problem, tolerance)).residual
         except (RuntimeError, ValueError, np.linalg.LinAlgError):
             return None
-        seconds = now() - start
         if found <= RESIDUAL:
-            return tolerance, found, seconds
+            return tolerance, found
         if time.perf_counter() - begin > limit:
             return None
     return None
 
 
 def compare(title: str, graph: Graph, rounds: int, limit: float = 120.0) -> Table:
-    s = normalized(csr_array(graph.to_scipy()))
+    """Return times, residuals and angles of all candidates."""
+    problem = Problem(graph, K)
+    s = normalized(problem)
     title = f"{title}: {graph.num_nodes:,} nodes, {len(graph.weight):,} entries, {rounds} rounds"
     columns = {"": "", "s": ".3f", "time / best peer": ".2f", "residual": ".1e", "largest angle": ".1e"}
     table = Table(title, columns | {"tolerance": ".1e"})
     exact = eigenpairs(Laplacian(graph), K).vectors.numpy()
     chosen: dict[str, tuple[float, float]] = {}
-    timed: dict[str, Callable[[], object]] = {}
-    angles: dict[str, float] = {}
-    for name, solve in candidates(graph).items():
-        found = loosest(solve, s, limit)
-        if found is None:
-            table.add(name, None, None, f"not ≤ {RESIDUAL:.0e} in {limit:.0f} s", None, None)
-            continue
-        chosen[name] = found[:2]
-        angles[name] = largest_angle(solve(found[0]), exact)
-        timed[name] = functools.partial(solve, found[0])
-    seconds = in_turn(timed, rounds)
-    best = min((name for name in timed if name != OURS), key=lambda name: median(seconds[name]))
+    for name, said in NAMES.items():
+        if (found := loosest(CANDIDATES[name].solve, problem, s, limit)) is None:
+            table.add(said, None, None, f"not ≤ {RESIDUAL:.0e} in {limit:.0f} s", None, None)
+        else:
+            chosen[name] = found
+    calls = {name: functools.partial(CANDIDATES[name].solve, problem, chosen[name][0]) for name in chosen}
+    seconds = in_turn(calls, rounds)
+    best = min((name for name in calls if name != DEFAULT), key=lambda name: median(seconds[name]))
     for name, times in seconds.items():
-        tolerance, found_residual = chosen[name]
-        table.add(name, median(times), ratio(times, seconds[best]), found_residual, angles[name], tolerance)
+        tolerance, residual = chosen[name]
+        angle = largest_angle(calls[name](), exact)
+        table.add(NAMES[name], median(times), ratio(times, seconds[best]), residual, angle, tolerance)
     return table
 
 
 def grown(n: int, threads: int) -> list[float]:
     """Return iterations, seconds, residual, gap and MiB at the highest of a process of its own."""
     torch.set_num_threads(threads)
-    graph, now = graphs.swiss_roll(n), clock()
+    graph = graphs.swiss_roll(n)
     gap = eigenpairs(Laplacian(graph), K, tolerance=0.1).gap.item() if n < 10**6 else 1e-5
-    start = now()
+    start = time.perf_counter()
     pairs = eigenpairs(Laplacian(graph), K, tolerance=min(0.1, RESIDUAL / gap))
-    seconds = now() - start
+    seconds = time.perf_counter() - start
     return [float(pairs.iterations), seconds, float(pairs.residuals.max()), float(pairs.gap), status("VmHWM")]
 
 
@@ -170,5 +127,4 @@ def run(record: Record, options: argparse.Namespace) -> None:
     record.show(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), rounds))
     for n in (20_000, 100_000):
         record.show(compare("Swiss roll, 15-NN", graphs.swiss_roll(n), rounds))
-    heat = graphs.swiss_roll(20_000, 10, heat=True)
-    record.show(compare("Swiss roll, 10-NN, heat kernel", heat, rounds))
+    record.show(compare("Swiss roll, 10-NN, heat kernel", graphs.swiss_roll(20_000, 10, heat=True), rounds))

@@ -104,12 +104,6 @@ def difference(found: Tensor, right: Tensor) -> float:
     return float((found - right).norm() / right.norm().clamp_min(1e-300))
 
 
-def error_of(call: Callable[[], Tensor], right: Tensor) -> float:
-    """Return the difference of a call's result; of a sparse matrix its entries count."""
-    found = call()
-    return difference(found.values() if found.layout == torch.sparse_csr else found, right)
-
-
 def surface(*shape: int, dims: int, seed: int = 0) -> Tensor:
     """Return points ``(*shape, dims)`` of a noisy surface, float64."""
     generator = torch.Generator().manual_seed(seed)
@@ -148,60 +142,6 @@ def environment(place: Place) -> None:
     place.record("TB/s of a copy", round(2 * GIB / place.seconds(lambda: other.copy_(one)) / 1e12, 2))
 
 
-def operations(place: Place) -> None:
-    """Compare torch's operations that the library uses, or may use, with dense float64 on the processor."""
-    generator = torch.Generator().manual_seed(0)
-    random = partial(torch.randn, generator=generator, dtype=torch.float64)
-    n, device = 2000, place.device
-    dense = random(n, n) * (torch.rand(n, n, generator=generator) < 0.01)
-    csr, squared = dense.to_sparse_csr(), dense @ dense
-    left, right = random(n, 8), random(8, n)
-    for index in (torch.int32, torch.int64):
-        for dtype in (torch.float32, torch.float64):
-            parts = csr.crow_indices().to(device, index), csr.col_indices().to(device, index)
-            matrix = torch.sparse_csr_tensor(*parts, csr.values().to(device, dtype), (n, n))
-            kind = f"{index}, {dtype}".replace("torch.", "")
-            for columns in (1, 8, 16):
-                y = random(n, columns)
-                there = y.to(device, dtype)
-                product = partial(torch.mm, matrix, there)
-                place.attempt(f"csr @ {columns} columns, {kind}", partial(error_of, product, dense @ y))
-                into = partial(_in_place, there, matrix)
-                place.attempt(f"y += csr @ y, {columns} columns, {kind}", partial(error_of, into, y + dense @ y))
-            whole, square = partial(_transposed, matrix), partial(_square, matrix)
-            place.attempt(f"csr transposed, {kind}", partial(error_of, whole, dense.mT))
-            place.attempt(f"csr @ csr, {kind}", partial(error_of, square, squared))
-            factors = left.to(device, dtype), right.to(device, dtype)
-            sampled = partial(torch.sparse.sampled_addmm, matrix, *factors, beta=0.0)
-            wanted = (left @ right)[dense != 0]
-            place.attempt(f"sampled_addmm, {kind}", partial(error_of, sampled, wanted))
-    _sums(place, random, generator)
-    for size in (16, 32, 33, 64, 107):
-        a = random(64, size, size)
-        symmetric = a + a.mT
-        place.attempt(f"eigh of 64 × {size}²", partial(error_of, partial(_rebuilt, symmetric.to(device)), symmetric))
-
-
-def _in_place(y: Tensor, matrix: Tensor) -> Tensor:
-    into = y.clone()
-    return torch.addmm(into, matrix, y, out=into)
-
-
-def _transposed(matrix: Tensor) -> Tensor:
-    return matrix.t().to_sparse_csr().to_dense()
-
-
-def _square(matrix: Tensor) -> Tensor:
-    return (matrix @ matrix).to_dense()
-
-
-def _rebuilt(a: Tensor) -> Tensor:
-    """Return V Λ Vᵀ."""
-    values, vectors = torch.linalg.eigh(a)
-    rebuilt: Tensor = vectors * values[..., None, :] @ vectors.mT
-    return rebuilt
-
-
 def eigh(place: Place) -> None:
     """Time `eigh` of batches on the device and, with the copies, on the host."""
     for b, n in (
@@ -217,30 +157,6 @@ def eigh(place: Place) -> None:
             name = f"{b} × {n}², {dtype}, ms"
             place.attempt(f"{name}, device", partial(place.milliseconds, partial(torch.linalg.eigh, there), 3))
             place.attempt(f"{name}, host", partial(place.milliseconds, on_host, 3))
-
-
-def _sums(place: Place, random: Callable[..., Tensor], generator: torch.Generator) -> None:
-    """Compare sums over groups, one of which holds half of all rows."""
-    x, device = random(5000, 16), place.device
-    sizes = torch.randint(0, 9, (900,), generator=generator)
-    sizes[7] = 3000
-    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    total = int(offsets[-1])
-    index = torch.randint(5000, (total,), generator=generator)
-    weight = torch.rand(total, generator=generator, dtype=torch.float64)
-    terms = x[index] * weight[:, None]
-    wanted = torch.zeros(900, 16, dtype=torch.float64).index_add(0, torch.repeat_interleave(sizes), terms)
-    for kind in (torch.int32, torch.int64):
-        for dtype in (torch.float32, torch.float64):
-            begin, rows, factors = offsets.to(device, kind), index.to(device, kind), weight.to(device, dtype)
-            given: dict[str, Any] = {"mode": "sum", "per_sample_weights": factors, "include_last_offset": True}
-            bags = partial(torch.nn.functional.embedding_bag, rows, x.to(device, dtype), begin, **given)
-            segments = partial(
-                torch.segment_reduce, terms.to(device, dtype), "sum", offsets=begin, initial=0, unsafe=True
-            )
-            name = f"{kind}, {dtype}".replace("torch.", "")
-            place.attempt(f"embedding_bag, {name}", partial(error_of, bags, wanted))
-            place.attempt(f"segment_reduce, {name}", partial(error_of, segments, wanted))
 
 
 Answers = Callable[[str], Sequence[Tensor]]
@@ -461,7 +377,6 @@ def tests(place: Place) -> None:
 
 PARTS: dict[Callable[[Place], None], int] = {  # with the seconds that each may take
     environment: 60,
-    operations: 45,
     eigh: 30,
     library: 75,
     layer: 50,

@@ -27,8 +27,6 @@ def test_each_part_gives_results(device, name, tmp_path):
     assert found
     assert all(entry["part"] == name for entry in found)
     assert not [entry for entry in found if str(entry["value"]).startswith(("raised", "WRONG"))]
-    if name == "operations":
-        assert all(entry["value"] < 1e-6 for entry in found)
     if name == "steps":
         assert found[0]["value"] == 0
 
