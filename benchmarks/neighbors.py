@@ -15,6 +15,7 @@ import functools
 import importlib.util
 import resource
 import time
+from collections.abc import Callable
 
 import torch
 from scipy.spatial import cKDTree
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from benchmarks.graphs import mnist_points
 from benchmarks.record import Record
-from benchmarks.timing import in_turn, median, ratio
+from benchmarks.timing import compared, in_turn
 from experiments.tables import Table
 from torch_lapeig import HeatKernel, Laplacian, knn_graph
 from torch_lapeig.graph import nearest_neighbors
@@ -64,45 +65,30 @@ def compare(x: Tensor, rounds: int, rows: int, kind: str = "normal points") -> T
     queries = None if rows >= n else x[:rows]
     asked = x if queries is None else queries
     peer = NearestNeighbors(n_neighbors=K, algorithm="brute").fit(x.numpy())
-    candidates = {
+    theirs = None if queries is None else asked.numpy()
+    candidates: dict[str, Callable[[], object]] = {
         BARE: lambda: product(asked, x),
         "torch_lapeig": lambda: nearest_neighbors(x, K, queries),
-        "scikit-learn brute": lambda: peer.kneighbors(
-            None if queries is None else asked.numpy(), return_distance=False
-        ),
+        "scikit-learn brute": lambda: peer.kneighbors(theirs, return_distance=False),
     }
-    try:
-        import faiss
-
-        index = faiss.IndexFlatL2(d)
+    if importlib.util.find_spec("faiss"):
+        index = importlib.import_module("faiss").IndexFlatL2(d)
         index.add(x.float().numpy())
         candidates["faiss IndexFlatL2"] = lambda: index.search(asked.float().numpy(), K + 1)
-    except ImportError:
-        print("faiss is not installed: left out")
-    seconds = in_turn(candidates, rounds)
-    size = f"{len(asked):,} among {n:,} × {d}"
-    title = f"{K}-NN of {size}, {kind}, {str(x.dtype)[6:]}, {torch.get_num_threads()} threads"
-    columns = {"": "", "s": ".3f", "time / product": ".2f"}
-    table = Table(f"{title}, median of {rounds}", columns)
-    for name, values in seconds.items():
-        table.add(name, median(values), ratio(values, seconds[BARE]))
-    return table
+    title = f"{K}-NN of {len(asked):,} among {n:,} × {d}, {kind}, {str(x.dtype)[6:]}"
+    return compared(title, candidates, BARE, rounds)[0]
 
 
 def compare_tree(n: int, rounds: int) -> Table:
     """Compare in few dimensions with SciPy's tree on all cores, its building included."""
     x = normal_points(n, 3)
 
-    def peer() -> object:
+    def tree() -> object:
         points = x.double().numpy()
         return cKDTree(points).query(points, 11, workers=-1)
 
-    seconds = in_turn({"SciPy cKDTree": peer, "torch_lapeig": lambda: nearest_neighbors(x, 10)}, rounds)
-    columns = {"": "", "s": ".2f", "time / tree": ".2f"}
-    table = Table(f"10-NN of {n:,} × 3, {torch.get_num_threads()} threads, median of {rounds}", columns)
-    for name, values in seconds.items():
-        table.add(name, median(values), ratio(values, seconds["SciPy cKDTree"]))
-    return table
+    candidates = {"SciPy cKDTree": tree, "torch_lapeig": lambda: nearest_neighbors(x, 10)}
+    return compared(f"10-NN of {n:,} × 3", candidates, "SciPy cKDTree", rounds)[0]
 
 
 def clustered_points(n: int, d: int = 50) -> Tensor:

@@ -1,10 +1,9 @@
 """A search for wrong answers: random hard problems, each judged against a reference that does not use the library.
 
     python -m benchmarks.campaign [--minutes 10] [--seed 0] [--probes solve gradient …] [--folder runs/campaign]
-    python -m benchmarks.campaign --replay runs/campaign/failures [FILE …]
+    python -m benchmarks.campaign --replay runs/campaign [FILE …]
 
-A run that was stopped goes on where it was; one that has spent its minutes only prints its table, and goes on with more
-minutes. Case i of a probe depends on the seed and i alone. Each failure is a file with the whole problem in it, which
+Case i of a probe depends on the seed and i alone. Each failure is a file with the whole problem in it, which
 ``--replay`` solves and judges again, without the random numbers it came from.
 
 Probes: ``solve`` (eigenpairs of some fifty families of graphs, by the default and every named solver, float32 and

@@ -5,36 +5,31 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import campaign
 from benchmarks.campaign import outcomes, runner
+from experiments.tables import Table
 
 
-def table(results: dict[str, Any]) -> Table:
+def counted(tally: runner.Tally) -> Table:
     """Return tests and failures by probe and group."""
-    found = Table(title="All counts; those in brackets are no failures")
-    for heading in ("probe", "of", "tests", "unconverged", "failures and other counts"):
-        found.add_column(heading, justify="left" if heading in ("probe", "of") else "right")
-    for probe, groups in results["counts"].items():
-        for group, row in groups.items():
-            rest = [f"{kind}: {count}" for kind, count in row.items() if kind not in ("tests", "unconverged")]
-            found.add_row(probe, group, str(row["tests"]), str(row["unconverged"]), "\n".join(rest) or "–")
-        found.add_section()
+    found = Table("All counts; those in brackets are no failures", {"probe": "", "of": "", "tests": ",", "counts": ""})
+    for probe, group in dict.fromkeys((key.probe, key.group) for key in sorted(tally.counts)):
+        rest = {key.kind: n for key, n in sorted(tally.counts.items()) if key[:2] == (probe, group) and key.kind and n}
+        said = ", ".join(f"{kind}: {count}" for kind, count in rest.items())
+        found.add(probe, group, tally.counts[runner.Key(probe, group)], said)
     return found
 
 
-def goals(results: dict[str, Any]) -> Table:
+def goals(tally: runner.Tally, title: str) -> Table:
     """Return the counts that have goals."""
-    found = Table(title=f"{results['minutes']} minutes, seed {results['seed']}")
-    for heading in ("probe", "now", "of", "goal"):
-        found.add_column(heading, justify="left" if heading == "probe" else "right")
-    for row in results["goals"]:
-        found.add_row(row["probe"], str(row["now"]), str(row["of"]), row["goal"])
+    found = Table(title, {"counts": "", "now": ",", "of": ",", "goal": ""})
+    for goal in runner.GOALS:
+        if of := tally.total(goal.probes, goal.groups, None):
+            found.add(goal.name, tally.total(goal.probes, goal.groups, goal.kinds), of, goal.goal)
     return found
 
 
@@ -59,31 +54,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "benchmarks.campaign", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=10.0, help="in all, earlier runs of the folder included")
+    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--probes", nargs="+", choices=runner.PROBES, default=list(runner.PROBES))
-    parser.add_argument("--folder", type=Path, default=Path("runs/campaign"))
+    parser.add_argument("--folder", type=Path, default=Path("runs/campaign"), help="of the files of failures")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE", help="files of failures, or their folder")
     options = parser.parse_args(arguments)
     console = Console(width=120)
     torch.set_num_threads(options.threads)
-    try:
-        if options.replay:
+    if options.replay:
+        try:
             return int(replay(console, options.replay) > 0)
-        found = runner.Campaign(options.folder, options.seed)
-    except ValueError as error:
-        parser.error(str(error))
-    try:
-        found.run(options.minutes, options.probes)
-    except KeyboardInterrupt:
-        console.print("interrupted; the same command goes on from here")
-    results = found.results()
-    console.print(table(results), goals(results), sep="\n")
-    for seconds, *of in results["slowest"]:
-        console.print(f"slow: {seconds:.1f} s, {', '.join(of)}", highlight=False)
-    failures = sorted((options.folder / "failures").glob("*.pt"))
-    console.print(f"{len(failures)} files of failures in {options.folder / 'failures'}; replay them with --replay")
+        except ValueError as error:
+            parser.error(str(error))
+    tally = runner.run(options.minutes, options.seed, options.probes, options.folder)
+    console.print(counted(tally).rich(), goals(tally, f"{options.minutes} minutes, seed {options.seed}").rich())
+    for seconds, *of in tally.slowest:
+        console.print(f"slow: {seconds} s, {', '.join(of)}", highlight=False)
+    failures = sorted(options.folder.glob("*.pt"))
+    console.print(f"{len(failures)} files of failures in {options.folder}; judge them again with --replay")
     return int(bool(failures))
 
 

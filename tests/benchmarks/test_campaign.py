@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,49 +188,12 @@ class Coin:
         return Outcome("default", "cycle", [Finding("wrong value", "odd")] if odd else [], 0.0)
 
 
-class TestRuns:
-    def lines(self, folder: Path) -> list[tuple[object, ...]]:
-        lines = [json.loads(line) for line in (folder / "cases.jsonl").read_text().splitlines()]
-        return [(line["probe"], line["index"], line["outcomes"]) for line in lines]
-
-    def run(self, folder: Path, minutes: float) -> list[tuple[object, ...]]:
-        runner.Campaign(folder, 0).run(minutes, ["solve"])
-        return self.lines(folder)
-
-    @pytest.fixture(autouse=True)
-    def _coins(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runner, "PROBES", {"solve": Coin()})
-
-    def test_goes_on_after_a_line_that_was_cut_off(self, tmp_path: Path) -> None:
-        whole = self.run(tmp_path, 0.002)
-        log = tmp_path / "cases.jsonl"
-        text = log.read_text()
-        log.write_text(text[: len(text) // 2 + 3])
-        again = self.run(tmp_path, 0.004)
-        count = min(len(whole), len(again))
-        assert count > 3
-        assert again[:count] == whole[:count]
-        assert [index for _, index, _ in again] == list(range(len(again)))
-
-    def test_spent_minutes_only_print(self, tmp_path: Path) -> None:
-        campaign = runner.Campaign(tmp_path, 0)
-        campaign.run(0.001, ["solve"])
-        seconds = sum(campaign.tally.seconds.values())
-        assert self.run(tmp_path, seconds / 120) == self.lines(tmp_path)
-        results = runner.Campaign(tmp_path, 0).results()
-        goal = next(row for row in results["goals"] if row["probe"].startswith("wrong value"))
-        assert goal["of"] == len(self.lines(tmp_path))
-        assert 0 < goal["now"] < goal["of"]
-
-    def test_another_seed_is_refused(self, tmp_path: Path) -> None:
-        runner.Campaign(tmp_path, 0)
-        with pytest.raises(ValueError, match="is a campaign of seed 0, not 1"):
-            runner.Campaign(tmp_path, 1)
-
-    def test_damaged_lines_are_named(self, tmp_path: Path) -> None:
-        (tmp_path / "cases.jsonl").write_text('{"probe": 1}\n')
-        with pytest.raises(ValueError, match=r"line 1 of .*cases.jsonl is damaged"):
-            runner.Campaign(tmp_path, 0)
+def test_a_run_counts_and_keeps_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "PROBES", {"solve": Coin()})
+    tally = runner.run(0.002, 0, ["solve"], tmp_path)
+    tests, wrong = tally.total("solve", "default", None), tally.total("solve", "default", "wrong value")
+    assert 0 < wrong < tests == tally.draws["solve"]
+    assert {outcomes.load(file)[1]["graphs"][0].nodes % 2 for file in tmp_path.glob("*.pt")} == {1}
 
 
 class TestReplay:
