@@ -121,7 +121,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
         record.show(compare("Swiss roll, 15-NN", graphs.swiss_roll(5_000), rounds, 20.0))
         return
     try:
-        record.show(compare("MNIST test set, 10-NN", graphs.mnist(options.data), rounds))
+        record.show(compare("MNIST test set, 10-NN", graphs.mnist(), rounds))
     except FileNotFoundError as error:
         record.show(f"skipped: {error}")
     record.show(compare("10 bridged blobs, 10-NN", graphs.bridged_blobs(), rounds))

@@ -35,21 +35,17 @@ def swiss_roll(n: int, k: int = 15, *, heat: bool = False) -> Graph:
     return HeatKernel()(torch.from_numpy(x), graph) if heat else graph
 
 
-def mnist_points(data: Path | None = None) -> np.ndarray:
-    """Return MNIST's test images from ``data`` or TORCH_LAPEIG_DATA; FileNotFoundError without them."""
-    folder = data or Path(os.environ.get("TORCH_LAPEIG_DATA", "."))
-    if not (folder / MNIST).exists():
-        raise FileNotFoundError(
-            f"{MNIST} is not in {folder}; get it from the MNIST database, and name its folder by --data or "
-            "TORCH_LAPEIG_DATA"
-        )
-    pixels = np.frombuffer(gzip.decompress((folder / MNIST).read_bytes()), np.uint8, offset=16)
-    return pixels.reshape(-1, 784) / 255
+def mnist_points() -> np.ndarray:
+    """Return MNIST's test images from TORCH_LAPEIG_DATA; FileNotFoundError without them."""
+    file = Path(os.environ.get("TORCH_LAPEIG_DATA", ".")) / MNIST
+    if not file.exists():
+        raise FileNotFoundError(f"there is no {file}; get it from the MNIST database, and set TORCH_LAPEIG_DATA")
+    return np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=16).reshape(-1, 784) / 255
 
 
-def mnist(data: Path | None, k: int = 10) -> Graph:
+def mnist(k: int = 10) -> Graph:
     """Return k-NN graph of the MNIST test images."""
-    return knn_graph(torch.from_numpy(mnist_points(data)), k)
+    return knn_graph(torch.from_numpy(mnist_points()), k)
 
 
 def digits_points() -> np.ndarray:

@@ -1,12 +1,12 @@
 """Ten columns of a million sparse rows by cosine similarity, without the matrix: `FactoredCosine` beside its peers.
 
-    python -m benchmarks matrix_free [--sizes 1000000] [--snapatac2 PYTHON]
+    python -m benchmarks matrix_free [--sizes 1000000]
 
 Each candidate runs in a process of its own, which reads the rows from a file, so that its peak of memory is its own:
 everything from the start of Python, rows included. Goal: 10⁶ × 2000 with 50 entries a row on two cores within 60
-seconds and 4 GiB. Peers: SnapATAC2's spectral embedding, which solves the same matrix by Lanczos in Rust, where an
-interpreter has it (``--snapatac2``), and SciPy's `eigsh` on a `LinearOperator`. Residuals are those of the same matrix
-in float64, of the vectors as they come.
+seconds and 4 GiB. Peers: SnapATAC2's spectral embedding, which solves the same matrix by Lanczos in Rust, with the
+interpreter that SNAPATAC2_PYTHON names, and SciPy's `eigsh` on a `LinearOperator`. Residuals are those of the same
+matrix in float64, of the vectors as they come.
 """
 
 from __future__ import annotations
@@ -103,12 +103,11 @@ def largest_residual(x: scipy.sparse.csr_matrix, values: NDArray[Any], vectors: 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=None)
-    parser.add_argument("--snapatac2", default=None, metavar="PYTHON", help="an interpreter that has SnapATAC2")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
     """All candidates on the same rows, one after the other."""
-    pythons = {OURS: sys.executable, SNAP: options.snapatac2, SCIPY: sys.executable}
+    pythons = {OURS: sys.executable, SNAP: os.environ.get("SNAPATAC2_PYTHON"), SCIPY: sys.executable}
     shapes = {"": "", "rows": ",", "s elapsed": ".1f", "s of the processor": ".1f"}
     columns = shapes | {"peak GiB": ".2f", "largest residual": ".0e", "values differ by": ".0e"}
     title = f"{COLUMNS} columns of rows with {ENTRIES} of {WIDTH} entries, {options.threads} threads"

@@ -174,7 +174,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
     record.show(compare(normal_points(70_000, 50), rounds, rows))
     record.show(compare(normal_points(10_000, 784), rounds, of_images))
     try:
-        images = torch.from_numpy(mnist_points(options.data))
+        images = torch.from_numpy(mnist_points())
     except FileNotFoundError as error:
         record.show(str(error))
     else:

@@ -36,12 +36,6 @@ ROUND_TRIPS = {
     "geodesics.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
     "lle._closed_groups": "strongly connected components by SciPy: no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
-    "direct.<genexpr>": "as direct.to_scipy",
-    "direct.count_below": "as direct.to_scipy",
-    "direct.shifted": "as direct.to_scipy",
-    "direct.to_scipy": "SuperLU's factors, where the user asks for them; `Auto` takes none off the CPU",
-    "direct.__call__": "a solve with them",
-    "ann._given": "faiss searches on the CPU",
     "clustering._partition": "k-means by scikit-learn, of N × k numbers",
     "base.as_numpy": "the estimators for scikit-learn give NumPy's arrays",
 }
@@ -74,11 +68,10 @@ class Seen(TorchDispatchMode):
     """Runs the operations of the device, and counts.
 
     Attributes:
-        kernels, waits_by_kind, sites: launches and waits by operation; waits by file and line of this library.
+        kernels, waits_by_kind: launches and waits by operation.
         shaky: operands that some versions of cuSPARSE do not take: strided values, pointers off 16 bytes.
         unstable: sums whose order changes from run to run, by file and line.
         copying: functions of this library that take tensors to the host.
-        sent: tensors from the host to the device, waited for or not, by file and line.
         rounded: products of float32 that the settings of torch let round their operands.
     """
 
@@ -89,9 +82,8 @@ class Seen(TorchDispatchMode):
     def reset(self) -> None:
         """Count from zero."""
         self.copying: set[str] = set()
-        self.kernels, self.waits_by_kind, self.sites, self.sent, self.shaky, self.unstable, self.rounded = (
-            collections.Counter[str]() for _ in range(7)
-        )
+        self.kernels, self.waits_by_kind = collections.Counter[str](), collections.Counter[str]()
+        self.shaky, self.unstable, self.rounded = (collections.Counter[str]() for _ in range(3))
 
     @property
     def launches(self) -> int:
@@ -102,12 +94,6 @@ class Seen(TorchDispatchMode):
     def waits(self) -> int:
         """Return how often the host has waited for the device."""
         return self.waits_by_kind.total()
-
-    def wait(self, kind: str, times: int = 1) -> None:
-        """Count a wait of the host for the device."""
-        if times:
-            self.waits_by_kind[kind] += times
-            self.sites[site()] += times
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.run(func, args, kwargs or {})
@@ -148,20 +134,18 @@ class Seen(TorchDispatchMode):
             self.rounded[f"{short}, {site()}"] += any(_is_single(a) for a in flat)
         if short not in VIEWS:
             self.kernels[short] += 1
-        self.wait(short, WAITS.get(short, 0))
+        self.waits_by_kind[short] += WAITS.get(short, 0)
         if short in INDEXING:
-            self.wait(short, sum(isinstance(a, Tensor) and a.dtype == torch.bool for a in flat[1:]))
+            self.waits_by_kind[short] += sum(isinstance(a, Tensor) and a.dtype == torch.bool for a in flat[1:])
         if name == "repeat_interleave.Tensor" and not any(isinstance(a, int) for a in flat[1:]):
-            self.wait(short)
+            self.waits_by_kind[short] += 1
         if short == "_to_copy" and target == "cpu" and ours:
-            self.wait("device to host")
+            self.waits_by_kind["device to host"] += 1
             self.copying.add(".".join(next(_frames(), ("", "", 0))[:2]))
         if short == "_to_copy" and target == NAME and plain:
-            self.sent[site()] += 1
-            self.wait("host to device", not kwargs.get("non_blocking"))
+            self.waits_by_kind["host to device"] += not kwargs.get("non_blocking")
         if short == "copy_" and ours and plain:
-            self.sent[site()] += isinstance(flat[0], Pretended)
-            self.wait("copy_ across devices", not (isinstance(flat[0], Pretended) and True in flat[2:]))
+            self.waits_by_kind["copy_ across devices"] += not (isinstance(flat[0], Pretended) and True in flat[2:])
         if short in ("mm", "addmm", "addmv", "mv") and any(_is_csr(a) for a in flat):
             for a in flat:
                 if isinstance(a, Pretended) and not _is_csr(a) and a.elem.numel() and a.elem.data_ptr() % 16:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import resource
 import time
@@ -81,7 +82,7 @@ def limit_memory(gibibytes: float) -> None:
 def main() -> None:
     limit_memory(10)
     warnings.simplefilter("ignore")
-    for package in ("sklearn.manifold", "pyamg", "primme"):
+    for package in ("sklearn.manifold", "pyamg"):
         if importlib.util.find_spec(package.split(".")[0]):
             importlib.import_module(package)
     serve(Desk().answer)

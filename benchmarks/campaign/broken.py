@@ -19,18 +19,8 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as lapeig
-from torch_lapeig import Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import (
-    ChebyshevSubspace,
-    Eigh,
-    FactoredCosine,
-    FunctionOperator,
-    Lobpcg,
-    NullSpace,
-    ShiftInvert,
-    SparseLU,
-    SymmetricOperator,
-)
+from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
+from torch_lapeig.eigen import FactoredCosine, FunctionOperator, NullSpace, SparseLU, SymmetricOperator
 from torch_lapeig.graph import DensePattern, SparsePattern, nearest_neighbors, radius_neighbors
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -147,7 +137,8 @@ def torch_sparse(rng: Rng, dense: np.ndarray[Any, Any]) -> Tensor:
 
 def solver(rng: Rng) -> Any:
     """Return a solver; None for the default."""
-    options = [None, ShiftInvert(), ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=SparseLU()), Eigh()]
+    lobpcg = eigen.Lobpcg(), eigen.Lobpcg(preconditioner=SparseLU())
+    options = [None, eigen.ShiftInvert(), eigen.ChebyshevSubspace(), *lobpcg, eigen.Eigh()]
     return options[int(rng.integers(len(options)))]
 
 
@@ -398,24 +389,9 @@ class Drawn(NamedTuple):
 
 
 KINDS: tuple[Callable[[Rng], None], ...] = (
-    graph_of_edges,
-    graph_of_scipy,
-    graph_of_dense,
-    signed_or_directed,
-    hyperedges,
-    sparse_operator,
-    dense_operator,
-    cosine,
-    function,
-    factors,
-    methods,
-    mesh,
-    encoding,
-    samplers,
-    start,
-    neighbors,
-    estimators,
-)
+    graph_of_edges, graph_of_scipy, graph_of_dense, signed_or_directed, hyperedges, sparse_operator, dense_operator,
+    cosine, function, factors, methods, mesh, encoding, samplers, start, neighbors, estimators,
+)  # fmt: skip
 
 
 def draw(index: int, seed: int = 0) -> Drawn:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
+import networkx as nx
 import numpy as np
 
 from benchmarks.campaign import clouds
@@ -93,10 +93,6 @@ def hamming(rng: Rng, n: int) -> Edges:
     return found
 
 
-def star(rng: Rng, n: int) -> Edges:
-    return simple(n, [(0, i) for i in range(1, n)])
-
-
 def complete(rng: Rng, n: int) -> Edges:
     n = min(n, 300)
     return simple(n, np.stack(np.triu_indices(n, 1), 1))
@@ -109,71 +105,9 @@ def complete_multipartite(rng: Rng, n: int) -> Edges:
     return simple(n, np.stack([i, j], 1)[part[i] != part[j]])
 
 
-def complete_bipartite(rng: Rng, n: int) -> Edges:
-    n = min(max(n, 2), 600)
-    one = int(rng.integers(1, n))
-    a = min(one, n - one, 60)
-    return simple(n, [(i, j) for i in range(a) for j in range(a, n)])
-
-
-def _subsets(rng: Rng, n: int) -> list[frozenset[int]]:
-    sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= max(n, 6)]
-    m, r = sizes[int(rng.integers(len(sizes)))]
-    return [frozenset(c) for c in itertools.combinations(range(m), r)][: max(n, 6)]
-
-
-def _joined(sets: list[frozenset[int]], common: int) -> Edges:
-    member = np.zeros((len(sets), 1 + max(max(s) for s in sets)))
-    for row, s in zip(member, sets, strict=True):
-        row[list(s)] = 1
-    i, j = np.nonzero(np.triu(member @ member.T == common, 1))
-    return simple(len(sets), np.stack([i, j], 1))
-
-
-def kneser(rng: Rng, n: int) -> Edges:
-    """Return a graph of subsets that are joined if they are disjoint (Petersen's graph is one)."""
-    return _joined(_subsets(rng, min(n, 500)), 0)
-
-
-def johnson(rng: Rng, n: int) -> Edges:
-    """Return a graph of subsets that are joined if they differ in one member."""
-    sets = _subsets(rng, min(n, 500))
-    return _joined(sets, len(sets[0]) - 1)
-
-
-def paley(rng: Rng, n: int) -> Edges:
-    primes = [p for p in (5, 13, 17, 29, 37, 41, 53, 61, 73, 89, 97, 101, 109, 113, 137, 149) if p <= max(n, 5)]
-    q = primes[int(rng.integers(len(primes)))]
-    return circulant_of(q, sorted({x * x % q for x in range(1, q)}))
-
-
 def binary_tree(rng: Rng, n: int) -> Edges:
     child = np.arange(1, n)
     return simple(n, np.stack([child, (child - 1) // 2], 1))
-
-
-def spider(rng: Rng, n: int) -> Edges:
-    """Return equal paths that begin in one node."""
-    legs = int(rng.integers(2, 9))
-    length = max(1, (n - 1) // legs)
-    return simple(
-        1 + legs * length,
-        [(0 if j == 0 else leg * length + j, 1 + leg * length + j) for leg in range(legs) for j in range(length)],
-    )
-
-
-def caterpillar(rng: Rng, n: int) -> Edges:
-    legs = int(rng.integers(1, 6))
-    spine = max(1, n // (1 + legs))
-    leaves = [(i, spine + i * legs + j) for i in range(spine) for j in range(legs)]
-    return simple(spine * (1 + legs), [(i, i + 1) for i in range(spine - 1)] + leaves)
-
-
-def lollipop(rng: Rng, n: int) -> Edges:
-    n = max(n, 4)
-    clique = int(rng.integers(2, min(n, 80)))
-    tail = [(i, i + 1) for i in range(clique - 1, n - 1)]
-    return simple(n, [*itertools.combinations(range(clique), 2), *tail])
 
 
 def barbell(rng: Rng, n: int) -> Edges:
@@ -192,72 +126,6 @@ def ring_of_cliques(rng: Rng, n: int) -> Edges:
     ring = [(c * size, ((c + 1) % count) * size + 1) for c in range(count)]
     weight = np.concatenate([cliques.weight, np.full(count, 10 ** rng.uniform(-30, 0))])
     return simple(size * count, np.concatenate([cliques.pairs, ring]), weight)
-
-
-def wheel(rng: Rng, n: int) -> Edges:
-    n = max(n, 4)
-    rim = [(1 + i, 1 + (i + 1) % (n - 1)) for i in range(n - 1)]
-    return simple(n, rim + [(0, i) for i in range(1, n)], 1.0)
-
-
-def windmill(rng: Rng, n: int) -> Edges:
-    """Return equal cliques that share one node."""
-    size = int(rng.integers(2, 7))
-    count = max(1, (n - 1) // size)
-    blades = [[0, *range(1 + c * size, 1 + (c + 1) * size)] for c in range(count)]
-    return simple(1 + size * count, [pair for blade in blades for pair in itertools.combinations(blade, 2)])
-
-
-def prism(rng: Rng, n: int) -> Edges:
-    """Return generalised Petersen graphs: a cycle, a star polygon, and spokes."""
-    n = max(n // 2, 3)
-    step = int(rng.integers(1, max(2, (n + 1) // 2)))
-    outer = [(i, (i + 1) % n) for i in range(n)]
-    inner = [(n + i, n + (i + step) % n) for i in range(n)]
-    return simple(2 * n, outer + inner + [(i, n + i) for i in range(n)])
-
-
-def moebius_ladder(rng: Rng, n: int) -> Edges:
-    n = max(2, n // 2)
-    return circulant_of(2 * n, [1, n])
-
-
-def erdos_renyi(rng: Rng, n: int) -> Edges:
-    count = int(n * rng.uniform(0.5, 8) / 2) + 1
-    return simple(n, rng.integers(0, n, (count, 2))) if n > 2 else path(rng, n)
-
-
-def small_world(rng: Rng, n: int) -> Edges:
-    n = max(n, 5)
-    pairs = circulant_of(n, [1, 2]).pairs.copy()
-    moved = rng.random(len(pairs)) < rng.uniform(0, 0.3)
-    pairs[moved, 1] = rng.integers(0, n, int(moved.sum()))
-    return simple(n, pairs)
-
-
-def power_law(rng: Rng, n: int) -> Edges:
-    """Return a graph in which each new node joins two old ones by degree."""
-    ends = [0, 1]
-    for i in range(2, n):
-        for j in {ends[e] for e in rng.integers(0, len(ends), 2)}:
-            ends += [i, j]
-    return simple(n, np.array(ends).reshape(-1, 2))
-
-
-def random_regular(rng: Rng, n: int) -> Edges:
-    n = max(n, 4)
-    return simple(n, np.concatenate([np.stack([np.arange(n), rng.permutation(n)], 1) for _ in range(2)]))
-
-
-def blocks(rng: Rng, n: int) -> Edges:
-    """Return a stochastic block model of equal blocks."""
-    count = int(rng.integers(2, 8))
-    size = max(2, n // count)
-    label = np.repeat(np.arange(count), size)
-    within, between = rng.uniform(4, 12) / size, rng.uniform(0, 1) / (size * count)
-    i, j = np.triu_indices(size * count, 1)
-    keep = rng.random(len(i)) < np.where(label[i] == label[j], within, between)
-    return simple(size * count, np.stack([i, j], 1)[keep])
 
 
 def chain_of_cycles(rng: Rng, n: int) -> Edges:
@@ -281,6 +149,111 @@ def two_scales(rng: Rng, n: int) -> Edges:
     base = [torus, hypercube, ring_of_cliques, binary_tree][int(rng.integers(4))](rng, n)
     light = rng.random(len(base.weight)) < 0.5
     return Edges(base.nodes, base.pairs, np.where(light, 10 ** rng.uniform(-12, 0), 1.0))
+
+
+def _of(graph: nx.Graph) -> Edges:
+    """Return the edges of a graph of networkx."""
+    return simple(len(graph), [*nx.convert_node_labels_to_integers(nx.Graph(graph)).edges])
+
+
+def _seed(rng: Rng) -> int:
+    return int(rng.integers(2**31))
+
+
+def star(rng: Rng, n: int) -> Edges:
+    return _of(nx.star_graph(n - 1))
+
+
+def wheel(rng: Rng, n: int) -> Edges:
+    return _of(nx.wheel_graph(max(n, 4)))
+
+
+def complete_bipartite(rng: Rng, n: int) -> Edges:
+    n = min(max(n, 2), 600)
+    one = int(rng.integers(1, n))
+    a = min(one, n - one, 60)
+    return _of(nx.complete_bipartite_graph(a, n - a))
+
+
+def _subsets(rng: Rng, n: int) -> tuple[int, int]:
+    """Return m and r with about n subsets of r out of m members."""
+    sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= max(n, 6)]
+    return sizes[int(rng.integers(len(sizes)))]
+
+
+def kneser(rng: Rng, n: int) -> Edges:
+    """Return a graph of subsets that are joined if they are disjoint (Petersen's graph is one)."""
+    return _of(nx.kneser_graph(*_subsets(rng, min(n, 500))))
+
+
+def johnson(rng: Rng, n: int) -> Edges:
+    """Return a graph of pairs that are joined if they have one member in common."""
+    return _of(nx.line_graph(nx.complete_graph(max(4, math.isqrt(2 * min(n, 500))))))
+
+
+def paley(rng: Rng, n: int) -> Edges:
+    primes = [p for p in (5, 13, 17, 29, 37, 41, 53, 61, 73, 89, 97, 101, 109, 113, 137, 149) if p <= max(n, 5)]
+    return _of(nx.paley_graph(primes[int(rng.integers(len(primes)))]))
+
+
+def spider(rng: Rng, n: int) -> Edges:
+    """Return equal paths that begin in one node."""
+    legs = int(rng.integers(2, 9))
+    length = max(1, (n - 1) // legs)
+    node = 1 + np.arange(legs * length).reshape(legs, length)
+    before = np.concatenate([np.zeros((legs, 1), int), node[:, :-1]], 1)
+    return simple(1 + legs * length, np.stack([before.ravel(), node.ravel()], 1))
+
+
+def caterpillar(rng: Rng, n: int) -> Edges:
+    """Return a path each of whose nodes has as many leaves."""
+    legs = int(rng.integers(1, 6))
+    return _of(nx.corona_product(nx.path_graph(max(1, n // (1 + legs))), nx.empty_graph(legs)))
+
+
+def lollipop(rng: Rng, n: int) -> Edges:
+    n = max(n, 4)
+    clique = int(rng.integers(2, min(n, 80)))
+    return _of(nx.lollipop_graph(clique, n - clique))
+
+
+def windmill(rng: Rng, n: int) -> Edges:
+    """Return equal cliques that share one node."""
+    size = int(rng.integers(2, 7))
+    return _of(nx.windmill_graph(max(2, (n - 1) // size), size + 1))
+
+
+def prism(rng: Rng, n: int) -> Edges:
+    return _of(nx.circular_ladder_graph(max(n // 2, 3)))
+
+
+def moebius_ladder(rng: Rng, n: int) -> Edges:
+    n = max(2, n // 2)
+    return circulant_of(2 * n, [1, n])
+
+
+def erdos_renyi(rng: Rng, n: int) -> Edges:
+    return _of(nx.gnm_random_graph(n, int(n * rng.uniform(0.5, 8) / 2) + 1, _seed(rng)))
+
+
+def small_world(rng: Rng, n: int) -> Edges:
+    return _of(nx.watts_strogatz_graph(max(n, 5), 4, rng.uniform(0, 0.3), _seed(rng)))
+
+
+def power_law(rng: Rng, n: int) -> Edges:
+    return _of(nx.barabasi_albert_graph(max(n, 3), 2, _seed(rng)))
+
+
+def random_regular(rng: Rng, n: int) -> Edges:
+    return _of(nx.random_regular_graph(4, max(n, 5), _seed(rng)))
+
+
+def blocks(rng: Rng, n: int) -> Edges:
+    """Return a stochastic block model of equal blocks."""
+    count = int(rng.integers(2, 8))
+    size = max(2, n // count)
+    within, between = min(1, rng.uniform(4, 12) / size), rng.uniform(0, 1) / (size * count)
+    return _of(nx.planted_partition_graph(count, size, within, between, _seed(rng)))
 
 
 SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, kneser, grid, wheel]

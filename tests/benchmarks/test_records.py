@@ -63,11 +63,6 @@ def test_a_record_names_its_versions(tmp_path) -> None:
     assert results.NOTHING in document, "what has no record is not passed over in silence"
 
 
-def test_a_record_does_not_name_folders_of_its_machine() -> None:
-    shown = command.without_paths(["--data", "/a/b", "--quick", "--json=/c/d.json", "--folder", "/e", "--sizes", "5"])
-    assert shown == ["--data FOLDER", "--quick", "--sizes", "5"]
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch Geometric
 @pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_every_benchmark_can_be_asked(name: str) -> None:
