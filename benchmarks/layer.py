@@ -1,32 +1,27 @@
 """The layer inside a network: points to eigenvectors and back, against `cdist` and `eigh` with their own backward.
 
-    python -m benchmarks layer            # speed and memory, then 300 random training steps
-    python -m benchmarks layer --steps 10000
-
 Claims: forward and backward at 32 × 256 × 16 and 16 × 512 × 16, k = 8, at least 3 times as fast on two threads, with a
-lower peak of memory; small sets in no more than 1.1 of the time of plain torch, a single one of 64 points in twice; no
-NaN or Inf in 10,000 random training steps. The first peer embeds the same k-nearest-neighbour
-graph, so that gradients can be compared; the second saves itself the search and joins all points.
+lower peak of memory; small sets in no more than 1.1 of the time of plain torch, a single one of 64 points in twice.
+The first peer embeds the same k-nearest-neighbour graph, so that gradients can be compared; the second saves itself the
+search and joins all points. Random training steps are for the tests and the campaign.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import functools
 import multiprocessing
-import warnings
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.memory import growth
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, ratio
 from benchmarks.timing import median as middle
 from experiments.tables import Table
-from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, Radius
+from torch_lapeig import KNN, LaplacianEigenmaps
 
 SHAPES, K, NEIGHBORS = ((32, 256, 16), (16, 512, 16)), 8, 10
 SMALL = ((1, 32), (1, 64), (8, 64), (64, 32), (256, 32), (64, 64), (64, 128), (1, 200), (1, 300), (1, 400), (1, 500))
@@ -121,75 +116,12 @@ def small(rounds: int) -> Table:
     return table
 
 
-def random_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return up to 8 items of up to 20 points: some far away, copies, all equal, or symmetric."""
-    count = int(torch.randint(1, 9, (), generator=generator))
-    size = torch.randint(0, 21, (count,), generator=generator)
-    x = torch.randn(count, max(1, int(size.max())), 3, generator=generator)
-    kind = torch.randint(0, 6, (count,), generator=generator)
-    angle = 2 * torch.pi * torch.arange(x.shape[1]) / size[:, None].clamp_min(1)
-    polygon = torch.stack([angle.cos(), angle.sin(), torch.zeros_like(angle)], -1)
-    for b in range(count):
-        if kind[b] == 1:
-            x[b] = polygon[b]
-        elif kind[b] == 2:
-            x[b] = x[b].round()
-        elif kind[b] == 3:
-            x[b] = x[b, :1]
-        elif kind[b] == 4:
-            x[b, ::4] *= 100
-    return x, torch.arange(x.shape[1]) < size[:, None]
-
-
-def train(steps: int) -> Table:
-    """Return networks with the layer inside, trained on random batches; what is not finite is counted."""
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(0)
-    counts: collections.Counter[str] = collections.Counter()
-    heard: collections.Counter[str] = collections.Counter()
-    rules: list[KNN | Radius] = [KNN(5), Radius(1.0), KNN(3, "mutual"), KNN(8, "mean")]
-    layers = [LaplacianEigenmaps(4, rule, HeatKernel(learnable=True), scale="unit") for rule in rules]
-    networks = [nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 3)) for _ in rules]
-    heads = [nn.Linear(4, 2) for _ in rules]
-    parameters = [p for group in (layers, networks, heads) for module in group for p in module.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=1e-3)
-    for step in range(steps):
-        i = step % len(rules)
-        x, mask = random_batch(generator)
-        x.requires_grad_()
-        # Half of the time the points themselves, so that their symmetries and copies reach the layer.
-        features = networks[i](x) if step % 8 < 4 else x
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            y = heads[i](layers[i](features, mask=mask))
-            loss = (y.square().sum(-1) * mask).sum() + y.tanh().sum()
-            optimiser.zero_grad()
-            loss.backward()
-        heard.update({w.category.__name__ for w in caught})
-        gradients = [x.grad, *(p.grad for p in parameters)]
-        counts["loss"] += not loss.isfinite()
-        counts["gradient"] += any(g is not None and not g.isfinite().all() for g in gradients)
-        assert x.grad is not None
-        counts["padding"] += bool(x.grad[~mask].any())
-        optimiser.step()
-    table = Table(f"{steps} random training steps", {"steps with": "", "": ",", "of them": ".0%"})
-    table.add("a loss that is NaN or Inf", counts["loss"], None)
-    table.add("a gradient with NaN or Inf", counts["gradient"], None)
-    table.add("a gradient in the padding", counts["padding"], None)
-    for name, number in heard.most_common():
-        table.add(name, number, number / steps)
-    return table
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--steps", type=int, default=300, help="random training steps")
     parser.add_argument("--rounds", type=int, default=15, help="rounds of timing")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
     """Measure and show."""
-    for shape in SHAPES:
-        record.show(speed(shape, 3 if options.quick else options.rounds))
-    record.show(small(3 if options.quick else options.rounds))
-    record.show(train(100 if options.quick else options.steps))
+    rounds = 3 if options.quick else options.rounds
+    record.show(*(speed(shape, rounds) for shape in SHAPES), small(rounds))

@@ -387,7 +387,7 @@ def test_repr_reads_like_the_constructor():
 
 
 def test_trains_on_random_graphs_without_a_nan():
-    """A few of the 10,000 steps of benchmarks/layer.py: copies, isolated nodes, equal eigenvalues, unequal sizes."""
+    """Copies, isolated nodes, equal eigenvalues, unequal sizes."""
     torch.manual_seed(0)
     network = Network()
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
@@ -438,10 +438,28 @@ def test_simple_weights_of_equal_points():
     torch.testing.assert_close(found.eigenvalues, torch.full((1, 3), 4 / 3))
 
 
+def random_batch(generator):
+    """Return up to 8 items of up to 20 points: some far away, copies, all equal, or symmetric."""
+    count = int(torch.randint(1, 9, (), generator=generator))
+    size = torch.randint(0, 21, (count,), generator=generator)
+    x = torch.randn(count, max(1, int(size.max())), 3, generator=generator)
+    kind = torch.randint(0, 6, (count,), generator=generator)
+    angle = 2 * torch.pi * torch.arange(x.shape[1]) / size[:, None].clamp_min(1)
+    polygon = torch.stack([angle.cos(), angle.sin(), torch.zeros_like(angle)], -1)
+    for b in range(count):
+        if kind[b] == 1:
+            x[b] = polygon[b]
+        elif kind[b] == 2:
+            x[b] = x[b].round()
+        elif kind[b] == 3:
+            x[b] = x[b, :1]
+        elif kind[b] == 4:
+            x[b, ::4] *= 100
+    return x, torch.arange(x.shape[1]) < size[:, None]
+
+
 def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():
     """Round-off of guards at nodes without edges is what no solve of the gradient takes out."""
-    from benchmarks.layer import random_batch  # needs the packages of the experiments, and no other test here does
-
     generator = torch.Generator().manual_seed(0)
     rules = (KNN(5), Radius(1.0), KNN(3, "mutual"), KNN(8, "mean"))
     layers = [LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]
