@@ -213,24 +213,25 @@ def by_ncut(exact: bool) -> Gradient:
 
 
 def by_jax() -> Gradient:
-    """Return the gradient in the matrix by JAX, and by torch from there to the weights."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    import jax.numpy as jnp
 
     def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
-        leaf = weight.clone().requires_grad_()
-        matrix, target = symmetric(problem, leaf), problem.target.numpy()
+        row, col = jnp.asarray(problem.edges).T
+        target = jnp.asarray(problem.target.numpy())
 
-        def loss(entries: Any) -> Any:
-            values, vectors = jax.numpy.linalg.eigh(entries)
+        def loss(leaf: Any) -> Any:
+            half = jnp.zeros((problem.nodes, problem.nodes)).at[row, col].set(leaf)
+            w = half + half.T
+            scale = w.sum(1) ** -0.5
+            values, vectors = jnp.linalg.eigh(jnp.eye(problem.nodes) - scale[:, None] * w * scale)
             values, vectors = values[: problem.k], vectors[:, : problem.k]
-            weighted = vectors * jax.numpy.exp(-HEAT * values) if kind == "heat" else vectors
+            weighted = vectors * jnp.exp(-HEAT * values) if kind == "heat" else vectors
             return (target * (weighted @ vectors.T)).sum()
 
-        cotangent = torch.tensor(jax.grad(loss)(matrix.detach().numpy()).tolist()).double()
-        (found,) = torch.autograd.grad(matrix, leaf, cotangent)
-        return found
+        return torch.tensor(jax.grad(loss)(jnp.asarray(weight.numpy())).tolist(), dtype=torch.float64)
 
     return gradient
 
