@@ -238,7 +238,7 @@ def test_gradcheck_of_vertices(intrinsic):
         return pairs.values, heat(pairs)
 
     vertices.requires_grad_()
-    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True)
+    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(matrices, (vertices,), atol=1e-4, fast_mode=True)
     assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
@@ -252,7 +252,7 @@ def test_gradcheck_at_equal_eigenvalues():
         pairs = eigenpairs(stiffness, 4, mass=mass)  # 0, and three equal values
         return heat(pairs), pairs.values.sum()
 
-    assert torch.autograd.gradcheck(function, (vertices.requires_grad_(),), atol=1e-6)
+    assert torch.autograd.gradcheck(function, (vertices.requires_grad_(),), atol=1e-6, fast_mode=True)
 
 
 @pytest.mark.parametrize("intrinsic", [False, True])
@@ -326,17 +326,6 @@ def test_slivers_keep_their_digits():
     found = torch.stack([*stiffness.to_dense()[0, 1:3], mass[2]])
     expected = torch.tensor([tip, -0.25 / thin, thin / 6], dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
-
-
-def test_components_have_a_null_vector_each():
-    vertices, faces = bent(1)
-    two = torch.cat([vertices, vertices + 9]), torch.cat([faces, faces + len(vertices)])
-    for intrinsic in (False, True):
-        stiffness, mass = mesh_laplacian(*two, intrinsic=intrinsic)
-        assert stiffness.nullity == 2
-        pairs = eigenpairs(stiffness, 4, mass=mass)
-        assert (pairs.values[:2] == 0).all()
-        assert (pairs.values[2:] > 0).all()
 
 
 def test_edges_of_three_faces_sum_their_cotangents():
@@ -452,23 +441,3 @@ def test_bad_meshes_are_refused_by_name():
         mesh_laplacian(vertices, faces, mask=torch.ones(11, dtype=torch.bool))
     with pytest.raises(TypeError, match="intrinsic must be True or False"):
         mesh_laplacian(vertices, faces, intrinsic="yes")
-
-
-def test_vertices_without_a_face_take_no_part():
-    vertices, faces = bent(0)
-    more = torch.cat([vertices, torch.zeros(2, 3)])
-    with pytest.warns(GraphWarning, match="2 vertices belong to no face"):
-        stiffness, mass = mesh_laplacian(more, faces)
-    assert not mass[12:].any()
-    pairs = eigenpairs(stiffness, 3, mass=mass)
-    alone = mesh_laplacian(vertices, faces)
-    torch.testing.assert_close(pairs.values, eigenpairs(alone.stiffness, 3, mass=alone.mass).values)
-    assert not pairs.vectors[12:].any()
-    mesh_laplacian(more, faces, mask=torch.arange(14) < 12)
-
-
-def test_one_triangle():
-    vertices = torch.tensor([[0.0, 0], [1, 0], [0, 1]], dtype=torch.float64)
-    stiffness, mass = mesh_laplacian(vertices, torch.tensor([[0, 1, 2]]))
-    torch.testing.assert_close(mass, torch.full((3,), 1 / 6).double())
-    torch.testing.assert_close(eigenpairs(stiffness, 3, mass=mass).values, torch.tensor([0.0, 3, 9]).double())
