@@ -90,7 +90,7 @@ MUTANTS = (
         'directions.to(dtype) if symmetrize == "mean"',
         "tests/graph/test_rules.py",
     ),
-    Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
+    Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_weights.py"),
     Mutant(
         "eigen/solvers/dense.py",
         "alpha=-1)\n    inactive",

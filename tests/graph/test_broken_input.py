@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from problems import points, random_affinity
+from problems import points
 from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
 from torch_lapeig.graph import DensePattern, Extension, SparsePattern, pad_batch
-from torch_lapeig.graph.rules import KNN, graph_of_points
+from torch_lapeig.graph.rules import KNN
 
 NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
 
@@ -112,18 +112,6 @@ def parts(rng):
     return replace(graph, **{name: broken_values(whole[name], rng)})
 
 
-def with_weight(rng):
-    _, graph = example(rng)
-    return graph.with_weight(broken_values(graph.weight, rng))
-
-
-def from_dense(rng):
-    affinity = random_affinity(9)
-    if rng.integers(2):
-        return Graph.from_dense(broken_values(affinity, rng))
-    return Graph(DensePattern(broken_shape((9,), rng)), affinity)
-
-
 def from_edge_index(rng):
     _, graph = example(rng)
     edges, weight, nodes = graph.edge_index, graph.weight, None
@@ -155,27 +143,6 @@ def subgraph(rng):
     return graph.subgraph(broken_indices(torch.from_numpy(rng.permutation(graph.num_nodes)[:6]), rng))
 
 
-def padded(rng):
-    x, _ = example(rng)
-    x = x.reshape(-1, 3)
-    found, mask = pad_batch(x, broken_indices(torch.arange(len(x)) // 5, rng))
-    assert torch.equal(found[mask], x)
-    return knn_graph(found, 3, mask=mask)
-
-
-def of_a_rule(rng):
-    x, graph = example(rng)
-    edges = graph.pattern
-    faults = [
-        lambda: replace(graph, weight=broken_values(graph.weight, rng)),
-        lambda: Graph(SparsePattern(broken_indices(edges.row, rng), edges.col, edges.shape), graph.weight),
-        lambda: graph.subgraph(torch.arange(5)),
-        lambda: graph.to(torch.float32),
-        lambda: [None, graph.weight, graph.pattern][rng.integers(3)],
-    ]
-    return graph_of_points(lambda x, mask=None: faults[rng.integers(5)](), x)
-
-
 def from_a_file(rng):
     _, graph = example(rng)
     p, which = graph.pattern, rng.integers(4)
@@ -196,13 +163,9 @@ def from_a_file(rng):
 WAYS = {
     "pattern": (pattern, "row|col|shape"),
     "parts": (parts, "weight|mask|similarity"),
-    "with_weight": (with_weight, "weight"),
-    "from_dense": (from_dense, "affinity|shape|weight"),
     "from_edge_index": (from_edge_index, "edge_index|edge_weight|batch|num_nodes"),
     "from_scipy": (from_scipy, "affinity"),
     "subgraph": (subgraph, "nodes"),
-    "pad_batch": (padded, "batch|k"),
-    "rule": (of_a_rule, "neighbors|weight|row|col"),
     "file": (from_a_file, "row|col|shape|weight"),
 }
 

@@ -1,7 +1,5 @@
 """Graphs from and to the forms users have: dense, SciPy, PyTorch Geometric's edges, batches of unequal size."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -9,14 +7,10 @@ import torch
 
 from problems import DEVICES, cycle, in_every_dtype, path, points, random_affinity
 from torch_lapeig import (
-    KNN,
     Graph,
     GraphWarning,
-    HeatKernel,
     ImprovedWeights,
     Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
     eigenpairs,
     knn_graph,
     pad_batch,
@@ -122,35 +116,3 @@ def test_to_dtype_and_device(sparse, device):
     assert moved.weight.device.type == device
     torch.testing.assert_close(moved.to_dense().cpu(), graph.to_dense().float())
     assert eigenpairs(Laplacian(moved), 2).vectors.device.type == device
-
-
-@pytest.mark.parametrize("form", ["dense", "graph", "batch"])
-def test_precomputed(form):
-    x = points(50, 3)
-    graph = HeatKernel()(x, knn_graph(x, 8))
-    expected = LaplacianEigenmaps(2, KNN(8))(x)
-    module = LaplacianEigenmaps(2, Precomputed("affinity"))
-    if form == "batch":
-        given = graph.to_dense().expand(2, -1, -1)
-        torch.testing.assert_close(module(given), expected.expand(2, -1, -1))
-        return
-    given = graph.to_dense() if form == "dense" else graph
-    torch.testing.assert_close(module(given), expected)
-    module.fit(given)
-    torch.testing.assert_close(module.transform(graph.to_dense()), expected)
-    fresh = LaplacianEigenmaps(2, Precomputed("affinity"))
-    fresh.load_state_dict(module.state_dict())
-    assert torch.equal(fresh.transform(graph.to_dense()), module.transform(graph.to_dense()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        alone = torch.zeros(1, 50, dtype=torch.float64)
-        with pytest.raises(GraphWarning, match="no neighbour"):
-            module.transform(alone)
-
-
-def test_precomputed_affinities_carry_gradients():
-    affinity = random_affinity(9).requires_grad_()
-    y = LaplacianEigenmaps(2, Precomputed("affinity"))(affinity)
-    (y * points(9, 2)).sum().backward()
-    assert affinity.grad.isfinite().all()
-    assert affinity.grad.abs().max() > 0

@@ -12,13 +12,11 @@ from torch_lapeig import (
     LLE,
     DensityCorrected,
     Graph,
-    HarmonicFunction,
     HeatKernel,
     ImprovedWeights,
     Isomap,
     KernelWeights,
     LaplacianEigenmaps,
-    LaplacianSmoothness,
     Radius,
     SelfTuning,
     SpectralClustering,
@@ -100,16 +98,6 @@ def test_gradients_go_through_the_scaling():
         across = gradient.norm(dim=1) * part.detach().norm(dim=1)
         assert ((gradient * part.detach()).sum(1).abs() < 1e-9 * across.max()).all()
     assert torch.autograd.gradcheck(energy, (x / x.detach().norm(dim=1, keepdim=True), new), atol=1e-6)
-
-
-def test_losses_and_labels():
-    y, mask = points(60, 2, seed=3), torch.ones(60, dtype=torch.bool)
-    loss = LaplacianSmoothness(COSINE)
-    torch.testing.assert_close(loss(y, X * SCALE, mask), loss(y, UNIT))
-    labels = torch.full((60,), -1)
-    labels[:6] = torch.arange(6) % 2
-    harmonic = HarmonicFunction(COSINE)
-    torch.testing.assert_close(harmonic(X * SCALE, labels), harmonic(X, labels))
 
 
 def test_on_ranks():

@@ -3,21 +3,9 @@
 import pytest
 import torch
 
-from problems import complete, cycle, points, random_affinity
+from problems import points, random_affinity
 from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness, normalized_cut
 from torch_lapeig.graph.pattern import HUB_EDGES
-
-
-def test_sampled_products_without_mkl_are_the_same(monkeypatch, small_blocks):
-    """Without a sampled product in torch, gathers in blocks return equal values."""
-    pattern = Graph.from_dense(random_affinity(9)).to_sparse().pattern
-    x, y = points(9, 4), points(9, 4, seed=1)
-    expected = (x @ y.T)[pattern.row.long(), pattern.col.long()]
-    torch.testing.assert_close(pattern.products(x, y), expected)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
-    torch.testing.assert_close(pattern.products(x, y), expected)
-    small_blocks()
-    torch.testing.assert_close(pattern.products(x, y), expected)
 
 
 @pytest.mark.parametrize("batch", [None, 3])
@@ -35,15 +23,6 @@ def test_squared_lengths(sparse, batch, small_blocks):
     assert torch.autograd.gradgradcheck(graph.pattern.squared_lengths, (x,))
     small_blocks()
     torch.testing.assert_close(graph.pattern.squared_lengths(x), lengths)
-
-
-def test_edges_of_nodes():
-    pattern = Graph.from_dense(torch.stack([cycle(5), complete(5)])).to_sparse().pattern
-    nodes = torch.tensor([1, 2, 3, 6, 9])
-    position, edge = pattern.edges_of(nodes)
-    assert position.dtype == edge.dtype == torch.int64
-    assert torch.equal(pattern.row[edge].long(), nodes[position])
-    assert len(edge) == 3 * 2 + 2 * 4
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from problems import in_every_dtype, points
-from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, knn_graph
+from torch_lapeig import KNN, HeatKernel, knn_graph
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.search import approximate
 from torch_lapeig.support.checks import ConvergenceWarning
@@ -114,16 +114,6 @@ def test_graphs_and_weights_tell_the_recall(cells):
     assert 0.9 <= batch.recall < 1
     for symmetrize in ("union", "mutual", "mean"):
         assert KNN(K, symmetrize, "cosine", recall=0.9)(x).recall >= 0.9
-
-
-def test_new_points_are_embedded(cells):
-    x = points(N, 6)
-    module = LaplacianEigenmaps(2, KNN(K, recall=0.95)).fit(x)
-    torch.testing.assert_close(module.transform(x[:4]), module.embedding_[:4], rtol=0.2, atol=1e-2)
-    fresh = LaplacianEigenmaps(2, KNN(K, recall=0.95))
-    fresh.load_state_dict(module.state_dict())
-    assert torch.equal(fresh.transform(x[:4] + 0.1), module.transform(x[:4] + 0.1))
-    assert "recall=0.95" in repr(module)
 
 
 @pytest.mark.parametrize("options", [{"backend": "faiss"}, {"recall": 0.9}])

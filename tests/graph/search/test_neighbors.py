@@ -1,11 +1,10 @@
 """Exact search against brute force in float64 and scikit-learn; padding, ties, copies, points far from the origin."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
+from sklearn.neighbors import radius_neighbors_graph
 
 from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning
@@ -72,18 +71,6 @@ def test_separate_queries(n, dtype):
     same = nearest_neighbors(x, 1, x[:20])  # a query that is one of the points finds it
     assert torch.equal(same.indices[:, 0], torch.arange(20))
     assert not same.squared_distances.any()
-
-
-def test_agrees_with_scikit_learn():
-    x, queries = points(400, 6), points(30, 6, seed=1)
-    peer = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(x.numpy())
-    np.testing.assert_array_equal(nearest_neighbors(x, 8).indices, peer.kneighbors(return_distance=False))
-    np.testing.assert_array_equal(nearest_neighbors(x, 8, queries).indices, peer.kneighbors(queries.numpy(), 8)[1])
-    cosine = NearestNeighbors(n_neighbors=8, algorithm="brute", metric="cosine").fit(x.numpy())
-    found = nearest_neighbors(x, 8, metric="cosine")
-    distance, indices = cosine.kneighbors()
-    np.testing.assert_array_equal(found.indices, indices)
-    np.testing.assert_allclose(found.squared_distances / 2, distance, atol=1e-12)
 
 
 @in_every_dtype
