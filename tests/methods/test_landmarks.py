@@ -15,7 +15,6 @@ from torch_lapeig import (
     HeatKernel,
     Landmarks,
     LaplacianEigenmaps,
-    SelfTuning,
 )
 
 T = 0.3
@@ -103,12 +102,6 @@ def test_gradients_at_equal_eigenvalues(scale):
         x = (x.detach() * torch.tensor([1.0, 0.8])).requires_grad_()
     factor = bandwidth.log_factor.detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(gram, (x, factor), fast_mode=True)
-
-
-def test_self_tuning_and_the_cosine_metric():
-    x = points(200) - 0.5
-    model = LaplacianEigenmaps(2, Landmarks(30, metric="cosine"), SelfTuning()).fit(x)
-    torch.testing.assert_close(model.transform(x * points(200, 1, seed=1)), model.embedding_, atol=1e-7, rtol=0)
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------

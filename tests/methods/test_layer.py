@@ -1,7 +1,5 @@
 """LaplacianEigenmaps inside networks: batches of unequal graphs, options, and how it behaves as a torch.nn layer."""
 
-import copy
-import pickle
 import warnings
 
 import pytest
@@ -34,7 +32,6 @@ from torch_lapeig import (
     LaplacianEigenmaps,
     Precomputed,
     Radius,
-    SimpleWeights,
     eigenpairs,
     knn_graph,
 )
@@ -105,30 +102,6 @@ def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(compo
         alone = x[b : b + 1, : SIZES[b]].detach().clone().requires_grad_()
         (quiet(module, alone) * probe[b, : SIZES[b]]).sum().backward()
         torch.testing.assert_close(x.grad[b, : SIZES[b]], alone.grad[0])
-
-
-@pytest.mark.parametrize("neighbors", [KNN(4), Radius(4.0)], ids=str)
-def test_gradcheck_with_masks(neighbors):
-    x, mask = padded([9, 4, 6, 1, 0])
-    module = LaplacianEigenmaps(2, neighbors, HeatKernel(2.0), scale="unit")
-    valid = x[mask].clone().requires_grad_()
-    h = points(9, 9, batch=5)
-
-    def loss(valid):
-        filled = torch.zeros_like(x).masked_scatter(mask[..., None].expand_as(x), valid)
-        return (grams(quiet(module, filled, mask)) * h).sum()
-
-    assert torch.autograd.gradcheck(loss, valid)
-
-
-def test_a_batch_with_nothing_to_embed_is_zero():
-    x, mask = torch.zeros(2, 3, 2, requires_grad=True), torch.tensor([[True, False, False], [False, False, False]])
-    for neighbors in (KNN(2), Radius(1.0)):
-        with pytest.warns(GraphWarning, match="1 of 6 nodes are isolated"):
-            y = LaplacianEigenmaps(2, neighbors)(x, mask=mask)
-        assert not y.any()
-        y.sum().backward()
-        assert not x.grad.any()
 
 
 def test_isolated_nodes_and_several_components_in_one_item():
@@ -256,64 +229,6 @@ def test_copies_of_points_give_a_finite_median():
     assert batch.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_in_and_out(dtype):
-    """Computed in float32, returned as it came; `.half()` rounds parameters and buffers, not the computation."""
-    x = points(40, 3, batch=2, dtype=torch.float32).to(dtype)
-    module = LaplacianEigenmaps(3, KNN(6), HeatKernel(1.0, learnable=True))
-    found = module.embed(x)
-    assert found.columns.dtype == found.eigenvalues.dtype == dtype
-    assert torch.equal(found.columns, module(x.float()).to(dtype))
-    leaf = x.clone().requires_grad_()
-    module(leaf).float().pow(2).sum(-1).pow(2).sum().backward()
-    assert leaf.grad.dtype == dtype
-    assert leaf.grad.abs().max() > 0
-    module.fit(x[0])
-    module.to(dtype)
-    assert module.weights.log_factor.dtype == module.embedding_.dtype == dtype
-    assert torch.equal(module(x), found.columns)
-    new = module.transform(x[0])
-    assert new.dtype == dtype
-    torch.testing.assert_close(new, module.embedding_, atol=2e-2, rtol=2e-2)
-
-
-def test_under_autocast_after_a_layer_of_half_precision():
-    torch.manual_seed(0)
-    linear, module = nn.Linear(3, 4), LaplacianEigenmaps(2, KNN(6), scale="unit")
-    x = points(40, 3, batch=2, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        features = linear(x)
-        y = module(features)
-    assert features.dtype == y.dtype == torch.bfloat16
-    assert torch.equal(y, module(features.float()).bfloat16())
-    y.float().pow(4).sum().backward()
-    assert linear.weight.grad.isfinite().all()
-    assert linear.weight.grad.abs().max() > 0
-
-
-@on_every_device
-def test_moves_with_its_device_and_dtype(device):
-    module = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).fit(points(30, 3)).to(device)
-    assert module.embedding_.device.type == module.transform(points(4, 3).to(device)).device.type == device
-    assert module.double().weights.log_factor.dtype == torch.float64
-    assert module(points(30, 3).to(device)).device.type == device
-
-
-@pytest.mark.parametrize("fitted", [False, True])
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
-def test_copies(copied, fitted):
-    x = points(30, 3)
-    module = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True), diffusion=1.0)
-    module = module.fit(x) if fitted else module
-    other = copied(module)
-    assert repr(other) == repr(module)
-    assert torch.equal(other(x), module(x))
-    if fitted:
-        assert torch.equal(other.transform(x), module.transform(x))
-        other.fit(points(20, 3))
-        assert len(module.embedding_) == 30
-
-
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
@@ -376,35 +291,6 @@ def test_deterministic_algorithms(device):
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_repr_reads_like_the_constructor():
-    module = LaplacianEigenmaps(3, Radius(0.5), diffusion=2.0, random_signs=True, components="separate")
-    text = repr(module)
-    for part in ("3, Radius(radius=0.5", "diffusion=2.0", "random_signs=True", "components='separate'", "t='median'"):
-        assert part in text
-    arguments = module.extra_repr()
-    again = eval(f"LaplacianEigenmaps({arguments})", {"LaplacianEigenmaps": LaplacianEigenmaps, "Radius": Radius})
-    assert again.extra_repr() == arguments
-
-
-def test_trains_on_random_graphs_without_a_nan():
-    """A few of the 10,000 steps of benchmarks/layer.py: copies, isolated nodes, equal eigenvalues, unequal sizes."""
-    torch.manual_seed(0)
-    network = Network()
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
-    for step in range(30):
-        sizes = torch.randint(0, 16, (4,), generator=torch.Generator().manual_seed(step)).tolist()
-        x, mask = padded(sizes, 16, seed=step, dtype=torch.float32)
-        x = x.nan_to_num(0)
-        if step % 3 == 0:
-            x = x.round()  # copies of points
-        optimiser.zero_grad()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            network(x, mask).pow(2).sum().backward()
-        assert all(p.grad.isfinite().all() for p in network.parameters())
-        optimiser.step()
-
-
 @in_every_dtype
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
@@ -430,12 +316,6 @@ def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
             torch.testing.assert_close(grams(pairs.vectors[b, :have]), grams(alone.vectors), atol=1e-5, rtol=1e-5)
     (grams(pairs.vectors).sum() + (-pairs.values).exp().sum()).backward()
     assert leaf.grad.isfinite().all()
-
-
-def test_simple_weights_of_equal_points():
-    """All points equal and all of an item joined: a complete graph, whose eigenvalues are n / (n − 1)."""
-    found = LaplacianEigenmaps(3, KNN(5), SimpleWeights()).embed(torch.zeros(1, 4, 2))
-    torch.testing.assert_close(found.eigenvalues, torch.full((1, 3), 4 / 3))
 
 
 def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():

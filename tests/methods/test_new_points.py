@@ -54,13 +54,6 @@ def test_bad_new_points(make):
             module.transform(query)
 
 
-@every_method
-def test_new_points_before_fit(make):
-    name = type(make()).__name__
-    with pytest.raises(RuntimeError, match=rf"{name} must be fitted before it takes new points; call fit first"):
-        make().transform(NEAR)
-
-
 FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
 
 

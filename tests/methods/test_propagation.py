@@ -1,7 +1,5 @@
 """Semi-supervised methods: dense solves, the contract of the other methods, components without labels, gradients."""
 
-import copy
-import io
 import warnings
 from functools import partial
 
@@ -25,7 +23,6 @@ from torch_lapeig import (
     SimpleWeights,
     eigenpairs,
 )
-from torch_lapeig.eigen import Eigh
 
 METHODS = {
     "LabelSpreading": lambda *a, **o: LabelSpreading(*a, alpha=0.9, **o),
@@ -65,19 +62,6 @@ def expected(name, graph, labels):
     return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
 
 
-@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
-@pytest.mark.parametrize("name", METHODS)
-def test_scores_equal_dense_solves(name, dense):
-    graph = HeatKernel()(X, KNN(6)(X))
-    graph = Graph.from_dense(graph.to_dense()) if dense else graph
-    options = {"ridge": 1e-12} if name == "EigenmapsRegression" else {}
-    model = METHODS[name](GIVEN, **options)
-    torch.testing.assert_close(model(graph, LABELS), expected(name, graph, LABELS), atol=1e-8, rtol=0)
-    of_points = METHODS[name](KNN(6), **options)(X, LABELS)
-    torch.testing.assert_close(of_points, model(graph, LABELS), atol=1e-9, rtol=0)
-    torch.testing.assert_close(model(graph.to_dense(), LABELS), model(graph, LABELS), atol=1e-9, rtol=0)
-
-
 @every_method
 @on_every_device
 def test_shapes_dtypes_and_labels(make, device):
@@ -94,11 +78,6 @@ def test_shapes_dtypes_and_labels(make, device):
         assert torch.equal(model.predict()[labels >= 0], labels[labels >= 0]) or make is METHODS["EigenmapsRegression"]
     assert make(KNN(6), n_classes=5)(X, LABELS).shape == (60, 5)
     torch.testing.assert_close(make(KNN(6))(X, LABELS.int()), make(KNN(6))(X, one_hot(LABELS)))
-
-
-@every_method
-def test_float32_is_solved_in_float64(make):
-    torch.testing.assert_close(make(KNN(6))(X.float(), LABELS).double(), make(KNN(6))(X, LABELS), atol=1e-4, rtol=1e-3)
 
 
 @every_method
@@ -145,18 +124,6 @@ def test_items_of_any_size(make):
     assert new[0].any()
     (scores.sum() + new.sum()).backward()
     assert leaf.grad.isfinite().all()
-
-
-@every_method
-@pytest.mark.parametrize("rule", [KNN(6), Radius(1.5)], ids=["KNN", "Radius"])
-def test_fitted_points_keep_their_scores_as_new_ones(make, rule):
-    model = make(rule).fit(X, LABELS)
-    torch.testing.assert_close(model.transform(X), model.scores_, atol=1e-8, rtol=0)
-    mixed = torch.cat([NEW, X[:4]])
-    scores, new = model.out_of_sample(X, LABELS, mixed)
-    torch.testing.assert_close(scores, model.scores_, atol=1e-9, rtol=0)
-    torch.testing.assert_close(new, model.transform(mixed), atol=1e-9, rtol=0)
-    assert torch.equal(model.predict(mixed)[9:], model.predict()[:4])
 
 
 def test_a_new_point_is_a_node_more_that_the_others_do_not_see():
@@ -315,15 +282,6 @@ def test_every_node_that_a_path_reaches_has_the_label_of_the_limit(dtype):
     assert predicted[301:].all()
 
 
-def test_scores_fall_along_a_path_as_the_limit_does():
-    """Down to the smallest that one solve resolves, each score is the one before times the root of αr² − 2r + α = 0."""
-    x, labels, alpha = torch.arange(300.0, dtype=torch.float64)[:, None], torch.full((300,), -1), 0.01
-    labels[0] = 0
-    scores = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=alpha).fit(x, labels).scores_[:, 0]
-    root = (1 - (1 - alpha**2) ** 0.5) / alpha
-    torch.testing.assert_close(scores[3:122] / scores[2:121], torch.full((119,), root, dtype=torch.float64))
-
-
 def test_scores_of_far_nodes_are_right_to_some_digits():
     """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
     x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9
@@ -468,29 +426,6 @@ def test_heavy_tails_do_not_decide_the_class_prior():
     share = labels[labels >= 0].bincount() + 1.0
     expected = plain * share / share.sum() * plain.any(1).sum() / plain.sum(0)
     torch.testing.assert_close(scores, expected, atol=1e-7, rtol=0)
-
-
-@every_method
-def test_a_fit_goes_through_a_file(make):
-    model, file = make(KNN(6)).fit(X, LABELS), io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    fresh = make(KNN(6))
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(fresh.transform(NEW), model.transform(NEW))
-    assert torch.equal(copy.deepcopy(model).predict(), model.predict())
-    file.seek(0)
-    with pytest.raises(RuntimeError, match=r"neighbors.k is 6 in the state and 7 here"):
-        make(KNN(7)).load_state_dict(torch.load(file, weights_only=True))
-    assert eval(repr(KNN(6))) == model.neighbors
-    assert "KNN(k=6" in repr(model)
-
-
-def test_regression_takes_the_solver_that_it_is_given():
-    model = EigenmapsRegression(3, KNN(6), solve=Eigh())
-    torch.testing.assert_close(model(X, LABELS), EigenmapsRegression(3, KNN(6))(X, LABELS), atol=1e-8, rtol=0)
-    with pytest.raises(TypeError, match="solve must be a Solve"):
-        EigenmapsRegression(3, solve="chebyshev")
 
 
 PRIORS = {"uniform": "uniform", "labels": "labels", "given": (0.2, 0.5, 0.3)}
