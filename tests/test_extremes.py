@@ -30,7 +30,6 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.graph.weights import log_sums, with_log_derivative
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {
@@ -289,27 +288,6 @@ def test_derivatives_through_logarithms_of_weights(dense, normalization):
     logs = logs.requires_grad_()
     assert torch.autograd.gradcheck(columns, logs, check_forward_ad=True, atol=1e-5)
     assert torch.autograd.gradgradcheck(columns, logs, atol=1e-4, rtol=1e-3, fast_mode=True)
-
-
-def test_the_value_is_exact_and_the_derivative_that_of_the_logarithm():
-    edges, logs = chain()
-    order = (edges[0] * 14 + edges[1]).argsort()
-    pattern = Graph.from_edge_index(edges, torch.ones(56, dtype=DOUBLE)).pattern
-
-    def through_logs(logs):
-        both = torch.cat([logs, logs])[order]
-        sums = log_sums(pattern, both.exp(), both)
-        return with_log_derivative(both.detach().exp(), both), sums
-
-    values, sums = through_logs(logs)
-    assert torch.equal(values, torch.cat([logs, logs])[order].exp())
-    assert sums.abs().max() < 1e-14  # of the logarithm only the derivatives count
-    logs = logs.requires_grad_()
-    direct = pattern.sum_rows(torch.cat([logs, logs])[order].exp()).log()
-    expected = torch.autograd.grad(direct.cos().sum() + direct.pow(2).sum(), logs)[0]
-    ours = through_logs(logs)[1]
-    cotangent = -direct.detach().sin() + 2 * direct.detach()
-    torch.testing.assert_close(torch.autograd.grad(ours, logs, cotangent)[0], expected)
 
 
 # float32 against float64

@@ -136,14 +136,6 @@ def test_spectra_show_the_next_eigenvalue():
     assert [line.get_xdata().tolist() for line in panel.lines] == [[0, 1, 2], [0, 1]]
 
 
-def test_edges_join_their_nodes():
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), torch.ones(6))
-    panel = plot_graph(graph, X[:4], ["a", "b"] * 2, axes=axes())
-    segments = np.array(panel.collections[0].get_segments())
-    np.testing.assert_array_equal(segments, Y[[[0, 1], [1, 2], [2, 3]], :2])
-    assert texts(panel) == ["a", "b"]
-
-
 def drawn(panel):
     """Lines, the directions of arrowheads, and the places of nodes."""
     from matplotlib.collections import LineCollection

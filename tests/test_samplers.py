@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from problems import points, random_affinity
+from problems import points
 from torch_lapeig import Graph, HeatKernel, knn_graph, laplacian_smoothness
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -83,11 +83,6 @@ def test_processes_come_from_torch_distributed(monkeypatch):
     assert len(sampler) < alone
 
 
-def test_more_processes_than_nodes_all_have_batches():
-    graph = Graph.from_dense(random_affinity(3))
-    assert [len(list(NeighborhoodSampler(graph, 2, neighbors=1, num_replicas=8, rank=r))) for r in range(8)] == [1] * 8
-
-
 def test_loaders_take_them():
     data = TensorDataset(X, torch.arange(100))
     for x, nodes in DataLoader(data, batch_sampler=NeighborhoodSampler(GRAPH, 33)):
@@ -143,18 +138,3 @@ def test_edges_are_drawn_in_proportion_to_their_weight():
 def test_errors(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_self_loops_change_neither_the_loss_nor_its_estimates():
-    """Nothing varies along them, so that the mean over edges and weights is that of the others."""
-    affinity = random_affinity(12)
-    loops = Graph.from_dense(affinity + torch.eye(12, dtype=affinity.dtype))
-    y = points(12, 2)
-    for reduction in ("mean", "weighted_mean", "sum"):
-        without = laplacian_smoothness(y, Graph.from_dense(affinity), reduction)
-        torch.testing.assert_close(laplacian_smoothness(y, loops, reduction), without)
-        torch.testing.assert_close(laplacian_smoothness(y, loops.to_sparse(), reduction), without)
-    pair = Graph.from_dense(torch.ones(2, 2))
-    rows = torch.tensor([[0.0], [1.0]])[torch.tensor(next(iter(EdgeSampler(pair, 64))))]
-    estimate = laplacian_smoothness(rows, EdgeSampler.pairs(rows))
-    torch.testing.assert_close(estimate, laplacian_smoothness(torch.tensor([[0.0], [1.0]]), pair, "weighted_mean"))

@@ -58,14 +58,6 @@ def test_mds_extends_by_the_formula_of_gower(euclidean):
     torch.testing.assert_close(model.transform(to_new), by_gower)
 
 
-def test_the_laplacian_is_a_sum_of_squares_of_edges():
-    affinity = random_affinity(12)
-    i, j = affinity.triu(1).nonzero(as_tuple=True)
-    eye = torch.eye(12, dtype=torch.float64)
-    k = (affinity[i, j].sqrt() * (eye[i] - eye[j]).T.unsqueeze(0)).squeeze(0)
-    torch.testing.assert_close(k @ k.T, Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense())
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_of_cheeger(seed):
     w = random_affinity(9, seed=seed, keep=0.3)
