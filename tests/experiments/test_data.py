@@ -5,12 +5,11 @@ import math
 import zipfile
 
 import numpy as np
-import pytest
 import torch
 from scipy.io import wavfile
 
-from datafiles import MNIST, needs
-from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, part_of_speech, speech_frames
+from datafiles import MNIST
+from experiments.data import bars, brown_words, digits, mnist_test, speech_frames
 
 
 def test_digits_are_split_by_class():
@@ -47,28 +46,6 @@ def test_neighbours_of_words_are_counted_within_sentences(tmp_path):
     np.testing.assert_array_equal(found.counts, expected)
 
 
-@pytest.mark.parametrize(
-    ("tag", "part"),
-    [
-        ("nn-tl", "noun"),
-        ("np$", "noun"),
-        ("md*", "modal or auxiliary"),
-        ("bedz", "modal or auxiliary"),
-        ("vbg", "verb"),
-        ("pp$", "determiner"),
-        ("ppss", "pronoun"),
-        ("wdt", "determiner"),
-        ("wps", "pronoun"),
-        ("*", "adverb"),
-        ("uh", "other"),
-        ("fw-in", "preposition"),
-        (".", "other"),
-    ],
-)
-def test_parts_of_speech(tag, part):
-    assert part_of_speech(tag) == part
-
-
 def test_speech_is_cut_into_frames(tmp_path):
     """A tone of 1 kHz, then one of 3 kHz: coefficient f · 512 / 16000 is the largest, and phones are by the middle."""
     rate, n = 16000, 3200
@@ -82,23 +59,6 @@ def test_speech_is_cut_into_frames(tmp_path):
     assert frames.spectra[-1].argmax() == 96
     assert frames.classes == ["vowel" if i * 80 + 240 < 1600 else "fricative" for i in range(len(frames.start))]
     assert np.ptp(frames.spectra) <= math.log(1e4) + 1e-9
-
-
-@needs("frey_rawface.mat")
-def test_faces_are_faces():
-    faces = frey_faces(None)
-    assert faces.shape == (1965, 28, 20)
-    steps = np.abs(np.diff(faces, axis=0)).mean()
-    assert steps < np.abs(faces[::2][:900] - faces[-1800::2][::-1][:900]).mean() / 2  # a film
-    assert np.abs(np.diff(faces, axis=1)).mean() < 0.1  # smooth down each picture
-
-
-@needs(*MNIST)
-def test_mnist_is_mnist():
-    pixels, labels = mnist_test(None)
-    assert pixels.shape == (10000, 784)
-    assert labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    assert (pixels.min(), pixels.max()) == (0, 1)
 
 
 def test_idx_files_are_read(tmp_path):
