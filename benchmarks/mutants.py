@@ -97,12 +97,12 @@ MUTANTS = (
         "alpha=1)\n    inactive",
         "tests/eigen/test_eigenpairs.py",
     ),
-    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
+    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/test_errors.py -k SparsePattern"),
     Mutant(
         "graph/pattern.py",
         "if not 0 <= least <= most < total:",
         "if not 0 <= least <= most <= total:",
-        "tests/graph/test_broken_input.py",
+        "tests/test_errors.py -k SparsePattern",
     ),
     Mutant(
         "losses.py",

@@ -190,34 +190,6 @@ def test_work_is_bounded_and_failure_is_loud():
     assert start.residuals.max() > 1e-12
 
 
-AFFINITY = random_affinity(8).numpy()
-X, NAN = points(7, 2), points(8, 2) * torch.nan
-BAD = {
-    "kind": (lambda: spectral_init([1, 2, 3]), TypeError, "graph must be a Graph, a SciPy sparse matrix"),
-    "array": (lambda: spectral_init(AFFINITY), TypeError, "graph must be a Graph.* got "),
-    "asymmetric": (lambda: spectral_init(csr_array(np.triu(AFFINITY))), ValueError, "must be symmetric"),
-    "one direction": (lambda: spectral_init(torch.tensor([[0, 1], [1, 2]])), ValueError, "both directions"),
-    "negative": (lambda: spectral_init(csr_array(-AFFINITY)), ValueError, "non-negative"),
-    "NaN": (lambda: spectral_init(csr_array(AFFINITY * np.nan)), ValueError, "finite"),
-    "batch": (lambda: spectral_init(knn_graph(points(9, 2, batch=2), 3)), ValueError, "graph must be one graph"),
-    "no edges": (lambda: spectral_init(csr_array((5, 5))), ValueError, "graph must have edges of positive weight"),
-    "k": (lambda: spectral_init(csr_array(AFFINITY), 0), ValueError, "k must be"),
-    "seed": (lambda: spectral_init(csr_array(AFFINITY), 2, "a"), TypeError, "seed"),
-    "scale": (lambda: spectral_init(csr_array(AFFINITY), scale="pca"), ValueError, "scale must be"),
-    "points": (lambda: spectral_init(csr_array(AFFINITY), points=X), ValueError, r"points must have shape \(8, D\)"),
-    "NaN points": (lambda: spectral_init(csr_array(AFFINITY), points=NAN), ValueError, "points must be finite"),
-    "sparse NaN": (lambda: spectral_init(csr_array(AFFINITY), points=csr_array(NAN)), ValueError, "must be finite"),
-    "words": (lambda: spectral_init(csr_array(AFFINITY), points=["a"] * 8), TypeError, "points must hold real numbers"),
-    "one axis": (lambda: spectral_init(csr_array(AFFINITY), points=X[0]), ValueError, r"points must have shape \(N"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "says"), BAD.values(), ids=BAD)
-def test_bad_input_is_refused_by_name(call, error, says):
-    with pytest.raises(error, match=says):
-        call()
-
-
 @pytest.mark.filterwarnings("ignore")  # of the other libraries
 @pytest.mark.parametrize("number", range(len(RECIPES)))
 def test_recipes_of_the_page_run(number, capsys):

@@ -117,24 +117,3 @@ def test_edges_are_drawn_in_proportion_to_their_weight():
     drawn = torch.tensor(next(iter(EdgeSampler(Graph.from_dense(affinity), 20_000)))).reshape(-1, 2)
     share = (drawn == 1).any(1).double().mean()
     assert abs(share - 0.75) < 4 * (0.75 * 0.25 / 10_000) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: NeighborhoodSampler(X), TypeError, "graph must be a Graph"),
-        (lambda: NeighborhoodSampler(knn_graph(X[None], 3)), ValueError, "one graph of all points, got a batch"),
-        (lambda: NeighborhoodSampler(GRAPH, 10), ValueError, "batch_size must be above neighbors=10 .* got 10"),
-        (lambda: NeighborhoodSampler(GRAPH, neighbors=0), ValueError, "neighbors must be at least 1"),
-        (lambda: NeighborhoodSampler(GRAPH, rank=0), ValueError, "rank and num_replicas must be given together"),
-        (lambda: NeighborhoodSampler(GRAPH, rank=2, num_replicas=2), ValueError, "rank must be below num_replicas=2"),
-        (lambda: NeighborhoodSampler(GRAPH).set_epoch(-1), ValueError, "epoch must be at least 0"),
-        (lambda: EdgeSampler(GRAPH, 3), ValueError, "batch_size must be even"),
-        (lambda: EdgeSampler(GRAPH, 2.0), TypeError, "batch_size must be an integer"),
-        (lambda: EdgeSampler(Graph.from_dense(torch.eye(3))), ValueError, "graph must have an edge"),
-        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be even in number"),
-    ],
-)
-def test_errors(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -225,27 +225,6 @@ def test_co_clusters_are_singular_vectors_of_the_scaled_matrix():
     assert subspace_angle(columns * 2**0.5, vh[:4].mT) < 1e-7
 
 
-REFUSED = {
-    "negative": (lambda: -torch.ones(3, 2), {}, ValueError, r'no negative entries .* got -1: .*similarity="shifted"'),
-    "nan": (lambda: torch.tensor([[1.0, torch.nan], [1, 1]]), {}, ValueError, "x must be finite"),
-    "vector": (lambda: torch.ones(3), {}, ValueError, r"x must have shape \(N, D\)"),
-    "empty": (lambda: torch.ones(0, 3), {}, ValueError, "at least one row"),
-    "empty sparse": (lambda: torch.ones(0, 3).to_sparse_csr(), {}, ValueError, "at least one row"),
-    "whole numbers": (lambda: torch.ones(3, 2).long(), {}, TypeError, "x must be float32 or float64"),
-    "complex": (lambda: torch.ones(3, 2) * 1j, {}, TypeError, "x must be float32 or float64"),
-    "array": (lambda: np.ones((3, 2)), {}, TypeError, "x must be a tensor or a SciPy sparse matrix"),
-    "storage": (lambda: torch.ones(3, 2).to_sparse_csc(), {}, TypeError, "CSR or COO"),
-    "word": (lambda: torch.ones(3, 2), {"similarity": "angle"}, ValueError, "similarity"),
-    "flag": (lambda: torch.ones(3, 2), {"loops": 1}, TypeError, "loops"),
-}
-
-
-@pytest.mark.parametrize(("x", "options", "error", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(x, options, error, message):
-    with pytest.raises(error, match=message):
-        FactoredCosine(x(), **options)
-
-
 def test_repeated_columns_are_refused_and_solvers_of_entries_too():
     twice = torch.sparse_csr_tensor([0, 2, 3], [0, 0, 1], torch.ones(3), (2, 2), check_invariants=False)
     with pytest.raises(ValueError, match="ascending columns in each row, each once"):

@@ -161,32 +161,6 @@ def keep(y):
     return y
 
 
-REFUSED = {
-    "asymmetric": (lambda y: y.roll(1, -2), {}, ValueError, "must be a symmetric linear map"),
-    "affine": (lambda y: y + 1, {}, ValueError, "must be a symmetric linear map"),
-    "nan": (lambda y: y * math.nan, {}, ValueError, "the result of function must be finite"),
-    "shape": (lambda y: y[:3], {}, ValueError, r"must return the shape \(20, 4\)"),
-    "dtype": (lambda y: y.float(), {}, TypeError, "must return real numbers of torch.float64"),
-    "complex": (lambda y: y * 1j, {}, TypeError, "must return real numbers of torch.float64"),
-    "nothing": (lambda y: None, {}, TypeError, "got NoneType"),
-    "hidden tensor": (lambda y: y * HIDDEN, {}, ValueError, "must get all tensors that require gradients"),
-    "indefinite with a bound": (torch.neg, {"bound": 1.0}, ValueError, r"eigenvalues in \[0, bound\]"),
-    "beyond the bound": (keep, {"bound": 0.5}, ValueError, r"eigenvalues in \[0, bound\]"),
-    "bound": (keep, {"bound": torch.ones(2)}, ValueError, "bound must be a finite number"),
-    "complex dtype": (keep, {"dtype": torch.complex64}, TypeError, "dtype must be float32 or float64"),
-    "one tensor": (keep, {"parameters": torch.ones(3)}, TypeError, r"parameters must be several tensors.*\(tensor,\)"),
-    "whole numbers": (keep, {"parameters": [torch.arange(3)]}, TypeError, r"parameters\[0\] must be a real"),
-    "no function": (None, {}, TypeError, "function must be"),
-}
-HIDDEN = torch.ones((), dtype=torch.float64, requires_grad=True)
-
-
-@pytest.mark.parametrize(("function", "options", "error", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(function, options, error, message):
-    with pytest.raises(error, match=message):
-        FunctionOperator(function, 20, **options)
-
-
 def test_parameters_that_the_function_does_not_use_have_no_gradient():
     unused, x = torch.ones(3, dtype=torch.float64, requires_grad=True), angles()
     for parameters in ([unused], [unused, x]):

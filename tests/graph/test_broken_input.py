@@ -15,7 +15,7 @@ import torch
 
 from problems import points
 from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
-from torch_lapeig.graph import DensePattern, Extension, SparsePattern, pad_batch
+from torch_lapeig.graph import Extension, SparsePattern
 from torch_lapeig.graph.rules import KNN
 
 NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
@@ -261,105 +261,3 @@ def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(fault, messa
     module = LaplacianEigenmaps(2, Rule()).fit(x)
     with pytest.raises((TypeError, ValueError), match=message):
         module.transform(x[:5] + 0.01)
-
-
-X, MASK = points(10, 2), torch.ones(10, dtype=torch.bool)
-GRAPH = knn_graph(X, 3)
-ROW, COL = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-CASES = {
-    "node out of range": (lambda: SparsePattern(ROW, COL + 1, (3,)), IndexError, "col .* from 0 to 2, got 1 to 3"),
-    "unsorted": (
-        lambda: SparsePattern(ROW.flip(0), COL.flip(0), (3,)),
-        ValueError,
-        r"row and col .* ascending .* got \(2, 1\) before \(1, 2\)",
-    ),
-    "edge twice": (
-        lambda: SparsePattern(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]), (2,)),
-        ValueError,
-        r"each edge once.* got \(0, 1\) before \(0, 1\)",
-    ),
-    "no reverse": (
-        lambda: SparsePattern(ROW[:3], COL[:3], (3,)),
-        ValueError,
-        r"both directions of every edge, got \(1, 2\) without \(2, 1\)",
-    ),
-    "rows and columns": (lambda: SparsePattern(ROW, COL[1:], (3,)), ValueError, "one length, got 4 and 3"),
-    "between graphs": (
-        lambda: SparsePattern(ROW, COL, (2, 2)),
-        ValueError,
-        r"nodes of one graph of the batch, got an edge \(1, 2\)",
-    ),
-    "loops": (
-        lambda: SparsePattern(torch.arange(2), torch.arange(2), (2,), loops=False),
-        ValueError,
-        "loops must be None or True where",
-    ),
-    "rows of floats": (
-        lambda: SparsePattern(ROW.float(), COL, (3,)),
-        TypeError,
-        "row must be an int32 or int64 tensor",
-    ),
-    "rank of rows": (
-        lambda: SparsePattern(ROW[None], COL, (3,)),
-        ValueError,
-        r"row must have shape \(E,\), got \(1, 4\)",
-    ),
-    "too many nodes": (
-        lambda: SparsePattern(ROW, COL, (2**32, 2**32)),
-        ValueError,
-        "shape must be at most 2147483647, got 4294967296",
-    ),
-    "shape of a dense graph": (lambda: DensePattern((2.5,)), TypeError, "shape must be an integer, got 2.5"),
-    "three axes": (lambda: DensePattern((1, 2, 3)), ValueError, r"shape must be \(N,\) or \(B, N\), got \(1, 2, 3\)"),
-    "asymmetric weights": (
-        lambda: Graph(SparsePattern(ROW, COL, (3,)), torch.arange(4.0)),
-        ValueError,
-        "weight must be symmetric.*by up to 1",
-    ),
-    "mask of another graph": (
-        lambda: replace(GRAPH, mask=MASK[1:]),
-        ValueError,
-        r"mask must have shape \(10,\)",
-    ),
-    "edges of padding": (
-        lambda: replace(GRAPH, mask=~MASK),
-        ValueError,
-        "weight must be zero in the rows that mask",
-    ),
-    "similarity": (
-        lambda: replace(GRAPH, similarity=X[:, 0].abs().float()),
-        ValueError,
-        r"similarity must have shape \(10,\) and dtype torch.float64",
-    ),
-    "similarity 0": (
-        lambda: replace(GRAPH, similarity=0 * X[:, 0]),
-        ValueError,
-        "similarity must be positive",
-    ),
-    "log_weight": (
-        lambda: replace(GRAPH, log_weight=GRAPH.weight * torch.nan),
-        ValueError,
-        "log_weight must be finite",
-    ),
-    "recall of a graph": (
-        lambda: replace(GRAPH, recall=2),
-        ValueError,
-        r"recall must be a number in \[0, 1\], got 2",
-    ),
-    "2⁴⁰ nodes": (
-        lambda: Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]])),
-        ValueError,
-        "edge_index must hold the numbers of nodes, counted from 0, got 1099511627776",
-    ),
-    "2⁴⁰ graphs": (
-        lambda: pad_batch(X[:2], torch.tensor([0, 2**40])),
-        ValueError,
-        "batch must count the graphs from 0",
-    ),
-}
-
-
-@pytest.mark.parametrize(("call", "error", "message"), CASES.values(), ids=CASES)
-def test_broken_parts(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -92,18 +92,3 @@ def test_gradients_are_exact_from_points_and_affinities_to_new_rows():
         return of_pairs(torch.zeros_like(kernel).masked_scatter(mask, values))
 
     assert torch.autograd.gradcheck(of_values, upper.detach()[mask].requires_grad_())
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "says"),
-    [
-        (lambda: DiffusionMap(alpha=1.5), ValueError, "alpha must"),
-        (lambda: DiffusionMap(time=-1), ValueError, "time must"),
-        (lambda: DiffusionMap(2, Precomputed("affinity"), alpha=-1), ValueError, "alpha must"),
-        (lambda: DiffusionMap(weights=3), TypeError, "weights must be a Weighting"),
-        (lambda: DiffusionMap(5, KNN(3))(points(4, 2)), ValueError, "n_components must be smaller"),
-    ],
-)
-def test_bad_input_is_refused_by_name(call, error, says):
-    with pytest.raises(error, match=says):
-        call()
