@@ -76,15 +76,6 @@ class TestPrecision:
         assert state() == before
         assert seen.rounded.total() == 2, seen.rounded  # and its derivative
 
-    @EVERY_INTERFACE
-    def test_an_inherited_precision_is_inherited_again(self, reduce, settings):
-        reduce()
-        nearest_neighbors(points(20, 2), 3)
-        found = state()[0]
-        if precision.PRODUCTS:
-            torch.backends.fp32_precision = "ieee"
-        assert (state()[0] == found) == (reduce is not by_newer_for_all)
-
     def test_threads_that_overlap(self, settings):
         """The first call sets the precision, the last one puts it back, and calls of others in between have it."""
         by_older()
@@ -107,16 +98,6 @@ class TestPrecision:
         products = len(precision.PRODUCTS) or 1
         assert precision.IEEE.issuperset(found["between"][:products] + found["slow"][:products])
         assert state() == before
-
-    def test_a_change_by_the_user_in_between_stays(self, settings):
-        by_older()
-
-        def rule(x, mask=None):
-            torch.set_float32_matmul_precision("high")
-            return knn_graph(x, 5)
-
-        LaplacianEigenmaps(2, rule)(points(30, 2))
-        assert torch.get_float32_matmul_precision() == "high"
 
     def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
         """Not even until the next call."""

@@ -172,18 +172,6 @@ def test_labels_equal_those_of_the_estimator(name, how):
     assert ours.embedding_.shape == (x.shape[0], clusters)
 
 
-@every_way
-@both_dtypes
-def test_predicted_labels(how, dtype):
-    x, y = make_blobs(300, centers=[[0, 0], [8, 0], [0, 8]], random_state=1)
-    for affinity in ("rbf", "nearest_neighbors"):
-        model = SpectralClustering(3, affinity=affinity, assign_labels=how, random_state=0).fit(x[::2].astype(dtype))
-        labels = np.concatenate([model.labels_, model.predict(x[1::2].astype(dtype))])
-        assert adjusted_rand_score(labels, np.concatenate([y[::2], y[1::2]])) == 1
-        again = pickle.loads(pickle.dumps(model))
-        np.testing.assert_array_equal(again.predict(x), model.predict(x))
-
-
 def test_the_seed_of_k_means_has_their_meaning():
     """One start of k-means from one seed ends in one of many local optima, equal to scikit-learn's."""
     x = load_digits().data[:500] / 16
@@ -215,21 +203,6 @@ def test_first_column_and_tolerance():
     np.testing.assert_allclose(given.embedding_, expected.embedding_, atol=1e-9)
 
 
-def test_parts():
-    """With c components the columns span the null space less one vector, theirs and ours, ours less the constant."""
-    x = np.concatenate([X[:50], X[50:] + 40])
-    with pytest.warns(GraphWarning, match="2 connected components"):
-        ours = SpectralEmbedding(1, n_neighbors=11).fit(x)
-    y = ours.embedding_
-    assert max(np.ptp(y[:50]), np.ptp(y[50:])) < 1e-12
-    degrees = ours.affinity_matrix_.sum(1) - 1
-    assert abs(degrees @ y) < 1e-9
-    np.testing.assert_allclose(degrees @ y**2, 1)
-    for how in ("kmeans", "cluster_qr", "discretize"):
-        labels = SpectralClustering(2, affinity="nearest_neighbors", assign_labels=how).fit_predict(x)
-        assert adjusted_rand_score(labels, np.arange(160) < 50) == 1
-
-
 @every_way
 def test_isolated_samples(how):
     affinity = np.zeros((152, 152))
@@ -258,24 +231,6 @@ def test_isolated_samples_are_clusters_where_the_others_have_no_more(how):
     assert adjusted_rand_score(labels, [-1, 0, 0, 0, 1, 1, 1, 1, 1]) == 1
     line = rbf_kernel(np.arange(20.0)[:, None])
     assert np.unique(clustered(2, line, alone)[:20]).tolist() == [0, 1]
-
-
-def test_copies_of_samples():
-    """More copies of a sample than it has neighbours; scikit-learn's does not count the sample itself then."""
-    x = np.concatenate([np.repeat(X[:1], 20, 0), X[1:60]])
-    model = SpectralEmbedding(3, n_neighbors=8).fit(x)
-    assert np.isfinite(model.embedding_).all()
-    assert (np.diff(model.affinity_matrix_.indptr) >= 8).all()
-    rows = SpectralEmbedding(3, affinity="rbf").fit(x).embedding_
-    np.testing.assert_allclose(rows[:20], np.repeat(rows[:1], 20, 0), atol=1e-12)
-    assert len(SpectralClustering(3, random_state=0).fit_predict(x)) == 79
-
-
-def test_constant_features():
-    x = np.concatenate([X, np.full((160, 4), 1e6)], 1)
-    for parameters in ({"n_neighbors": 11}, {"affinity": "rbf", "gamma": 0.7}):
-        expected = SpectralEmbedding(3, **parameters).fit_transform(X)
-        np.testing.assert_allclose(SpectralEmbedding(3, **parameters).fit_transform(x), expected, atol=1e-9)
 
 
 def test_samples_far_from_zero():
@@ -310,15 +265,6 @@ def test_two_directions_are_averaged_aloud():
     np.testing.assert_array_equal(model.transform(given), model.embedding_)
     rounded = KERNEL * (1 + 1e-9 * points(160, 160).numpy())
     SpectralEmbedding(3, affinity="precomputed").fit(rounded)
-
-
-def test_matrices_of_old_and_frames():
-    with pytest.raises(TypeError, match=r"np\.matrix"):
-        SpectralEmbedding(affinity="precomputed").fit(KERNEL.view(np.matrix))
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
-    for model in (SpectralEmbedding(n_neighbors=11), SpectralEmbedding(affinity="rbf"), SpectralClustering(2)):
-        assert list(model.fit(frame).feature_names_in_) == ["a", "b", "c"]
 
 
 def test_a_function_without_others_embeds_no_new_samples():

@@ -1,6 +1,5 @@
 """Pictures of embeddings, spectra and graphs: what is drawn, where, and what stays as it was."""
 
-import itertools
 import sys
 
 import numpy as np
@@ -79,17 +78,6 @@ def test_labels_are_classes(labels, shown):
     assert len(colours) == len(shown)
 
 
-def test_more_words_than_colours_are_others():
-    labels = [f"word {i * i % 40}" for i in range(60)]
-    panel = plot_embedding(X, labels, axes=axes())
-    rest = len(set(labels)) - 19
-    assert len(panel.get_legend().get_texts()) == 20 or rest <= 1
-    labels = [f"word {i}" for i in [*range(30), *[0] * 30]]
-    panel = plot_embedding(X, labels, axes=axes())
-    assert texts(panel)[-1] == "other (11)"
-    assert len(texts(panel)) == 20
-
-
 def test_numbers_are_a_scale():
     panel = plot_embedding(X, [np.nan, np.inf, *range(58)], axes=axes(), name="time")
     bar = panel.figure.axes[1]
@@ -110,18 +98,6 @@ def test_parts_have_panels_and_new_points_lie_below():
         np.testing.assert_array_equal(rings.get_offsets(), Y[:3, :2])
     assert panels[0].get_legend() is None
     assert texts(panels[1]) == ["new points", "a", "b"]
-
-
-@pytest.mark.parametrize("shape", [(8, 9), (8, 8, 3), (8, 8, 1)])
-@pytest.mark.parametrize("size", [(6, 6), (5, 2)])
-def test_images_do_not_overlap(shape, size):
-    panel = plot_embedding(X, images=torch.rand(60, *shape), axes=Figure(figsize=size).subplots())
-    panel.figure.draw_without_rendering()
-    boxes = [artist for artist in panel.artists if type(artist).__name__ == "AnnotationBbox"]
-    extents = [box.get_window_extent() for box in boxes]
-    assert len(boxes) >= 10
-    assert not any(a.overlaps(b) for a, b in itertools.combinations(extents, 2))
-    assert {box.xy for box in boxes} <= {tuple(place) for place in Y[:, :2].tolist()}
 
 
 def test_spectra_show_the_next_eigenvalue():
@@ -180,14 +156,6 @@ def test_a_graph_may_have_no_edges_or_padding():
     panel = plot_graph(KNN(4)(place, mask=mask), place, np.arange(60) % 2, axes=axes())
     assert sum(len(part.get_offsets()) for part in panel.collections if len(part.get_offsets()) > 1) == 50
     assert len(drawn(panel)[0]) == (knn_graph(X[:50], 4).weight > 0).sum() / 2
-
-
-def test_each_component_has_a_spectrum():
-    both = torch.cat([X[:30], X[30:] + 50])
-    found = LaplacianEigenmaps(2, KNN(6), components="separate").embed(both)
-    panel = plot_spectrum(found, axes=axes())
-    lines = [line.get_ydata() for line in panel.lines if len(line.get_ydata()) == 2 and line.get_linestyle() == "-"]
-    np.testing.assert_allclose(sorted(map(tuple, lines)), sorted(found.eigenvalues[[0, 59]].tolist()))
 
 
 def test_nothing_of_matplotlib_changes_but_a_new_figure():

@@ -25,8 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import torch_lapeig.sklearn
 from problems import DEVICES, covering, points, swiss_roll
-from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
-from torch_lapeig.eigen import Eigh
+from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights
 from torch_lapeig.sklearn import (
     ClassicalMDS,
     HarmonicFunction,
@@ -189,13 +188,6 @@ def test_embeddings_of_training_and_new_samples(name, dtype, device):
         clone(model).transform(NEW)
 
 
-def test_scaling_of_precomputed_distances():
-    given = ClassicalMDS(3, metric="precomputed").fit(cdist(ROLL, ROLL))
-    points_given = ClassicalMDS(3).fit(ROLL)
-    np.testing.assert_allclose(given.embedding_, points_given.embedding_, atol=1e-9)
-    np.testing.assert_allclose(given.transform(cdist(NEW, ROLL)), points_given.transform(NEW), atol=1e-9)
-
-
 def test_kernel_that_is_a_function_or_a_module():
     class Squared(torch.nn.Bilinear):
         def forward(self, x, y):
@@ -253,14 +245,6 @@ def test_functions_are_those_of_scikit_learn():
     assert adjusted_rand_score(ours, cluster.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)) == 1
 
 
-def test_output_may_be_a_frame():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=list("abcd"))
-    y = Isomap().set_output(transform="pandas").fit_transform(frame)
-    assert list(y.columns) == ["isomap0", "isomap1"]
-    assert y.index.equals(frame.index)
-
-
 def test_in_a_pipeline_and_a_grid_search():
     """Held-out samples are embedded by transform, and parameters may be NumPy's numbers."""
     x, y = make_moons(200, noise=0.15, random_state=0)
@@ -293,21 +277,3 @@ def test_importing_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
         importlib.import_module("torch_lapeig.sklearn")
-
-
-def test_options_of_the_solve_reach_the_module():
-    """Every estimator takes them; `clone` and `get_params` hand them on."""
-    X = np.random.default_rng(0).random((40, 3))
-    options = Solve(Eigh(), tolerance=1e-8)
-    for make in (
-        SpectralEmbedding,
-        ClassicalMDS,
-        Isomap,
-        LocallyLinearEmbedding,
-        KernelPCA,
-        lambda **o: SpectralClustering(2, random_state=0, **o),
-    ):
-        model = clone(make(solve=options)).fit(X)
-        assert model.module_.solve == options
-        with pytest.raises(TypeError, match="solve must be a Solve"):
-            make(solve="eigh").fit(X)

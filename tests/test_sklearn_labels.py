@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 from sklearn import semi_supervised
 
 from problems import points
@@ -53,15 +52,6 @@ def test_kernels_of_two_sets_of_samples(ours, theirs):
         of_one.predict(NEW)
     by_name = ours(lambda a, *, Y=None: exponential(a, a if Y is None else Y)).fit(X, Y)
     np.testing.assert_array_equal(by_name.predict(NEW), model.predict(NEW))
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "knn"])
-@pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
-def test_sparse_samples_have_the_labels_of_dense_ones(kind, kernel):
-    dense, sparse = kind(kernel, gamma=0.7).fit(X, Y), kind(kernel, gamma=0.7).fit(csr_array(X), Y)
-    np.testing.assert_allclose(sparse.label_distributions_, dense.label_distributions_, atol=1e-12)
-    for model, new in ((sparse, csr_array(NEW)), (dense, csr_array(NEW)), (sparse, NEW)):
-        np.testing.assert_allclose(model.predict_proba(new), dense.predict_proba(NEW), atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:max_iter=2000 was reached")

@@ -161,25 +161,3 @@ def test_no_single_move_makes_a_refined_cut_smaller(k):
         assert len(refined.unique()) == len(labels.unique())
         others = torch.stack([normalized_cut(move, graph) for move in single_moves(refined, k)])
         assert cut <= others.min() + 1e-9
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_refined_batch_equals_its_items(device):
-    x = points(2 * 40, 3).reshape(2, 40, 3).to(device)
-    graph = knn_graph(x, 5)
-    labels = torch.randint(-1, 3, (2, 40), generator=torch.Generator().manual_seed(0)).to(device)
-    refined = refine_cut(labels, graph)
-    assert torch.equal(refined < 0, labels < 0)
-    for b in range(2):
-        torch.testing.assert_close(refined[b], refine_cut(labels[b], knn_graph(x[b], 5)))
-
-
-def test_what_a_refinement_refuses_and_leaves():
-    path = Graph.from_dense(torch.diag(torch.ones(3), 1) + torch.diag(torch.ones(3), -1))
-    with pytest.raises(TypeError, match="labels"):
-        refine_cut(torch.rand(4, 2), path)
-    with pytest.raises(ValueError, match=r"shape \(4,\)"):
-        refine_cut(torch.zeros(3, dtype=torch.int64), path)
-    assert torch.equal(refine_cut(torch.tensor([False, True, True, True]), path), torch.tensor([0, 0, 1, 1]))
-    for kept in ([0, 0, 0, 0], [-1, -1, -1, -1], [0, 0, 1, 1]):
-        assert refine_cut(torch.tensor(kept), path).tolist() == kept

@@ -364,14 +364,6 @@ def test_a_wrong_solve_is_refused(make):
             make(solve=value)
 
 
-@every_method
-def test_a_call_leaves_nothing_for_the_next(make):
-    """A solve that began with the answer of the call before could miss smaller eigenvalues."""
-    module = make()
-    module(sheet(20, seed=1))
-    torch.testing.assert_close(module(sheet(20)), make()(sheet(20)), atol=0, rtol=0)
-
-
 def test_positional_encodings_take_a_solve():
     edges, recorder = knn_graph(sheet(20), 4).edge_index, Recorder()
     laplacian_positional_encoding(edges, 20, 3, solve=Solve(recorder, tolerance=1e-7))

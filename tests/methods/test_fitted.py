@@ -35,12 +35,10 @@ from torch_lapeig import (
     Precomputed,
     Radius,
     SelfTuning,
-    SimpleWeights,
     SpectralClustering,
     Whitening,
     knn_graph,
 )
-from torch_lapeig.eigen import Eigh
 from torch_lapeig.support.fitted import ENTRY
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
@@ -92,16 +90,6 @@ def saved_and_loaded(state):
 
 
 # State
-
-
-@every_module
-def test_a_fit_is_no_buffer(make):
-    module = fit(make(), points(40, 3))
-    assert len(fitted_tensors(module)) >= 3
-    assert not list(module.buffers())
-    assert {key.split(".")[-1] for key in module.state_dict()} >= {
-        name.split(".")[-1] for name in fitted_tensors(module)
-    }
 
 
 @covering(2, make=MODULES, strict=[True, False], assign=[True, False])
@@ -270,31 +258,6 @@ def test_another_configuration_is_refused(module, other, says):
         with pytest.raises(RuntimeError, match=says):
             other.load_state_dict(state, strict=strict)
         assert same(fitted_tensors(other), before)
-
-
-ACCEPTED = [
-    (LaplacianEigenmaps(2, KNN(8), solve=Eigh()), LaplacianEigenmaps(2, KNN(8), random_signs=True)),
-    (LaplacianEigenmaps(2, Radius(3)), LaplacianEigenmaps(2, Radius(3.0))),
-    (
-        LaplacianEigenmaps(2, KNN(8), KernelWeights(lambda d2: 1 / (1 + d2))),
-        LaplacianEigenmaps(2, KNN(8), KernelWeights(lambda d2: 1 / (1 + d2))),
-    ),
-    (LaplacianEigenmaps(2, KNN(8), SimpleWeights()), LaplacianEigenmaps(2, KNN(8), SimpleWeights())),
-    (SpectralClustering(2, KNN(8), seed=0), SpectralClustering(2, KNN(8), seed=1)),
-]
-
-
-@pytest.mark.parametrize(("module", "other"), ACCEPTED)
-def test_solvers_and_learned_values_are_no_configuration(module, other):
-    other.load_state_dict(saved_and_loaded(fit(module, points(40, 3)).state_dict()))
-    x = points(5, 3, seed=1)
-    assert torch.equal(other.transform(x), module.transform(x))
-
-
-def test_a_learned_bandwidth_is_not_loaded_in_the_place_of_a_number():
-    state = LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0, learnable=True)).fit(points(40, 3)).state_dict()
-    with pytest.raises(RuntimeError, match=r"weights.learnable is True in the state and False here"):
-        LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0)).load_state_dict(state, strict=False)
 
 
 @every_module

@@ -67,18 +67,6 @@ def test_neither_basis_nor_signs_nor_scale_matter():
         assert torch.equal(one, two)
 
 
-def test_partition_and_rotation_of_discretize_suit_each_other():
-    """At the end neither improves the other: the objective of Yu & Shi, section 4, is stationary in both."""
-    rows, _ = rows_of_clusters(3, noise=0.8)
-    labels, axes = discretize(rows, np.random.RandomState(0))
-    lengths = axes.norm(dim=1)  # of the columns, as the rotation has none
-    unit, rotation = torch.nn.functional.normalize(rows * lengths, dim=1), axes / lengths[:, None]
-    assert torch.equal((unit @ rotation).argmax(1), labels)
-    sums = torch.stack([unit[labels == label].sum(0) for label in range(3)])
-    u, _, v = torch.linalg.svd(sums.T)
-    torch.testing.assert_close(rotation, u @ v)
-
-
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])

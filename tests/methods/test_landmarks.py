@@ -1,7 +1,6 @@
 """Eigenmaps by landmarks: equal to the eigenvectors of Z Λ⁻¹ Zᵀ, in memory and from a stream."""
 
 import io
-import warnings
 
 import numpy as np
 import pytest
@@ -49,15 +48,6 @@ def test_equal_to_eigenvectors_of_all_affinities(choose, device):
     assert 30 < len(model.train_points) <= 40
     check_against_dense(model, x)
     torch.testing.assert_close(model.transform(x), model.embedding_)
-
-
-def test_the_circle_is_found_by_few_landmarks():
-    """The columns of a circle are cosine and sine of the angle, whatever the way to them."""
-    angle = torch.arange(2000, dtype=torch.float64) * (2 * torch.pi / 2000)
-    circle = torch.stack([angle.cos(), angle.sin()], 1)
-    y = LaplacianEigenmaps(2, Landmarks(60), scale="orthonormal")(circle)
-    inside = circle @ (circle.mT @ y) / 1000
-    assert torch.linalg.norm(inside - y) < 0.1
 
 
 def test_all_points_are_landmarks_where_there_are_no_more():
@@ -169,37 +159,6 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
     other.fit_stream(iter(x[180:].split(50)), resume=True)
     assert other.train_count == 300
     check_against_dense(other, x)
-
-
-def test_an_interrupt_after_too_few_points_for_the_columns():
-    """The sums are kept, although they have no third column yet."""
-    x = points(300)
-    model = LaplacianEigenmaps(3, Landmarks(40, 2), HeatKernel(T))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        with pytest.raises(KeyboardInterrupt):
-            model.fit_stream(Broken([x[:1], x[1:]], 1))
-    assert {warning.category for warning in said} == {GraphWarning}  # isolated landmarks, columns without points
-    assert model.train_count == 1
-    model.fit_stream(x[1:], resume=True)
-    check_against_dense(model, x)
-
-
-def test_an_error_before_the_first_block_keeps_the_fit_at_hand():
-    x = points(300)
-    model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T)).fit(x)
-    before = model.embedding_
-    with pytest.raises(KeyboardInterrupt):
-        model.fit_stream(Broken(x.split(60), 0))
-    assert model.embedding_ is before
-
-
-def test_a_bar_for_each_reading(capsys):
-    pytest.importorskip("tqdm")
-    LaplacianEigenmaps(2, Landmarks(20)).fit_stream(points(200).split(50), progress=True)
-    shown = capsys.readouterr().err
-    assert "sample" in shown
-    assert "landmark graph" in shown
 
 
 # --- Bad input --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from problems import (
     DEVICES,
     DTYPES,
     complete,
-    complete_bipartite,
     covering,
     cycle,
     grams,
@@ -19,12 +18,10 @@ from problems import (
     on_every_device,
     path,
     points,
-    two_cliques,
 )
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,
-    DegeneracyWarning,
     Graph,
     GraphWarning,
     HeatKernel,
@@ -33,7 +30,6 @@ from torch_lapeig import (
     Precomputed,
     Radius,
     eigenpairs,
-    knn_graph,
 )
 
 SIZES = [30, 4, 1, 0, 2, 17]
@@ -69,23 +65,6 @@ def test_items_of_a_batch_equal_single_items(scale, normalization, dtype, device
             torch.testing.assert_close(y[b, :size], alone, atol=1e-3 if dtype == torch.float32 else 1e-9, rtol=1e-4)
         else:  # `size` nodes have size − 1 columns
             assert (y[b] != 0).any(0).sum() == max(size - 1, 0)
-
-
-def test_padding_length_and_neighbours_in_the_batch_do_not_matter():
-    sizes = [25, 4, 9, 1]
-    module = LaplacianEigenmaps(3, KNN(5), scale="unit")
-    x, mask = padded(sizes)
-    longer, longer_mask = padded(sizes, 40)
-    longer[:, :25][mask] = x[mask]
-    y, from_longer = quiet(module, x, mask), quiet(module, longer, longer_mask)
-    torch.testing.assert_close(from_longer[:, :25], y)
-    assert not from_longer[:, 25:].any()
-    order = torch.tensor([2, 0, 3, 1])
-    torch.testing.assert_close(quiet(module, x[order], mask[order]), y[order])
-    scattered = torch.randperm(25, generator=torch.Generator().manual_seed(0))  # padding need not come last
-    torch.testing.assert_close(
-        grams(quiet(module, x[:, scattered], mask[:, scattered])), grams(y)[:, scattered][:, :, scattered]
-    )
 
 
 @pytest.mark.parametrize("weights", [HeatKernel(), HeatKernel("component-median"), HeatKernel(2.0)], ids=repr)
@@ -133,31 +112,6 @@ def test_eigenvalues_carry_gradients():
     assert torch.autograd.gradcheck(lambda x: module.embed(x).eigenvalues, x)
 
 
-def test_drop_trivial():
-    x = points(40, 3, batch=2)
-    kept = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).embed(x)
-    dropped = LaplacianEigenmaps(3, KNN(6)).embed(x)
-    torch.testing.assert_close(kept.columns[..., 1:], dropped.columns)
-    assert not kept.eigenvalues[:, 0].any()
-    volume = Laplacian(HeatKernel()(x, knn_graph(x, 6))).degrees.sum(1)
-    torch.testing.assert_close(kept.columns[..., 0], volume[:, None].rsqrt().expand(2, 40))
-    fitted = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).fit(x[0])
-    torch.testing.assert_close(fitted.transform(points(5, 3, seed=4))[:, 0], fitted.embedding_[0, 0].expand(5))
-
-
-@pytest.mark.parametrize("time", [1, 2, 0.5])
-def test_diffusion_distances(time):
-    """With all columns ‖y_i − y_j‖ is the diffusion distance Σ_l (P^t_il − P^t_jl)² / d_l at time t."""
-    affinity = Graph.from_dense(torch.stack([cycle(7), two_cliques(4, 3) + cycle(7), complete(7)]))
-    y = LaplacianEigenmaps(6, Precomputed("affinity"), diffusion=time)(affinity)
-    d = affinity.to_dense().sum(-1)
-    s = affinity.to_dense() / (d[:, :, None] * d[:, None, :]).sqrt()
-    values, vectors = torch.linalg.eigh(s)
-    power = (vectors * values.abs()[:, None] ** time) @ vectors.mT  # |S|^t, with the same squared distances
-    rows = power / d[:, :, None].sqrt()
-    torch.testing.assert_close(torch.cdist(y, y), torch.cdist(rows, rows), atol=1e-7, rtol=1e-7)
-
-
 @pytest.mark.parametrize("time", [1, 0.5])
 @pytest.mark.parametrize("affinity", [cycle(6), path(5)], ids=["cycle", "path"])
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
@@ -172,25 +126,6 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
         return (grams(module((a + a.mT) / 2)) * h).sum()
 
     assert torch.autograd.gradcheck(loss, weights)
-
-
-@pytest.mark.parametrize(
-    ("affinity", "time"),
-    [(complete(5), 0.5), (complete(5), 1), (complete(5), 2), (complete(5), 3)]
-    # Eigenvalues 0, 1, 2: |1 − λ|^time alone is not differentiable there.
-    + [(complete_bipartite(2, 3), time) for time in (1, 2, 3)],
-)
-def test_second_derivative_of_diffusion_with_equal_eigenvalues(affinity, time):
-    """Along a line of weights that leaves a graph of multiple eigenvalues."""
-    n = len(affinity)
-    direction, h = points(n, n), points(n, n, seed=1)
-    module = LaplacianEigenmaps(n - 1, Precomputed("affinity"), diffusion=time)
-
-    def loss(t):
-        return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()
-
-    t = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(loss, t, eps=1e-4, atol=1e-5)
 
 
 def test_random_signs_only_in_training_and_by_the_generator():
@@ -208,25 +143,6 @@ def test_random_signs_only_in_training_and_by_the_generator():
     torch.testing.assert_close(one, plain * signs[:, None])
     assert 4 < (signs > 0).sum() < 28
     assert torch.equal(module.fit(x[0]).embedding_, LaplacianEigenmaps(4, KNN(6))(x[0]))
-
-
-def test_copies_of_points_give_a_finite_median():
-    """A median length of zero is replaced by that of the positive lengths, or by 1 if all points are copies."""
-    x = torch.cat([points(4, 2), torch.zeros(8, 2, dtype=torch.float64)])
-    batch = torch.stack([x, torch.ones_like(x), points(12, 2, seed=3)]).requires_grad_()
-    graph = knn_graph(batch, 5)
-    lengths = graph.pattern.squared_lengths(batch.detach())
-    with pytest.warns(GraphWarning, match="in 2 of 3 graphs"):
-        t = HeatKernel().bandwidth(lengths, graph)[:, 0]
-    of_first = lengths[(graph.edge_index[0] < 12) & (lengths > 0)]
-    assert t[0] == of_first.median()
-    assert t[1] == 1
-    assert t[2] == HeatKernel().bandwidth(lengths[graph.edge_index[0] >= 24], knn_graph(batch[2], 5))[0]
-    y = quiet(LaplacianEigenmaps(2, KNN(5), scale="unit"), batch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegeneracyWarning)  # of the complete graph of equal weights
-        grams(y).square().sum().backward()
-    assert batch.grad.isfinite().all()
 
 
 class Network(nn.Module):

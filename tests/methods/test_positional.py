@@ -1,7 +1,5 @@
 """Positional encodings: known spectra, PyTorch Geometric's own transform, batches, gradients to the edge weights."""
 
-import copy
-
 import pytest
 import torch
 
@@ -90,18 +88,6 @@ SINGLE_GRAPHS = {
 }
 
 
-@covering(2, affinity=SINGLE_GRAPHS, normalization=NORMALIZATIONS, k=[1, 4])
-def test_one_small_graph_equals_eigenpairs(affinity, normalization, k):
-    affinity = affinity.double()
-    edges, weight = edges_of(affinity), affinity[affinity > 0]
-    vectors, values = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization)
-    expected = laplacian_positional_encoding(edges, len(affinity), k, weight, normalization=normalization, solve=Eigh())
-    torch.testing.assert_close(values, expected.values, atol=1e-13, rtol=1e-12)
-    assert_same_eigenvectors(vectors, expected.vectors, values[0])
-    simple = (values[0, : k - 1].diff(prepend=torch.zeros(1)) > 1e-6) & (values[0].diff() > 1e-6) if k > 1 else []
-    torch.testing.assert_close(vectors[:, :-1][:, simple], expected.vectors[:, :-1][:, simple], atol=1e-9, rtol=0)
-
-
 NOT_PLAIN = {
     "nearly cut": path(8).double() * torch.where(torch.arange(8) == 4, 1e-14, 1.0) * torch.ones(8, 1),
     "a tiny degree": block_diagonal(path(6)).double(),
@@ -130,15 +116,6 @@ def test_many_graphs_equal_eigenpairs(normalization):
         *joined(graphs[:1])[:2], 4, joined(graphs[:1])[2], normalization=normalization
     )
     torch.testing.assert_close(alone.values[0], found.values[0], atol=1e-14, rtol=0)
-
-
-def test_known_values_and_default_weights():
-    edge_index, batch, _ = joined([cycle(6), path(5)])
-    vectors, values = laplacian_positional_encoding(edge_index, batch, 3)
-    assert vectors.dtype == values.dtype == torch.float32
-    torch.testing.assert_close(values[0], torch.tensor([0.5, 0.5, 1.5]))
-    torch.testing.assert_close(values[1], 1 - torch.cos(torch.pi * torch.arange(1, 4) / 4))
-    torch.testing.assert_close(vectors[:6].T @ vectors[:6], torch.eye(3), atol=1e-5, rtol=0)
 
 
 def test_self_loops_are_left_out_and_isolated_nodes_are_zero():
@@ -204,23 +181,6 @@ def test_gradcheck_to_edge_weights():
         return (v @ v.T * same * h).sum() + values[0].square().sum()
 
     assert torch.autograd.gradcheck(loss, leaf.requires_grad_())
-
-
-def test_random_signs_by_graph_and_column():
-    edge_index, batch, weight = joined([molecule(15, seed) for seed in range(12)])
-    plain = laplacian_positional_encoding(edge_index, batch, 4, weight).vectors
-
-    def drawn(seed):
-        generator = torch.Generator().manual_seed(seed)
-        return laplacian_positional_encoding(
-            edge_index, batch, 4, weight, random_signs=True, generator=generator
-        ).vectors
-
-    assert torch.equal(drawn(0), drawn(0))
-    assert not torch.equal(drawn(0), drawn(1))
-    signs = (drawn(0) * plain).reshape(12, 15, 4).sum(1).sign()
-    torch.testing.assert_close(drawn(0), plain * signs[batch])
-    assert 8 < (signs > 0).sum() < 40
 
 
 BOTH = torch.tensor([[0, 1], [1, 0]])
@@ -297,24 +257,6 @@ def test_data_with_weights_and_a_batch_with_an_empty_graph(pyg):
     torch.testing.assert_close(batch.laplacian_eigenvector_pe, expected.vectors)
     torch.testing.assert_close(batch["values"][:1], expected.values)
     assert batch["values"][1].isinf().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint8, torch.float64, torch.float16])
-def test_columns_of_the_encoding_are_appended_to_columns_of_any_dtype(dtype):
-    """Integers, atoms' numbers, become floating: the encoding is not cut to integers."""
-    from torch_geometric.data import Data
-
-    edges = edges_of(cycle(4))
-    weight = torch.ones(edges.shape[1], requires_grad=True)
-    data = Data(x=torch.tensor([[1], [0], [1], [1]]).to(dtype), edge_index=edges, edge_weight=weight)
-    alone = AddLaplacianPE(3, "pe")(data).pe
-    whole = AddLaplacianPE(3, attr_name=None)(data).x
-    expected = dtype if dtype.is_floating_point else torch.float32
-    assert whole.dtype == expected
-    torch.testing.assert_close(whole[:, 1:], alone.to(expected))
-    torch.testing.assert_close(whole[:, :1], data.x.to(expected))
-    whole.square().sum().backward()
-    assert weight.grad is not None
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
@@ -394,10 +336,3 @@ class TestMagneticTransform:
         assert found.x.dtype == torch.float64
         found.x.square().square().sum().backward()
         assert weight.grad.abs().max() > 1e-3
-
-    def test_options_are_checked_when_it_is_made(self):
-        for options in ({"q": float("nan")}, {"q": [0.1, "a"]}, {"normalization": "random_walk"}, {"solve": 3}):
-            with pytest.raises((TypeError, ValueError), match="must be"):
-                AddMagneticPE(3, **options)
-        transform = AddMagneticPE(3, None, q=[0.1, 0.2])
-        assert repr(eval(repr(transform))) == repr(copy.deepcopy(transform)) == repr(transform)

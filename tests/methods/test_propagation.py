@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 from problems import edge_parameters, on_every_device, points, random_affinity, surface
 from torch_lapeig import (
@@ -171,24 +171,6 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
-@pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
-def test_forward_mode_is_the_transpose_of_the_backward(name):
-    graph, soft = HeatKernel()(X, KNN(6)(X)), one_hot(LABELS)
-    model, generator = METHODS[name](GIVEN), torch.Generator().manual_seed(0)
-    change = torch.rand(graph.weight.shape, generator=generator).double()
-    change = change + graph.pattern.transpose(change)
-    of_scores = points(60, 3, seed=4)
-    with forward_ad.dual_level():
-        weight = forward_ad.make_dual(graph.weight, change)
-        rows = forward_ad.make_dual(soft, soft * 0.5)
-        with_tangent = model(Graph(graph.pattern, weight), rows)
-        forward = (forward_ad.unpack_dual(with_tangent).tangent * of_scores).sum()
-    weight, rows = graph.weight.clone().requires_grad_(), soft.clone().requires_grad_()
-    (model(Graph(graph.pattern, weight), rows) * of_scores).sum().backward()
-    torch.testing.assert_close(forward, (weight.grad * change).sum() + (rows.grad * soft * 0.5).sum())
-
-
 @every_method
 def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
     x = torch.cat([X, X + 100.0])
@@ -261,15 +243,6 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
     assert scores.isfinite().all()
     assert leaf.grad.isfinite().all()
     assert leaf.grad[:, :5, :5].abs().max() > 0
-
-
-def test_one_class_is_that_of_all_nodes_that_it_reaches():
-    labels = LABELS.clamp_max(0)
-    for make in METHODS.values():
-        model = make(KNN(6)).fit(X, labels)
-        assert model.scores_.shape == (60, 1)
-        assert not model.predict().any()
-    torch.testing.assert_close(HarmonicFunction(KNN(6))(X, labels), torch.ones(60, 1, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -449,29 +422,6 @@ def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
     assert torch.equal(model.predict()[:60][LABELS >= 0], LABELS[LABELS >= 0])
     with pytest.raises(RuntimeError, match="class_prior is"), warnings.catch_warnings():
         make(KNN(4)).load_state_dict(model.state_dict())
-
-
-@pytest.mark.parametrize("make", list(METHODS.values())[:2], ids=list(METHODS)[:2])
-def test_class_priors_of_a_batch_equal_its_items_and_have_gradients(make):
-    x, labels = torch.stack([X[:14], X[14:28]]), torch.stack([some_labels(14, seed=s) for s in (0, 1)])
-    mask = torch.arange(14) < torch.tensor([[14], [11]])
-    labels[1, :3], labels[1, 3:11] = torch.arange(3), -1
-    model = make(KNN(4), class_prior="labels", n_classes=4)  # no label is of the last class
-    scores, new = model.out_of_sample(x, labels, NEW.expand(2, -1, -1), mask=mask)
-    torch.testing.assert_close(scores, model(x, labels, mask=mask))
-    for b, size in enumerate((14, 11)):
-        alone = model.fit(x[b, :size], labels[b, :size])
-        torch.testing.assert_close(scores[b, :size], alone.scores_)
-        torch.testing.assert_close(new[b], alone.transform(NEW))
-    assert not scores[..., 3].any()
-    assert scores.isfinite().all()
-    soft = (one_hot(labels[0])[labels[0] >= 0] + 0.3).requires_grad_()
-    place, model = (labels[0] >= 0).nonzero().flatten(), make(KNN(4), class_prior="labels")
-
-    def of(x, soft):
-        return model(x, soft.new_zeros(14, 3).index_copy(0, place, soft))
-
-    assert gradcheck(of, (x[0].clone().requires_grad_(), soft), atol=1e-6, fast_mode=True)
 
 
 def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
