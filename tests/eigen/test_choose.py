@@ -75,11 +75,6 @@ class TestDefault:
         assert eigenpairs(asked, 4, ShiftInvert()).converged
         assert Auto().choose(asked.symmetric, 4) == Auto().choose(fresh.symmetric, 4)
 
-    def test_a_choice_of_ones_own_is_a_solver(self):
-        pairs = eigenpairs(Laplacian(knn_graph(swiss_roll(1200), 10)), 4, Auto())
-        assert pairs.converged
-        assert not isinstance(pairs.solver, Auto)  # who answered
-
     def test_large_batches_are_solved_one_by_one(self):
         x = torch.stack([swiss_roll(2500, seed=i) for i in range(2)])
         pairs = eigenpairs(Laplacian(knn_graph(x, 10)), 4)
@@ -132,16 +127,6 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
     assert pairs.converged
     assert not isinstance(pairs.solver, Eigh)
     torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
-
-
-def test_weights_that_are_zero_take_no_part_in_the_choice():
-    """Components joined by such edges only: sums of sparse matrices leave zeros out."""
-    x = torch.cat([points(2300, 4), points(2300, 4) + 100])
-    graph, left = knn_graph(x, 10), x[:, 0] < 0.5
-    crossing = left[graph.pattern.row.long()] != left[graph.pattern.col.long()]
-    pairs = eigenpairs(Laplacian(graph.with_weight(graph.weight.masked_fill(crossing, 0))), 6)
-    assert pairs.converged
-    assert pairs.values[2] == 0 < pairs.values[3]
 
 
 @counted

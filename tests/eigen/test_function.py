@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call
 
 from problems import points, subspace_angle
 from torch_lapeig import KNN, KernelWeights, eigenpairs
@@ -92,26 +92,6 @@ def test_parameters_of_a_module():
     torch.testing.assert_close(module.weight.grad, exact, atol=1e-9, rtol=1e-7)
 
 
-def test_the_hessian_of_a_loss_by_products():
-    """The saddle's direction of descent, and the gradient of its curvature: a third derivative."""
-
-    def saddle(w):
-        return (w.sin().prod() + w.square() @ torch.linspace(-1, 3, 8, dtype=w.dtype)) / 2
-
-    def hessian(y, w):
-        return vmap(lambda column: jvp(grad(saddle), (w,), (column,))[1], in_dims=1, out_dims=1)(y)
-
-    def least(w):
-        return torch.linalg.eigvalsh(torch.func.hessian(saddle)(w))[:2].sum()
-
-    w = (1 + 0.1 * points(8, 1)[:, 0]).requires_grad_()
-    pairs = eigenpairs(FunctionOperator(hessian, 8, [w]), 2)
-    assert pairs.values[0] < 0
-    torch.testing.assert_close(pairs.values.sum(), least(w), atol=1e-12, rtol=0)
-    (found,), (exact,) = torch.autograd.grad(pairs.values.sum(), w), torch.autograd.grad(least(w), w)
-    torch.testing.assert_close(found, exact, atol=1e-9, rtol=1e-7)
-
-
 @pytest.mark.parametrize("exponent", [-12, 12, -100, 100])
 def test_matrices_in_any_unit(exponent):
     x = angles()
@@ -184,13 +164,6 @@ def test_functions_may_change_their_argument_in_place():
     graph = KNN(3)(x)
     in_place = KernelWeights(lambda d2: d2.neg_().exp_())(x, graph).weight
     torch.testing.assert_close(in_place, KernelWeights(lambda d2: torch.exp(-d2))(x, graph).weight)
-
-
-def test_autocast_does_not_reach_the_function():
-    matrix = (BASIS * SPECTRUM) @ BASIS.mT
-    with torch.autocast("cpu", torch.bfloat16):
-        pairs = eigenpairs(FunctionOperator(lambda y, matrix: matrix @ y, 40, [matrix.float()]), 4)
-    torch.testing.assert_close(pairs.values.double(), SPECTRUM[:4], atol=1e-4, rtol=0)
 
 
 def test_empty_shapes_and_changed_parameters_are_refused():

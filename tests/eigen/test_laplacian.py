@@ -63,21 +63,6 @@ def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     assert not vectors[0, 0].any()
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("sparse", [True, False])
-def test_self_loops_count_in_degrees_only(sparse, normalization):
-    affinity = random_affinity(8)
-    loops = Graph.from_dense(affinity + torch.diag(torch.full((8,), 2.0, dtype=torch.float64)))
-    with_loops = Laplacian(loops.to_sparse() if sparse else loops, normalization)
-    y = points(8, 3)
-    with torch.no_grad():
-        torch.testing.assert_close(with_loops.matmul(y), with_loops.to_dense() @ y)
-    torch.testing.assert_close(with_loops.degrees, affinity.sum(1) + 2)
-    if normalization == "unnormalized":
-        plain = Laplacian(Graph.from_dense(affinity), normalization)
-        torch.testing.assert_close(with_loops.to_dense(), plain.to_dense())
-
-
 @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_loops_do_not_drown_other_weights(sparse, normalization):

@@ -1,7 +1,5 @@
 """Solvers ask an operator for every reduction over nodes and for no entries, or refuse it clearly."""
 
-import math
-
 import pytest
 import torch
 
@@ -127,25 +125,6 @@ def test_a_batch_without_items_is_refused_by_solvers_of_one_graph():
         eigenpairs(operator, 3, Lobpcg(preconditioner=None))
     exact = eigenpairs(Laplacian(KNN(8)(x)), 3, Eigh())
     torch.testing.assert_close(eigenpairs(operator, 3, ChebyshevSubspace()).values, exact.values, atol=1e-11, rtol=0)
-
-
-class Circle(Operator):
-    """2 − shift − shift⁻¹ on n nodes, whose eigenvalues are 2 − 2 cos(2πj/n); products only, as a user writes it."""
-
-    def __init__(self, n, dtype):
-        self.shape, self.dtype, self.device = (n,), dtype, torch.device("cpu")
-        self.bound = torch.tensor([4.0], dtype=dtype)
-
-    def matmul(self, y):
-        return 2 * y - y.roll(1, -2) - y.roll(-1, -2)
-
-
-@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
-def test_an_operator_of_ones_own_with_a_known_spectrum(solver):
-    pairs = eigenpairs(Circle(300, torch.float64), 5, solver)
-    exact = [2 - 2 * math.cos(2 * math.pi * j / 300) for j in (0, 1, 1, 2, 2)]
-    torch.testing.assert_close(pairs.values, torch.tensor(exact, dtype=torch.float64), atol=1e-11, rtol=0)
-    assert not pairs.values.requires_grad
 
 
 def test_preconditioners_are_called_alike():

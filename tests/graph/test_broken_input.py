@@ -205,19 +205,6 @@ def test_edges_of_a_caller_are_copied():
     assert kept.keys().tolist() == [1, 3, 5, 7]
 
 
-def test_values_that_do_not_fit_the_edges_are_refused():
-    graph = knn_graph(points(12, 3), 3)
-    edges, y = graph.pattern, points(12, 2)
-    calls = (edges.transpose, edges.to_matrix, lambda v: edges.matmul(v, y), lambda v: edges.smoothness(v, y))
-    for call in calls:
-        for values in (graph.weight[1:], graph.weight.repeat(2), graph.weight[:1]):
-            with pytest.raises(ValueError, match=r"values must have shape \(\d+,\) to go with the edges"):
-                call(values)
-    for call in (lambda z: edges.direct_matmul(graph.weight, z), lambda z: edges.direct_products(z, z)):
-        with pytest.raises(ValueError, match=r"blocks must have shape \(12, m\), got \(11, 2\)"):
-            call(y[1:])
-
-
 def broken_extension(found, fault):
     query, point, connectivity, same = found[:4]
     changes = {

@@ -44,32 +44,11 @@ def test_improved_weights_go_to_scipy_unsymmetric():
     assert not torch.equal(graph.to_dense(), graph.to_dense().T)
 
 
-def test_edge_index_round_trip_and_gradient():
-    expected = random_affinity(12)
-    graph = Graph.from_dense(expected).to_sparse()
-    order = torch.randperm(graph.weight.numel(), generator=torch.Generator().manual_seed(0))
-    weight = graph.weight[order].clone().requires_grad_()
-    other = Graph.from_edge_index(graph.edge_index[:, order], weight)
-    torch.testing.assert_close(other.to_dense(), expected)
-    eigenpairs(Laplacian(other), 3).values.sum().backward()
-    assert weight.grad.isfinite().all()
-    assert weight.grad.abs().max() > 0
-
-
 def test_copies_of_edges_are_summed_and_warned_of():
     edges = torch.tensor([[0, 1, 0, 1, 2, 1], [1, 0, 1, 0, 1, 2]])
     with pytest.warns(GraphWarning, match="summed 2 copies"):
         graph = Graph.from_edge_index(edges)
     assert graph.to_dense().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
-
-
-def test_nodes_without_edges_and_self_loops():
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 0, 2]]), num_nodes=4)
-    assert graph.shape == (4,)
-    assert graph.to_dense()[2, 2] == 1
-    assert graph.connected_components().tolist() == [0, 0, 1, 2]
-    empty = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
-    assert not empty.to_dense().any()
 
 
 @in_every_dtype

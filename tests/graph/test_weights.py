@@ -71,24 +71,6 @@ def test_gradcheck_of_points_and_bandwidth(t):
     assert torch.autograd.gradcheck(weights, (x, kernel.log_factor))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script")
-@pytest.mark.parametrize("t", [0.7, "median", "component-median", "steepest"])
-def test_function_transforms_go_through(t):
-    """`torch.func` gives the derivatives of autograd, and products with them."""
-    x = points(12, 2)
-    graph = knn_graph(x, 3)
-
-    def loss(x):
-        return HeatKernel(t)(x, graph).weight.square().sum()
-
-    given = x.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(loss(given), given)
-    torch.testing.assert_close(torch.func.grad(loss)(x), expected)
-    torch.testing.assert_close(
-        torch.func.jvp(loss, (x,), (points(12, 2, seed=1),))[1], (expected * points(12, 2, seed=1)).sum()
-    )
-
-
 @pytest.mark.parametrize(
     "weighting", [HeatKernel("median"), HeatKernel("component-median"), SelfTuning(2), DensityCorrected(1.0)], ids=repr
 )
@@ -107,15 +89,6 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     there = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     expected = gradient(torch.arange(len(x)))
     torch.testing.assert_close(gradient(there), expected[there], atol=1e-13, rtol=1e-12)
-
-
-def test_a_graph_without_edges_in_a_batch():
-    x = torch.stack([points(6, 2), points(6, 2) * 100])
-    mask = torch.ones(2, 6, dtype=torch.bool)
-    graph = radius_graph(x, 2.0, mask=mask)
-    assert graph.pattern.item.max() == 0
-    weighted = HeatKernel()(x, graph)
-    torch.testing.assert_close(weighted.weight, HeatKernel()(x[0], radius_graph(x[0], 2.0)).weight)
 
 
 def dense_kernel(x, graph, kernel):
@@ -166,19 +139,6 @@ def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
     torch.testing.assert_close(bandwidth(5 * some), 25 * bandwidth(some))
     assert torch.autograd.gradcheck(bandwidth, some.requires_grad_())
     assert torch.autograd.gradgradcheck(bandwidth, some)
-
-
-def test_half_of_the_dimension_is_the_steepest_slope_of_all_pairs():
-    """A grid of the torus has no boundary: the slope of the sum is one half a dimension (Coifman et al. 2008)."""
-    turn = torch.arange(40, dtype=torch.float64) * 2 * torch.pi / 40
-    angle = torch.cartesian_prod(turn, turn)
-    x = torch.cat([angle.cos(), angle.sin()], 1)
-    graph = KNN(400)(x)
-    lengths = graph.pattern.squared_lengths(x)
-    t = HeatKernel("steepest").bandwidth(lengths, graph)[0]
-    z = lengths / t
-    slope = (z * torch.exp(-z)).sum() / (len(x) + torch.exp(-z).sum())
-    assert 0.9 < slope < 1.1
 
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():

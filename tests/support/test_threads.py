@@ -8,11 +8,11 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigen, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.support import checks, threads
-from torch_lapeig.support.threads import solve_each, together
+from torch_lapeig.support.threads import together
 
 LIMIT = 60  # seconds until a wait counts as one for ever
 
@@ -82,16 +82,6 @@ def test_threads_have_the_modes_of_the_caller():
         assert [found.dtype for found in together([lambda: torch.zeros(1)] * 3)] == [torch.float64] * 3
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_the_first_error_is_raised_and_later_work_succeeds():
-    def fail(number):
-        raise ValueError(f"task {number}")
-
-    for _ in range(20):
-        with pytest.raises(ValueError, match=r"task 1$"):
-            together([lambda: 0, *(lambda i=i: fail(i) for i in range(1, 9))])
-    assert together([lambda: 5] * 3) == [5] * 3
 
 
 def test_threads_of_the_user_at_work_at_the_same_time():
@@ -166,24 +156,6 @@ def test_warnings_of_tasks_name_the_line_that_waits_for_them():
     assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_encodings_of_many_graphs_are_the_same_on_two_threads():
-    sizes = torch.arange(2, 60).repeat(8)
-    batch = torch.arange(len(sizes)).repeat_interleave(sizes)
-    ends = (batch[1:] == batch[:-1]).nonzero().flatten()
-    edges = torch.stack([ends, ends + 1])
-    weight = torch.rand(edges.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
-    weight.requires_grad_()
-    found = []
-    for number in (1, 2):
-        torch.set_num_threads(number)
-        both = torch.cat([edges, edges.flip(0)], 1)
-        vectors, values = laplacian_positional_encoding(both, batch, 3, torch.cat([weight, weight]))
-        loss = (vectors.square().sum(1) * torch.arange(len(batch))).mean() + values[values.isfinite()].sum()
-        found.append((vectors.detach(), values.detach(), *torch.autograd.grad(loss, weight)))
-    for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
-
-
 def sparse_batch(b, n, dtype):
     x = torch.randn(b, n, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
     return HeatKernel()(x, KNN(6)(x))
@@ -210,20 +182,6 @@ def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtyp
     accuracy = 1e-7 if dtype == torch.float64 else 2e-3
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(two, one, rtol=accuracy, atol=accuracy * float(one.abs().max()))
-
-
-@pytest.mark.parametrize("shape", [(3, 170), (2, 2, 151), (4, 20), (160,)])
-def test_systems_of_a_batch_are_each_solved(shape):
-    """Torch's LU factors of batches of more than 150 rows fail on several threads, or never end."""
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(*shape, shape[-1], dtype=torch.float64, generator=generator).requires_grad_()
-    b = torch.randn(*shape, 2, dtype=torch.float64, generator=generator)
-    x = on_thread(lambda: solve_each(a, b))
-    torch.testing.assert_close(a @ x, b, rtol=1e-9, atol=1e-9)
-    (gradient,) = torch.autograd.grad(x.sum(), a)
-    torch.set_num_threads(1)
-    expected = torch.linalg.solve(a, b)
-    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), a)[0])
 
 
 def test_many_neighbours_of_lle_on_two_threads():

@@ -43,15 +43,6 @@ def test_recall_is_measured_and_distances_are_exact(dtype, offset, cells, caplog
     assert (found.squared_distances.diff(dim=1) >= 0).all()
 
 
-def test_more_recall_takes_more_cells(cells):
-    x, queries = points(N, 6), points(500, 6, seed=1)
-    found = [nearest_neighbors(x, K, queries, recall=recall) for recall in (0.5, 0.8, 0.99)]
-    exact = nearest_neighbors(x, K, queries)
-    true = [float(shares(one, exact).mean()) for one in found]
-    assert true[0] < true[1] < true[2]
-    assert true[2] > 0.98
-
-
 def test_a_known_recall_is_reported_as_such(cells, monkeypatch):
     """An index that hides the two nearest of some queries, after the number of cells was chosen without them."""
     bad = torch.rand(N, generator=torch.Generator().manual_seed(0)) < 0.3
@@ -131,17 +122,3 @@ def test_recall_is_checked(value, error):
         KNN(5, recall=value)
     with pytest.raises(error, match="recall must"):
         nearest_neighbors(points(20, 2), 3, recall=value)
-
-
-def test_blocks_masks_and_copies(small_blocks):
-    pytest.importorskip("faiss")
-    x = points(40, 3, batch=2, dtype=torch.float32)
-    x[:, 9] = x[:, 4]
-    mask = torch.arange(40) < torch.tensor([40, 25])[:, None]
-    whole = nearest_neighbors(x, 5, backend="faiss", mask=mask)
-    small_blocks()
-    found = nearest_neighbors(x, 5, backend="faiss", mask=mask)
-    exact = nearest_neighbors(x, 5, mask=mask)
-    for b, length in enumerate(mask.sum(1).tolist()):  # so few points that all are looked at
-        assert torch.equal(found.indices[b, :length], exact.indices[b, :length])
-        assert torch.equal(whole.indices[b, :length], exact.indices[b, :length])

@@ -175,31 +175,6 @@ def test_a_coarse_product_is_allowed_for():
         torch.set_float32_matmul_precision(before)
 
 
-@pytest.mark.parametrize("radius", [1e20, torch.full((60,), 1e20)])
-def test_an_endless_radius_reaches_all_but_padding(radius):
-    x, mask = points(60, 3, dtype=torch.float32), torch.arange(60) < 50
-    found = radius_neighbors(x, radius, mask=mask)
-    assert len(found.query) == 50 * 49
-    assert found.query.max() == found.point.max() == 49
-
-
-def test_a_batch_with_ties_equals_direct_differences():
-    """A lattice, whose distances are equal by the dozen, beside points whose distances are all far apart."""
-    generator = torch.Generator().manual_seed(0)
-    axis = torch.arange(6, dtype=torch.float64)
-    lattice = torch.cartesian_prod(axis, axis)
-    lattice[18:] += 100 + torch.rand(18, 2, generator=generator, dtype=torch.float64)
-    x = torch.stack([lattice, torch.rand(36, 2, generator=generator, dtype=torch.float64)])
-    found = nearest_neighbors(x, 7)
-    d2 = (x[:, :, None] - x[:, None]).square().sum(-1)
-    d2.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    values, order = d2.sort(stable=True)
-    assert torch.equal(found.indices, order[..., :7])
-    torch.testing.assert_close(found.squared_distances, values[..., :7], rtol=1e-9, atol=0)
-    all_of_few = nearest_neighbors(x[0, :3], 3, x[0, :5])
-    torch.testing.assert_close(all_of_few.squared_distances[0], torch.tensor([0.0, 1, 4], dtype=torch.float64))
-
-
 @pytest.mark.parametrize("rows", [64, 10**6])
 def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
     x = torch.cat([points(4000, 9, dtype=torch.float32), torch.ones(200, 9)])

@@ -98,29 +98,3 @@ def test_padding_is_nobodys_neighbour_and_queries_may_be_others(used, dtype):
     alone = nearest_neighbors(x, 4, mask=mask).indices
     assert mask[alone[mask]].all()
     assert (alone[mask] != mask.nonzero()).all()
-
-
-def test_the_default_dtype_changes_nothing(used):
-    x = near_few()
-    expected = nearest_neighbors(x, 5)
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = nearest_neighbors(x, 5)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert torch.equal(found.indices, expected.indices)
-    assert torch.equal(found.squared_distances, expected.squared_distances)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_and_small_budgets_change_nothing(used, threads):
-    before = torch.get_num_threads()
-    x = near_few()
-    expected = nearest_neighbors(x, 5)
-    torch.set_num_threads(threads)
-    try:
-        found = nearest_neighbors(x, 5, budget=10_000_000)
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(found.indices, expected.indices)
-    assert torch.equal(found.squared_distances, expected.squared_distances)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from problems import DTYPES, covering, points
-from torch_lapeig import KNN
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import neighbors, tiles
 
@@ -96,24 +95,6 @@ def test_batches_and_masks(k, by_tiles):
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(pairs, expected, strict=True))
     for b, length in enumerate(mask.sum(1).tolist()):
         assert torch.equal(found.indices[b, :length], nearest_neighbors(x[b, :length], k).indices)
-
-
-@pytest.mark.parametrize("budget", [1, 10**5])
-def test_the_budget_changes_nothing_but_memory(budget, by_tiles):
-    by_tiles(True)
-    for x in (points(500, 3), few_values(torch.float64)):
-        assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)
-        assert torch.equal(radius_neighbors(x, 0.5, budget=budget).point, radius_neighbors(x, 0.5).point)
-
-
-def test_new_points_join_the_same_way(by_tiles):
-    x, queries = points(600, 3), points(80, 3, seed=1)
-    rule, answers = KNN(6), []
-    for on in (True, False):
-        by_tiles(on)
-        graph, state = rule.with_state(x)
-        answers.append((graph.to_dense(), state, *rule.extend(queries, x, state)[:3]))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*answers, strict=True))
 
 
 def test_an_item_of_which_all_points_are_masked():
