@@ -905,14 +905,15 @@ def wrong_cells(kinds, consumers, consumed):
         except Exception as error:
             wrong.append(f"{name}: {type(error).__name__}: {str(error).strip()[:300]}")
         else:
-            wrong += [f"{name} is right, and REFUSED says: {one.reason}" for one in expected]
+            wrong += [f"{name} is right, and REFUSED has: {one.kind}" for one in expected]
     return wrong
 
 
 def test_the_page_has_these_reasons():
     text = (Path(__file__).parents[1] / "docs/combinations.md").read_text().replace("\\*", "*")
     rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text, re.M)[1:]
-    assert rows == list(dict.fromkeys((one.kind, ", ".join(one.of), one.reason) for one in REFUSED))
+    assert [row[:2] for row in rows] == list(dict.fromkeys((one.kind, ", ".join(one.of)) for one in REFUSED))
+    assert all(reason for _, _, reason in rows)
 
 
 def test_each_reason_is_met():

@@ -37,7 +37,7 @@ NAMES = {
     1: WHOLE,
     2: [*(name for name in WHOLE if name != DIFFERENCES), *names_of(training), *names_of(lit), *LAWS, *FAULTS],
     3: [*FEW, PAIRS, FITS, MESH, *LAWS[:2], *FAULTS],
-    4: [FEW[0], FEW[2], PAIRS, MESH],
+    4: [FEW[0], FEW[1], PAIRS, MESH],
 }
 
 
