@@ -16,7 +16,6 @@ from torch_lapeig import (
     GraphWarning,
     HeatKernel,
     LaplacianSmoothness,
-    SpectralLoss,
     knn_graph,
     laplacian_smoothness,
 )
@@ -171,17 +170,6 @@ def two_loaders(nodes, labelled):
 def test_labelled_batches_of_another_loader_are_not_smoothed(labelled):
     model = two_loaders(lambda batch: [batch["near"][-1], None], labelled)
     assert model.trained == pytest.approx([model.own[0] + 3.0 * model.terms[0]], rel=1e-5)
-
-
-def test_spectral_loss_and_two_callbacks():
-    callbacks = (
-        SmoothnessCallback(1.0, "encoder", LOSS),
-        SmoothnessCallback(0.5, "encoder", SpectralLoss(KNN(3)), name="spectral"),
-    )
-    model, runner = fitted(*callbacks, steps=1)
-    expected = model.own[0] + model.terms[0] + 0.5 * runner.callback_metrics["spectral"].item()
-    assert model.trained == pytest.approx([expected], rel=1e-5)
-    assert "training_step" not in vars(model)
 
 
 def test_everything_is_as_before_afterwards():

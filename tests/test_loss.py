@@ -17,7 +17,6 @@ from problems import (
     path,
     points,
     random_affinity,
-    subspace_angle,
 )
 from torch_lapeig import (
     KNN,
@@ -144,14 +143,6 @@ def test_padding_has_no_part(fill, sparse):
     assert (whiten(y, graph)[~graph.mask] == 0).all()
 
 
-def test_masks_without_a_graph():
-    _, y, _ = padded(torch.nan)
-    mask = y[..., 0].isfinite()
-    parts = [item[valid] for item, valid in zip(y, mask, strict=True)]
-    torch.testing.assert_close(orthogonality(y, mask=mask), sum(orthogonality(part) for part in parts) / 3)
-    torch.testing.assert_close(whiten(y, mask=mask)[mask], torch.cat([whiten(part) for part in parts]))
-
-
 @on_every_device
 @in_every_dtype
 def test_orthogonality(dtype, device):
@@ -266,29 +257,6 @@ def test_whitened_columns_span_the_same_and_are_orthonormal(dtype, device):
         torch.testing.assert_close(laplacian_smoothness(z, graph, "sum"), spectral_loss(y, graph), rtol=1e-5, atol=0)
     spanned = torch.linalg.lstsq(torch.cat([y, torch.ones_like(y[:, :1])], 1), z).solution
     torch.testing.assert_close(torch.cat([y, torch.ones_like(y[:, :1])], 1) @ spanned, z, atol=1e-4, rtol=0)
-
-
-def test_free_outputs_become_the_eigenvectors():
-    """Descent on the spectral loss alone, then Rayleigh–Ritz: eigenvalues and vectors, not only their span."""
-    affinity = HeatKernel()(x := points(60, 2), KNN(8)(x)).to_dense()
-    graph, (values, vectors) = Graph.from_dense(affinity), eigenvectors(affinity, 3)
-    y = points(60, 3, seed=1).requires_grad_()
-    optimiser = torch.optim.LBFGS([y], max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimiser.zero_grad()
-        loss = spectral_loss(y, graph)
-        loss.backward()
-        return loss
-
-    optimiser.step(closure)
-    assert spectral_loss(y, graph).item() == pytest.approx(values.sum().item(), rel=1e-6)
-    root = affinity.sum(1).sqrt()[:, None]
-    map_to_functions = Whitening(3).double().fit(y, graph)
-    functions = map_to_functions(y)
-    assert subspace_angle(root * vectors, (root * functions).detach()) < 1e-3
-    torch.testing.assert_close(map_to_functions.eigenvalues_, values, rtol=1e-5, atol=0)
-    assert ((root * vectors).T @ (root * functions)).diagonal().abs().min() > 1 - 1e-5  # in their order
 
 
 def test_whitening_is_a_map_that_can_be_stored():

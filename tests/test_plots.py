@@ -10,11 +10,7 @@ from torch_lapeig import (
     KNN,
     DirectedGraph,
     Graph,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
     SignedGraph,
-    eigenpairs,
     knn_graph,
 )
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
@@ -30,32 +26,8 @@ def axes():
     return Figure().subplots()
 
 
-def dots(panel):
-    """Places and colours of the points that are drawn, in the order of the first coordinate."""
-    drawn = panel.collections[-1] if len(panel.collections[-1].get_offsets()) else panel.collections[0]
-    places = np.asarray(drawn.get_offsets())
-    order = places[:, 0].argsort()
-    return places[order], drawn.get_facecolors()[order if len(drawn.get_facecolors()) > 1 else [0] * len(order)]
-
-
 def texts(panel):
     return [text.get_text() for text in panel.get_legend().get_texts()]
-
-
-def test_points_are_where_the_columns_say():
-    found = LaplacianEigenmaps(3, KNN(8)).embed(X.clone().requires_grad_())
-    pairs = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 4)
-    for given, options, expected, name in (
-        (found, {}, found.columns[:, :2], "column 1"),
-        (found, {"columns": (2, 0)}, found.columns[:, [2, 0]], "column 3"),
-        (pairs, {}, pairs.vectors[:, 1:3], "eigenvector 2"),
-        (X[:, :1].float(), {}, torch.cat([X[:, :1].float(), torch.zeros(60, 1)], 1), "column 1"),
-    ):
-        panel = plot_embedding(given, axes=(asked := axes()), **options)
-        assert panel is asked
-        expected = expected.detach().numpy()
-        np.testing.assert_allclose(dots(panel)[0], expected[expected[:, 0].argsort()], atol=1e-6)
-        assert panel.get_xlabel() == name
 
 
 @pytest.mark.parametrize(
@@ -98,18 +70,6 @@ def test_parts_have_panels_and_new_points_lie_below():
         np.testing.assert_array_equal(rings.get_offsets(), Y[:3, :2])
     assert panels[0].get_legend() is None
     assert texts(panels[1]) == ["new points", "a", "b"]
-
-
-def test_spectra_show_the_next_eigenvalue():
-    pairs = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 4)
-    more = eigenpairs(Laplacian(HeatKernel()(X, knn_graph(X, 8))), 5)
-    panel = plot_spectrum(pairs, after=1, axes=axes())
-    line, _, hollow, _ = panel.lines
-    np.testing.assert_allclose(line.get_ydata(), pairs.values)
-    assert line.get_xdata().tolist() == [1, 2, 3, 4]
-    np.testing.assert_allclose(hollow.get_ydata(), more.values[-1:], rtol=0.1)
-    panel = plot_spectrum(np.array([[0, 1, 2], [0, 1, np.inf]]), first=0, axes=axes())
-    assert [line.get_xdata().tolist() for line in panel.lines] == [[0, 1, 2], [0, 1]]
 
 
 def drawn(panel):

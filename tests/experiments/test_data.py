@@ -1,15 +1,13 @@
 """The data of the experiments are what their names say."""
 
 import gzip
-import math
 import zipfile
 
 import numpy as np
 import torch
-from scipy.io import wavfile
 
 from datafiles import MNIST
-from experiments.data import bars, brown_words, digits, mnist_test, speech_frames
+from experiments.data import bars, brown_words, digits, mnist_test
 
 
 def test_digits_are_split_by_class():
@@ -44,21 +42,6 @@ def test_neighbours_of_words_are_counted_within_sentences(tmp_path):
         expected[right, left] += 1
         expected[left, 4 + right] += 1
     np.testing.assert_array_equal(found.counts, expected)
-
-
-def test_speech_is_cut_into_frames(tmp_path):
-    """A tone of 1 kHz, then one of 3 kHz: coefficient f · 512 / 16000 is the largest, and phones are by the middle."""
-    rate, n = 16000, 3200
-    t = np.arange(n) / rate
-    tone = np.where(np.arange(n) < n // 2, np.sin(2 * np.pi * 1000 * t), np.sin(2 * np.pi * 3000 * t))
-    wavfile.write(tmp_path / "a.wav", rate, (tone * 10000).astype(np.int16))
-    (tmp_path / "a.phn").write_text("0 1600 aa\n1600 3200 s\n")
-    frames = speech_frames("a", tmp_path)
-    assert frames.spectra.shape == (1 + (n - 480) // 80, 256)
-    assert frames.spectra[0].argmax() == 32
-    assert frames.spectra[-1].argmax() == 96
-    assert frames.classes == ["vowel" if i * 80 + 240 < 1600 else "fricative" for i in range(len(frames.start))]
-    assert np.ptp(frames.spectra) <= math.log(1e4) + 1e-9
 
 
 def test_idx_files_are_read(tmp_path):

@@ -11,7 +11,6 @@ from experiments.cut import KNOWN, cheeger, cuts_of, known_graph, normalized_cut
 from experiments.demo import neighbour_loss
 from experiments.metrics import (
     mean_and_interval,
-    neighbour_agreement,
     plus_minus,
     ranks,
     trustworthiness,
@@ -27,17 +26,6 @@ def test_neighbour_loss_is_its_formula():
     expected = -(math.log(end) + math.log(inner)) / 2
     assert neighbour_loss(y, labels).item() == pytest.approx(expected, rel=1e-4)
     assert neighbour_loss(y, torch.zeros(4)).item() == pytest.approx(0, abs=1e-6)
-
-
-def test_neighbour_agreement_by_hand():
-    y = np.array([[0.0], [1.0], [2.1], [3.3], [10.0]])
-    scores = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=2)
-    # neighbours: 0: 1, 2; 1: 0, 2; 2: 1, 3; 3: 2, 1; 4: 3, 2
-    assert scores["share"].tolist() == [0.5, 0.5, 0.5, 0.5, 1]
-    assert scores["majority"].tolist() == [1, 1, 0, 1, 1]  # the nearer one decides a tie: 2 goes to 1
-    bound = abs(np.arange(5)[:, None] - np.arange(5)) == 1
-    apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], 1, bound)
-    assert apart["share"].tolist() == [0, 0, 0, 0, 1]  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
 
 
 def test_trustworthiness_is_a_mean_over_points():

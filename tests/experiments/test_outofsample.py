@@ -3,12 +3,11 @@
 import json
 
 import numpy as np
-import pytest
 from scipy.spatial.distance import pdist, squareform
 
 from experiments import outofsample
 from experiments.__main__ import main
-from experiments.outofsample import METHODS, SETS, Sample, affine, compared, crossing, curve, draw_split
+from experiments.outofsample import METHODS, Sample, affine, compared, draw_split
 
 
 def sample_of(points, neighbors=8):
@@ -50,17 +49,6 @@ def test_a_split_has_its_parts():
     assert set(split.train(1, split.left_out[0])) == {*split.fixed, *second} - {split.left_out[0]}
 
 
-def test_sample_connects_its_graph_and_drops_copies(monkeypatch):
-    generator = np.random.default_rng(0)
-    apart = np.concatenate([generator.uniform(size=(15, 40)) + shift for shift in (0, 100)])
-    monkeypatch.setitem(SETS, "digits", ("", lambda *_: np.concatenate([apart, apart[:4]])))
-    sample = outofsample.sample("digits", 1000, 10, 0, None)
-    assert (len(sample.points), sample.neighbors, sample.copies) == (30, 15, 4)
-    assert sample.points.shape[1] == 30  # principal components
-    assert np.allclose(sample.distances, squareform(pdist(apart)))
-    assert len(outofsample.sample("digits", 20, 10, 0, None).points) == 20
-
-
 def test_complete_gaussian_is_the_papers_kernel_and_formula():
     """Eigenvectors of K_ij / √(k_i k_j), the point itself among its neighbours, and the formula for new points."""
     sample = sample_of(np.random.default_rng(0).uniform(size=(40, 2)))
@@ -74,32 +62,6 @@ def test_complete_gaussian_is_the_papers_kernel_and_formula():
     expected = np.vstack([columns / np.sqrt(degree)[:, None], formula / np.sqrt(kernel[new, :38].sum())])
     expected *= np.sign((expected[:38] * rows).sum(0))
     assert np.allclose(np.vstack([rows, place]), expected, atol=1e-8)
-
-
-def test_intervals_and_crossings_by_hand():
-    def cell(variability, error):
-        written = [2 * value for value in error]
-        return {"variability": variability, "error": error, "error_as_written": written, "variability_of_all": 0.5}
-
-    low = [cell([1.0, 1.0], [2.0, 3.0]), cell([1.0, 2.0], [3.0, 3.0])]  # differences −1.5, −1.5
-    high = [cell([1.0, 3.0], [1.0, 1.0]), cell([4.0, 4.0], [1.0, 1.0])]  # 1, 3
-    of_both = curve([low, high], (0.1, 0.2))
-    assert of_both["difference"] == [-1.5, 2.0]
-    assert of_both["half_width"] == pytest.approx([0, 12.7062], abs=1e-4)  # t of one degree of freedom, s/√2 = 1
-    assert of_both["variability"] == [1.25, 3.0]
-    assert of_both["error"] == [2.75, 1.0]
-    assert of_both["median_error"] == [3.0, 1.0]
-    assert of_both["median_variability"] == [1.0, 3.5]
-    assert of_both["median_difference"] == [-2.0, 2.5]
-    assert of_both["median_equal_at"] == pytest.approx(0.1 + 0.1 * 2 / 4.5)
-    assert of_both["difference_as_written"] == [-4.25, 1.0]
-    assert of_both["equal_at"] == pytest.approx(0.1 + 0.1 * 1.5 / 3.5)
-    assert of_both["comparable_from"] == 0.2
-    assert of_both["clear_from"] is None
-    assert curve([high, high[1:] * 2], (0.1, 0.2))["clear_from"] == 0.2
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, 3.0])) == 0
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, -3.0])) is None
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, -1.0, 1.0])) == pytest.approx(0.3)
 
 
 def quick(folder):

@@ -91,39 +91,6 @@ def test_damaged_arguments_of_cells_are_refused(damage, tmp_path):
     assert Run(tmp_path, {"size": 3, "fresh": True}).cells("squares", square, [(5,)]) == {5: square(5)}
 
 
-@pytest.mark.parametrize("kept", range(8))
-def test_file_of_cells_may_be_cut_anywhere_by_a_kill(kept, tmp_path):
-    """Whole lines are used again, and the run ends like any other."""
-    cells = finished_run(tmp_path)
-    whole = cells.read_bytes()
-    cells.write_bytes(whole[: kept * len(whole) // 8])
-    cases = [(number,) for number in range(3)]
-    for _ in range(2):
-        assert Run(tmp_path, {"size": 3}).cells("squares", square, cases) == {n: square(n) for n in range(3)}
-    lines = [json.loads(line) for line in cells.read_text().splitlines()[1:]]
-    assert [line["case"] for line in lines] == [[0], [1], [2]]
-
-
-def test_cell_is_finished_if_its_files_are_there(tmp_path):
-    again = []
-
-    def keeping(run):
-        def compute(number):
-            again.append(number)
-            (run.folder("squares", number) / "square.txt").write_text(str(number**2))
-            return square(number)
-
-        return compute
-
-    for computed in ([0, 1], [], [1]):
-        again.clear()
-        run = Run(tmp_path, {"size": 3})
-        run.cells("squares", keeping(run), [(0,), (1,)], keeps=["square.txt"])
-        assert again == computed
-        if not computed:
-            (tmp_path / "cells" / "squares" / "1" / "square.txt").unlink()
-
-
 def test_damaged_tensors_are_named_with_the_way_out(tmp_path):
     path = tmp_path / "x.pt"
     torch.save({"x": torch.arange(1000.0)}, path)
@@ -134,24 +101,6 @@ def test_damaged_tensors_are_named_with_the_way_out(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(Refusal, match=r"x\.pt is damaged \(.+\): delete it"):
             load_tensors(path, "delete it")
-
-
-def test_arguments_may_change_while_nothing_is_finished(tmp_path):
-    run = Run(tmp_path, {"out": tmp_path, "device": "gpu"})
-    (run.folder("training", 1) / "logs").touch()
-    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
-    assert not (tmp_path / "cells").exists()
-    begun = run.folder("training", 1) / "last.ckpt"
-    begun.touch()
-    with pytest.raises(Refusal, match="device was 'cpu', is 'cuda'"):
-        Run(tmp_path, {"out": tmp_path, "device": "cuda"})
-    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
-    assert begun.exists()
-    run.cells("training", square, [(1,)])
-    assert begun.parent.exists()
-    assert not begun.exists()  # the cell is finished
-    with pytest.raises(Refusal, match="must be a folder"):
-        Run(tmp_path / "cells.jsonl", {"out": tmp_path})
 
 
 def test_cells_may_be_computed_by_several_processes(tmp_path):

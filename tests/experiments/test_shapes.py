@@ -73,21 +73,6 @@ def test_known_eigenvalues(name):
     np.testing.assert_allclose([space[0].value for space in spaces], [value for value, _ in KNOWN[name]], rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", MANIFOLDS)
-def test_coordinates_are_isometric(name):
-    """Lengths of small steps in coordinates are those in space, and the volume is that of the coordinates' ranges."""
-    manifold, h = MANIFOLDS[name](), 1e-6
-    u = manifold.sample(100, 0.0, np.random.default_rng(0))
-    if name == "sphere":
-        np.testing.assert_allclose(np.linalg.norm(manifold.embed(u), axis=1), 1)
-        return
-    for axis in range(u.shape[1]):
-        step = np.linalg.norm(manifold.embed(u + h * np.eye(u.shape[1])[axis]) - manifold.embed(u), axis=1) / h
-        angular = name in ("disc", "ring") and axis == 1
-        np.testing.assert_allclose(step, u[:, 0] if angular else 1, rtol=1e-4, atol=1e-5)
-    assert np.abs(manifold.embed(u)[:, 0]).max() <= 1
-
-
 def test_density_of_tilted_samples():
     """Means of x₁ on the square under ∝ exp(a x): coth a − 1/a; on the circle I₁(a)/I₀(a)."""
     a, n = 1.5, 40000

@@ -13,10 +13,8 @@ from experiments.fewlabels import (
     PRIOR,
     Method,
     Points,
-    Transduction,
     known,
     labelled,
-    nearest_label,
     predictions,
 )
 from experiments.smoothing import (
@@ -25,11 +23,8 @@ from experiments.smoothing import (
     Schedule,
     accuracy,
     batches_of,
-    loss_of,
-    network,
     trained,
 )
-from torch_lapeig import KNN, HeatKernel
 
 
 def quick(out, *more):
@@ -76,16 +71,6 @@ def test_many_splits_at_once_equal_the_library_one_by_one(kind):
     assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
 
 
-def test_accuracy_leaves_labelled_points_out():
-    x, labels = some()
-    carry = Transduction(lambda name: Points(x, labels), lambda name, k, rule: KNN(k, rule)(x), [1, 3])
-    found = carry("digits", 5, 2, *Method(kind="pixels").case)
-    places = labelled(labels, 3, 6)
-    rest = torch.ones(len(x), dtype=torch.bool).index_fill_(0, places, False)
-    expected = (nearest_label(x[rest], x[places], labels[places]) == labels[rest]).double().mean()
-    assert found["3"][PLAIN][1] == pytest.approx(float(expected))
-
-
 # --------------------------------------------------------------------------------------------------------- networks
 
 
@@ -115,25 +100,6 @@ def test_batches_hold_labelled_images_and_those_of_their_kind(batches):
             for of in (first(0), [torch.randperm(80)[: len(batch)] for batch in first(0)])
         )
         assert edges > 1.1 * random
-
-
-@pytest.mark.parametrize("layer", ["softmax", "logits"])
-@pytest.mark.parametrize("batches", ["own", "near"])
-def test_the_loss_is_cross_entropy_and_smoothness_of_the_layer(batches, layer):
-    problem, kind = tiny(), Kind(batches, layer, 0.5)
-    targets = known(problem.split.train_labels, labelled(problem.split.train_labels, 2, 0))
-    nodes, model = torch.arange(7, 40), network(8)
-    loss = loss_of(model, problem, targets, nodes, kind)
-    pixels = problem.split.train[nodes]
-    logits, given = model(pixels), targets[nodes]
-    y = logits.softmax(1) if layer == "softmax" else logits
-    w = (HeatKernel()(pixels, KNN(10)(pixels)) if batches == "own" else problem.graph.subgraph(nodes)).to_dense()
-    entropy = -logits.log_softmax(1)[given >= 0, given[given >= 0]].mean()
-    smooth = (w * torch.cdist(y, y).square()).sum() / 2 / w.sum()
-    torch.testing.assert_close(loss, entropy + 0.5 * smooth)
-    torch.testing.assert_close(loss_of(model, problem, targets, nodes, Kind("self")), entropy)
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 @pytest.mark.parametrize("kind", ["alone", "self", "taught", "own", "near"])

@@ -59,13 +59,6 @@ def test_equivariance(rule):
     torch.testing.assert_close(distances(scaled(7 * x)), distances(y), atol=1e-8, rtol=0)
 
 
-def test_transform_of_training_points_with_ties():
-    """On an integer grid every k-th radius is tied; the graph's own row is what counts."""
-    x = torch.cartesian_prod(torch.arange(8.0), torch.arange(7.0)).double()
-    module = LaplacianEigenmaps(3, KNN(5)).fit(x)
-    torch.testing.assert_close(module.transform(x), module.embedding_)
-
-
 def test_transform_lies_between_neighbours_and_converges():
     """New points of a curve are embedded on the curve: the error falls with the number of training points."""
 
@@ -94,17 +87,6 @@ def test_transform_in_blocks_and_far_away(small_blocks):
     nearest = torch.cdist(queries[-1:], x).argmin()
     expected = module.embedding_[nearest] / (1 - module.eigenvalues_)
     torch.testing.assert_close(whole[-1], expected, rtol=1e-3, atol=1e-5)
-
-
-def test_transform_of_an_unreachable_point_is_zero_with_a_warning():
-    module = LaplacianEigenmaps(2, Radius(2.0), SimpleWeights())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
-        module.fit(points(60, 2))
-    with pytest.warns(GraphWarning, match="1 of 2 new points"):
-        y = module.transform(torch.tensor([[0.0, 0.0], [50.0, 0.0]], dtype=torch.float64))
-    assert y[0].any()
-    assert not y[1].any()
 
 
 def test_eigenvalues_of_one_are_not_extended():

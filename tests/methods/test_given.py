@@ -10,7 +10,6 @@ from torch_lapeig import (
     KNN,
     LLE,
     MDS,
-    Isomap,
     KernelPCA,
     LaplacianEigenmaps,
     Precomputed,
@@ -98,19 +97,3 @@ class Rule:
 def test_lle_takes_exactly_the_nearest(wrong):
     with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
         LLE(2, wrong)
-
-
-def test_precomputed_has_one_spelling():
-    for make, kinds in (
-        (lambda kind: LaplacianEigenmaps(2, Precomputed(kind)), ("distance", "kernel")),
-        (lambda kind: SpectralClustering(2, Precomputed(kind)), ("distance", "kernel")),
-        (lambda kind: MDS(2, metric=Precomputed(kind)), ("affinity", "kernel")),
-        (lambda kind: KernelPCA(2, Precomputed(kind)), ("affinity", "distance")),
-        (lambda kind: Isomap(2, Precomputed(kind)), ("affinity", "distance", "kernel")),
-    ):
-        for kind in kinds:
-            with pytest.raises(ValueError, match=rf"(neighbors|metric|kernel) must be .*{kind}"):
-                make(kind)
-    for make in (lambda: LaplacianEigenmaps(2, "precomputed"), lambda: MDS(2, metric="precomputed")):
-        with pytest.raises((TypeError, ValueError), match=r"Precomputed.* got 'precomputed'"):
-            make()

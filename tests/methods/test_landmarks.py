@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from problems import DEVICES, covering
 from torch_lapeig import (
     KNN,
-    GraphWarning,
     HeatKernel,
     Landmarks,
     LaplacianEigenmaps,
@@ -65,15 +64,6 @@ def test_farthest_points_cover_the_set():
     grid = torch.cartesian_prod(*[torch.arange(20.0, dtype=torch.float64)] * 2)
     found = Landmarks(100, 4, "farthest").of_points(grid)
     assert torch.cdist(grid, found).amin(1).max() <= 2 * 2**0.5
-
-
-def test_means_pass_gradients_to_their_points():
-    x = points(50).requires_grad_()
-    found = Landmarks(10, 3).of_points(x)
-    (gradient,) = torch.autograd.grad(found[0, 0], x)
-    members = gradient[:, 0] != 0
-    torch.testing.assert_close(x[members].mean(0), found[0])
-    torch.testing.assert_close(gradient[members, 0], torch.full((int(members.sum()),), 1 / int(members.sum())).double())
 
 
 @pytest.mark.parametrize("scale", ["degree", "unit"])
@@ -206,14 +196,3 @@ def test_what_a_stream_refuses():
     with pytest.raises(ValueError, match="finite"):
         model.fit_stream([x, torch.full_like(x, torch.nan)])
     assert model.train_count == 100
-
-
-def test_far_points_and_parts():
-    """Points beyond every landmark's reach keep their nearest landmarks; separate parts are warned of."""
-    x = torch.cat([points(100), points(100) + 50])
-    with pytest.warns(GraphWarning, match="2 connected components"):
-        y = LaplacianEigenmaps(1, Landmarks(40, 3), HeatKernel(0.05))(x)[:, 0]
-    torch.testing.assert_close(y[:100], y[0].expand(100))
-    torch.testing.assert_close(y[100:], y[100].expand(100))
-    model = LaplacianEigenmaps(2, Landmarks(20, 3), HeatKernel(0.05)).fit(x[:100])
-    assert model.transform(x[100:]).isfinite().all()

@@ -83,35 +83,6 @@ def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(compo
         torch.testing.assert_close(x.grad[b, : SIZES[b]], alone.grad[0])
 
 
-def test_isolated_nodes_and_several_components_in_one_item():
-    """Item 0: two triangles, item 1: a triangle and two isolated nodes, item 2: a path."""
-    triangle, alone = complete(3), torch.zeros(2, 2, dtype=torch.float64)
-    affinity = torch.stack(
-        [
-            nn.functional.pad(a, (0, 6 - len(a), 0, 6 - len(a)))
-            for a in (torch.block_diag(triangle, triangle), torch.block_diag(triangle, alone), path(6))
-        ]
-    ).requires_grad_()
-    with pytest.warns(GraphWarning) as caught:
-        found = LaplacianEigenmaps(5, Precomputed("affinity")).embed(affinity)
-    assert any("2 connected components" in str(w.message) for w in caught)
-    y, values = found.columns, found.eigenvalues
-    expected = torch.tensor([[0, 1.5, 1.5, 1.5, 1.5], [1.5, 1.5, *[torch.inf] * 3]], dtype=torch.float64)
-    torch.testing.assert_close(values[:2], expected)
-    assert not y[1, 3:].any()
-    assert not y[1, :, 2:].any()
-    assert (y[0, :3, 0] == y[0, 0, 0]).all()  # the null space tells the triangles apart
-    assert y[0, 0, 0] * y[0, 3, 0] < 0
-    y.square().sum(-1).square().sum().backward()
-    assert affinity.grad.isfinite().all()
-
-
-def test_eigenvalues_carry_gradients():
-    x = points(20, 3, batch=2).requires_grad_()
-    module = LaplacianEigenmaps(3, KNN(5), HeatKernel(1.0))
-    assert torch.autograd.gradcheck(lambda x: module.embed(x).eigenvalues, x)
-
-
 @pytest.mark.parametrize("time", [1, 0.5])
 @pytest.mark.parametrize("affinity", [cycle(6), path(5)], ids=["cycle", "path"])
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):

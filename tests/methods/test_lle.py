@@ -81,11 +81,6 @@ def test_zero_eigenvalues_of_a_plane_warn():
     LLE(3, KNN(8))(plane)
 
 
-def test_copies_of_one_point_warn():
-    with pytest.warns(GraphWarning, match="20 copies of one point"):
-        LLE(2, KNN(5))(torch.ones(20, 3))
-
-
 def test_factors_need_few_iterations_and_serve_the_gradient():
     x = surface(700).requires_grad_()
     module = LLE(2, KNN(8))

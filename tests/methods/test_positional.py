@@ -118,17 +118,6 @@ def test_many_graphs_equal_eigenpairs(normalization):
     torch.testing.assert_close(alone.values[0], found.values[0], atol=1e-14, rtol=0)
 
 
-def test_self_loops_are_left_out_and_isolated_nodes_are_zero():
-    looped = path(6) + torch.eye(6, dtype=torch.float64)
-    alone = torch.block_diag(path(6), torch.zeros(1, 1, dtype=torch.float64))
-    plain = laplacian_positional_encoding(edges_of(path(6)), 6, 3)
-    for affinity in (looped, alone):
-        found = laplacian_positional_encoding(edges_of(affinity), len(affinity), 3)
-        torch.testing.assert_close(found.vectors[:6], plain.vectors)
-        torch.testing.assert_close(found.values, plain.values)
-        assert not found.vectors[6:].any()
-
-
 def test_graphs_without_edges_or_nodes():
     none = torch.zeros(2, 0, dtype=torch.int64)
     for nodes in (torch.tensor([0, 0, 2]), 3):
@@ -235,28 +224,10 @@ def test_one_list_batch_and_pipeline_agree(pyg, data):
     assert transform([]) == []
 
 
-def test_appended_to_the_features(pyg, data):
-    found = AddLaplacianPE(5, attr_name=None)(data[0])
-    assert torch.equal(found.x[:, :2], data[0].x)
-    torch.testing.assert_close(found.x[:, 2:], AddLaplacianPE(5)(data[0]).laplacian_eigenvector_pe)
-    bare = AddLaplacianPE(5, attr_name=None)(pyg.data.Data(edge_index=BOTH, num_nodes=2))
-    assert bare.x.shape == (2, 5)
-
-
 def test_indices_beyond_the_nodes_of_their_data(pyg):
     graphs = [pyg.data.Data(edge_index=BOTH + 1, num_nodes=2), pyg.data.Data(edge_index=BOTH, num_nodes=2)]
     with pytest.raises(ValueError, match=r"edge_index must lie in \[0, num_nodes\)"):
         AddLaplacianPE(1)(graphs)
-
-
-def test_data_with_weights_and_a_batch_with_an_empty_graph(pyg):
-    weighted = pyg.data.Data(edge_index=edges_of(path(3)), edge_weight=torch.tensor([2, 2, 1, 1]), num_nodes=3)
-    empty = pyg.data.Data(edge_index=BOTH[:, :0], edge_weight=torch.ones(0, dtype=torch.int64), num_nodes=0)
-    batch = AddLaplacianPE(2, eigenvalues="values")(pyg.data.Batch.from_data_list([weighted, empty]))
-    expected = laplacian_positional_encoding(weighted.edge_index, 3, 2, weighted.edge_weight.float())
-    torch.testing.assert_close(batch.laplacian_eigenvector_pe, expected.vectors)
-    torch.testing.assert_close(batch["values"][:1], expected.values)
-    assert batch["values"][1].isinf().all()
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
@@ -318,16 +289,6 @@ class TestMagneticTransform:
         assert alone[0]["values"][0, 3].isinf()
         assert not alone[-1].magnetic_eigenvector_pe.any()
         assert transform([]) == []
-
-    def test_the_reversed_flow_has_other_columns(self, flows):
-        transform = AddMagneticPE(2, "pe", q=0.1)
-        ring = flows[2]
-        back = ring.clone()
-        back.edge_index = ring.edge_index.flip(0)
-        found, other = transform(ring).pe, transform(back).pe
-        torch.testing.assert_close(other[:, :2], found[:, :2], atol=1e-5, rtol=0)
-        torch.testing.assert_close(other[:, 2:], -found[:, 2:], atol=1e-5, rtol=0)
-        assert found[:, 2:].abs().max() > 0.1
 
     def test_weights_have_gradients_and_their_dtype(self, pyg):
         weight = torch.rand(12, dtype=torch.float64, requires_grad=True)
