@@ -64,14 +64,7 @@ from torch_lapeig import (
     spectral_init,
     spectral_signature,
 )
-from torch_lapeig.eigen import (
-    ChebyshevSubspace,
-    Eigh,
-    Lobpcg,
-    ShiftInvert,
-    component_eigenpairs,
-    solve_linear,
-)
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.methods import (
     HeatResponse,
@@ -843,10 +836,7 @@ DOORS = {
         "HarmonicFunction": lambda v: HarmonicFunction(Precomputed("affinity"))(v, NODES),
         "plot_graph": lambda v: plot_graph(v, COLUMNS, axes=Figure().subplots()),
     },
-    "operator": {
-        "eigenpairs": lambda v: eigenpairs(v, 2),
-        "solve_linear": lambda v: solve_linear(v, COLUMNS),
-    },
+    "operator": {"eigenpairs": lambda v: eigenpairs(v, 2), "solve_linear": lambda v: solve_linear(v, COLUMNS)},
     "pairs": {
         "spectral_function": lambda v: spectral_function(v, heat),
         "spectral_signature": lambda v: spectral_signature(v, heat),

@@ -10,15 +10,7 @@ import torch
 from torch import nn
 
 from problems import points
-from torch_lapeig import (
-    KNN,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    LaplacianSmoothness,
-    knn_graph,
-    laplacian_smoothness,
-)
+from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, LaplacianSmoothness, knn_graph, laplacian_smoothness
 from torch_lapeig.samplers import NeighborhoodSampler
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_lapeig import (
-    KNN,
-    DirectedGraph,
-    Graph,
-    SignedGraph,
-    knn_graph,
-)
+from torch_lapeig import KNN, DirectedGraph, Graph, SignedGraph, knn_graph
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 
 matplotlib = pytest.importorskip("matplotlib")

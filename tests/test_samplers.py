@@ -72,17 +72,6 @@ def test_processes_share_an_epoch_evenly(kind, replicas):
         assert -(-100 // (replicas * samplers[0].centres)) <= len(samplers[0]) <= 1 + 100 // replicas
 
 
-def test_processes_come_from_torch_distributed(monkeypatch):
-    """Joined after the sampler was made."""
-    sampler = NeighborhoodSampler(GRAPH, 22)
-    alone = len(sampler)
-    for name, value in (("is_initialized", True), ("get_world_size", 4), ("get_rank", 2)):
-        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
-    assert (sampler.num_replicas, sampler.rank) == (4, 2)
-    assert list(sampler) == list(NeighborhoodSampler(GRAPH, 22, num_replicas=4, rank=2))
-    assert len(sampler) < alone
-
-
 def test_loaders_take_them():
     data = TensorDataset(X, torch.arange(100))
     for x, nodes in DataLoader(data, batch_sampler=NeighborhoodSampler(GRAPH, 33)):

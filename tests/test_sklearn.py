@@ -188,20 +188,6 @@ def test_embeddings_of_training_and_new_samples(name, dtype, device):
         clone(model).transform(NEW)
 
 
-def test_kernel_that_is_a_function_or_a_module():
-    class Squared(torch.nn.Bilinear):
-        def forward(self, x, y):
-            return (x @ self.weight[0] @ y.mT + self.bias).square()
-
-    learned = Squared(3, 3, 1, dtype=torch.float64)
-    learned.load_state_dict({"weight": torch.eye(3)[None], "bias": torch.ones(1)})
-    expected = KernelPCA(2, kernel="poly", gamma=1, degree=2).fit(ROLL)
-    for kernel in (lambda x, y: (x @ y.mT + 1).square(), learned):
-        ours = KernelPCA(2, kernel=kernel).fit(ROLL)
-        np.testing.assert_allclose(ours.embedding_, expected.embedding_)
-        np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
-
-
 NEIGHBOURS_OF_PARTS = KNeighborsTransformer(n_neighbors=6).fit_transform(np.concatenate([X[:40], X[:40] + 50]))
 DISTANCES, TO_NEW = cdist(ROLL, ROLL), cdist(NEW, ROLL)
 FAR = np.concatenate([ROLL[:100], ROLL[100:200] + 90, ROLL[200:] - 80])

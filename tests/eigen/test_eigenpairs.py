@@ -18,17 +18,8 @@ from problems import (
     random_affinity,
     subspace_angle,
     swiss_roll,
-    two_cliques,
 )
-from torch_lapeig import (
-    KNN,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
-    eigenpairs,
-    knn_graph,
-)
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -95,15 +86,6 @@ def test_batched_equals_looped(solver):
         torch.testing.assert_close(pairs.values[b], single.values)
         torch.testing.assert_close(pairs.vectors[b], single.vectors, atol=1e-7, rtol=0)
         torch.testing.assert_close(pairs.gap[b], single.gap, atol=1e-4, rtol=0)
-
-
-def test_all_pairs_beside_isolated_nodes():
-    affinity = torch.nn.functional.pad(two_cliques(3, 3), (1, 0, 1, 0))
-    pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 6)
-    torch.testing.assert_close(pairs.values, torch.tensor([0, 0, 1.5, 1.5, 1.5, 1.5], dtype=torch.float64))
-    assert pairs.gap == torch.inf
-    with pytest.raises(ValueError, match="k=7 with 6 of them"):
-        eigenpairs(Laplacian(Graph.from_dense(affinity)), 7)
 
 
 def test_signs_are_deterministic():

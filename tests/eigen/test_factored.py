@@ -191,18 +191,6 @@ def test_isolated_rows_take_no_part(is_sparse):
     assert eigenpairs(FactoredCosine(torch.ones(1, 2), loops=True), 1).values == 0
 
 
-def test_float32_is_solved_in_float64():
-    x = counts().float().requires_grad_()
-    pairs = eigenpairs(FactoredCosine(x), 3)
-    assert pairs.vectors.dtype == torch.float32
-    invariant(pairs).backward()
-    double = x.detach().double().requires_grad_()
-    exact = eigenpairs(FactoredCosine(double), 3)
-    invariant(exact).backward()
-    torch.testing.assert_close(pairs.values, exact.values.float(), atol=1e-7, rtol=0)
-    torch.testing.assert_close(x.grad, double.grad.float(), atol=1e-5, rtol=1e-4)
-
-
 def test_repeated_columns_are_refused_and_solvers_of_entries_too():
     twice = torch.sparse_csr_tensor([0, 2, 3], [0, 0, 1], torch.ones(3), (2, 2), check_invariants=False)
     with pytest.raises(ValueError, match="ascending columns in each row, each once"):

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch.func import functional_call
 
 from problems import points, subspace_angle
 from torch_lapeig import KNN, KernelWeights, eigenpairs
@@ -77,21 +76,6 @@ def test_an_operator_class_with_parameters():
         type("Empty", (Operator,), {"parameters": (x,)})().matmul(PROBE)
 
 
-def test_parameters_of_a_module():
-    torch.manual_seed(0)
-    module = torch.nn.Linear(12, 12, bias=False, dtype=torch.float64)
-    names, parameters = zip(*module.named_parameters(), strict=True)
-
-    def gram(y, *parameters):
-        weight = dict(zip(names, parameters, strict=True))
-        return weight["weight"].mT @ functional_call(module, weight, (y.mT,)).mT
-
-    eigenpairs(FunctionOperator(gram, 12, parameters), 3).values.sum().backward()
-    weight = module.weight.detach().requires_grad_()
-    (exact,) = torch.autograd.grad(torch.linalg.eigvalsh(weight.mT @ weight)[:3].sum(), weight)
-    torch.testing.assert_close(module.weight.grad, exact, atol=1e-9, rtol=1e-7)
-
-
 @pytest.mark.parametrize("exponent", [-12, 12, -100, 100])
 def test_matrices_in_any_unit(exponent):
     x = angles()
@@ -117,14 +101,6 @@ def test_batches_in_float32():
     torch.testing.assert_close(pairs.values, scale.detach()[:, None] * ring, atol=1e-4, rtol=0)
     pairs.values[:2].sum().backward()
     torch.testing.assert_close(scale.grad, ring.sum() * torch.tensor([1.0, 1, 0]), atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("matrix", [[[3.0]], [[-3.0]], [[0.0]], [[2.0, 0], [0, 2]], [[0.0, 1], [1, 0]]], ids=str)
-def test_tiny_matrices_with_all_their_pairs(matrix):
-    matrix = torch.tensor(matrix, dtype=torch.float64)
-    pairs = eigenpairs(FunctionOperator(lambda y: matrix @ y, len(matrix)), len(matrix))
-    assert pairs.converged
-    torch.testing.assert_close(pairs.values, torch.linalg.eigvalsh(matrix), atol=1e-13, rtol=0)
 
 
 @pytest.mark.parametrize("outlier", [1.5, 1e3, -1e3, 1e9])

@@ -5,15 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from problems import (
-    DTYPES,
-    covering,
-    in_every_dtype,
-    on_every_device,
-    points,
-    random_affinity,
-    two_cliques,
-)
+from problems import DTYPES, covering, in_every_dtype, on_every_device, points, random_affinity, two_cliques
 from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]

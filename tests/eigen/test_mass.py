@@ -7,15 +7,7 @@ import torch
 
 from problems import covering, cycle, edge_parameters, random_affinity, surface, two_cliques
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import (
-    ChebyshevSubspace,
-    Eigh,
-    FunctionOperator,
-    Lobpcg,
-    Operator,
-    ShiftInvert,
-    SymmetricOperator,
-)
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
 
 
 def masses(*shape, orders=1.0):
@@ -64,24 +56,6 @@ def test_degrees_as_the_mass_give_the_random_walk(dtype):
     assert pairs.vectors.dtype == dtype
     torch.testing.assert_close(pairs.values, walk.values)
     torch.testing.assert_close(pairs.vectors, walk.vectors)
-
-
-def test_a_symmetric_operator_and_products_have_the_same_pairs():
-    class Products(Operator):
-        def __init__(self, inside):
-            self.shape, self.dtype, self.device, self.bound = inside.shape, inside.dtype, inside.device, inside.bound
-            self.matmul = inside.matmul
-
-    laplacian, mass = unnormalized(torch.stack([random_affinity(30, seed=s) for s in (0, 1)])), masses(2, 30)
-    expected = eigenpairs(laplacian, 4, mass=mass)
-    for operator in (laplacian.symmetric, Products(laplacian.symmetric)):
-        pairs = eigenpairs(operator, 4, mass=mass)
-        torch.testing.assert_close(pairs.values, expected.values)
-        torch.testing.assert_close(projector(pairs, mass), projector(expected, mass))
-    kernel = SymmetricOperator.of_largest(random_affinity(30))  # Gershgorin's bound with entries of both signs
-    found = eigenpairs(kernel, 4, mass=mass[0]).values
-    expected = scipy.linalg.eigh(kernel.to_dense(), np.diag(mass[0]), eigvals_only=True)[:4]
-    torch.testing.assert_close(found, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), ShiftInvert()])

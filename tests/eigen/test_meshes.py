@@ -171,45 +171,6 @@ def test_flips_agree_with_robust_laplacian():
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
 
 
-def test_matrices_are_continuous_where_an_edge_flips():
-    """Four vertices on a circle: an edge flips, weights and mass do not jump."""
-    faces, corner = torch.tensor([[0, 1, 2], [0, 2, 3]]), torch.tensor([0.0, 0, 1, 0]).double()[:, None]
-    unit = torch.tensor([[0.0, 0], [1, 0], [1, 1], [0, 1]], dtype=torch.float64)
-    given, found = [], []
-    for step in (-1e-9, 1e-9):
-        given.append(mesh_laplacian(unit + step * corner, faces).stiffness.to_dense())
-        found.append(mesh_laplacian(unit + step * corner, faces, intrinsic=True))
-    assert given[0][0, 2] < 0 < given[1][0, 2]  # entries of L are minus the weights
-    assert found[0].stiffness.to_dense()[1, 3] == 0 > found[1].stiffness.to_dense()[1, 3]
-    torch.testing.assert_close(found[0].stiffness.to_dense(), found[1].stiffness.to_dense(), rtol=0, atol=1e-8)
-    torch.testing.assert_close(found[0].mass, found[1].mass, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("intrinsic", [False, True])
-def test_a_moebius_strip_has_no_orientation(intrinsic):
-    n = 24
-    angle = torch.arange(n, dtype=torch.float64) * 2 * torch.pi / n
-    strip = [
-        torch.stack(
-            [(3 + s * (angle / 2).cos()) * c(angle) for c in (torch.cos, torch.sin)] + [s * (angle / 2).sin()], 1
-        )
-        for s in (-1.0, 1.0)
-    ]
-    vertices = torch.cat(strip) + 0.2 * torch.rand(2 * n, 3, generator=torch.Generator().manual_seed(0)).double()
-    a = torch.arange(n)
-    b, up = (a + 1) % n, n * (a < n - 1).long()
-    one, two, three, four = a, a + n, torch.where(a < n - 1, b, b + n), b + up
-    faces = torch.cat([torch.stack([one, two, three], 1), torch.stack([two, four, three], 1)])
-    stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
-    pairs = eigenpairs(stiffness, 4, mass=mass)
-    assert stiffness.nullity == 1
-    assert not intrinsic or stiffness.of_affinities
-    assert pairs.values[1] > 0
-    reversed_faces = torch.where((torch.arange(2 * n) % 2 == 0)[:, None], faces.flip(1), faces)
-    other = mesh_laplacian(vertices, reversed_faces, intrinsic=intrinsic).stiffness
-    torch.testing.assert_close(other.to_dense(), stiffness.to_dense())
-
-
 @pytest.mark.parametrize("intrinsic", [False, True])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_gradcheck_of_vertices(intrinsic):

@@ -79,11 +79,7 @@ NEED_PRODUCTS_ONLY = {
     "chebyshev": ChebyshevSubspace(),
     "lobpcg": Lobpcg(preconditioner=None, max_iterations=2000),
 }
-NEED_ENTRIES = {
-    "eigh": Eigh(),
-    "multigrid": Lobpcg(),
-    "factors": Lobpcg(preconditioner=SparseLU()),
-}
+NEED_ENTRIES = {"eigh": Eigh(), "multigrid": Lobpcg(), "factors": Lobpcg(preconditioner=SparseLU())}
 
 
 def roll(n=900):

@@ -7,14 +7,7 @@ import pytest
 import torch
 
 from experiments.__main__ import main
-from experiments.choosing import (
-    ALL,
-    QUESTIONS,
-    Sample,
-    contrasts,
-    measured,
-    told,
-)
+from experiments.choosing import ALL, QUESTIONS, Sample, contrasts, measured, told
 
 
 def test_the_nearest_tell_labels_and_numbers():

@@ -9,12 +9,7 @@ import torch
 
 from experiments.cut import KNOWN, cheeger, cuts_of, known_graph, normalized_cuts, small_graph
 from experiments.demo import neighbour_loss
-from experiments.metrics import (
-    mean_and_interval,
-    plus_minus,
-    ranks,
-    trustworthiness,
-)
+from experiments.metrics import mean_and_interval, plus_minus, ranks, trustworthiness
 from torch_lapeig import normalized_cut
 
 

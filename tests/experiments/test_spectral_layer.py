@@ -14,9 +14,7 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat
-    from experiments.spectral_layer import (
-        Classifier,
-    )
+    from experiments.spectral_layer import Classifier
 
 NAMES = list(SHAPES)
 

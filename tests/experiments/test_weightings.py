@@ -8,23 +8,8 @@ import torch
 
 from experiments.__main__ import main
 from experiments.data import Split, digits_points
-from experiments.fewlabels import (
-    PLAIN,
-    PRIOR,
-    Method,
-    Points,
-    known,
-    labelled,
-    predictions,
-)
-from experiments.smoothing import (
-    Kind,
-    Problem,
-    Schedule,
-    accuracy,
-    batches_of,
-    trained,
-)
+from experiments.fewlabels import PLAIN, PRIOR, Method, Points, known, labelled, predictions
+from experiments.smoothing import Kind, Problem, Schedule, accuracy, batches_of, trained
 
 
 def quick(out, *more):

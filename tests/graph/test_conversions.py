@@ -6,15 +6,7 @@ import scipy.sparse
 import torch
 
 from problems import DEVICES, cycle, in_every_dtype, path, points, random_affinity
-from torch_lapeig import (
-    Graph,
-    GraphWarning,
-    ImprovedWeights,
-    Laplacian,
-    eigenpairs,
-    knn_graph,
-    pad_batch,
-)
+from torch_lapeig import Graph, GraphWarning, ImprovedWeights, Laplacian, eigenpairs, knn_graph, pad_batch
 
 
 def test_scipy_round_trip():

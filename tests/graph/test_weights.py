@@ -35,12 +35,6 @@ def test_median_bandwidth_is_that_of_each_graph():
     assert torch.equal(bandwidth, expected[:, None].expand(3, 31))
 
 
-def test_median_bandwidth_follows_the_scale_of_the_points():
-    x = points(30, 3)
-    graph = knn_graph(x, 5)
-    torch.testing.assert_close(HeatKernel()(x, graph).weight, HeatKernel()(100 * x, graph).weight)
-
-
 @pytest.mark.parametrize("t", [0.3, "median", "component-median", "steepest"])
 def test_a_learnable_factor_multiplies_every_bandwidth(t):
     """The factor starts at 1, and the bandwidth is t · exp(log_factor) for every t."""
@@ -216,11 +210,3 @@ def test_stored_zeros_are_no_edges(weights):
     expected = weights(x, dense.to_sparse()).to_dense()
     torch.testing.assert_close(weights(x, stored).to_dense(), expected)
     torch.testing.assert_close(weights(x, dense).to_dense(), expected)
-
-
-def test_self_loops_do_not_count_as_neighbours():
-    x = points(30, 2)
-    plain, loops = (knn_graph(x, 4, self_loops=loops) for loops in (False, True))
-    off_diagonal = 1 - torch.eye(30, dtype=torch.float64)
-    for weights in (HeatKernel(), ImprovedWeights(1.0), SelfTuning(1)):
-        torch.testing.assert_close(weights(x, loops).to_dense() * off_diagonal, weights(x, plain).to_dense())

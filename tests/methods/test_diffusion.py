@@ -4,14 +4,7 @@ import pytest
 import torch
 
 from problems import points
-from torch_lapeig import (
-    KNN,
-    DiffusionMap,
-    HeatKernel,
-    Precomputed,
-    Radius,
-    knn_graph,
-)
+from torch_lapeig import KNN, DiffusionMap, HeatKernel, Precomputed, Radius, knn_graph
 
 
 def dense(kernel, alpha, time, k):

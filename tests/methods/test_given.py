@@ -6,16 +6,7 @@ import pytest
 import torch
 
 from problems import grams, quiet, sheet
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    KernelPCA,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    SpectralClustering,
-)
+from torch_lapeig import KNN, LLE, MDS, KernelPCA, LaplacianEigenmaps, Precomputed, Radius, SpectralClustering
 
 
 def distances(x, y):
@@ -28,14 +19,8 @@ def gaussian(x, y):
 
 # Of a matrix of pairs in the place of points: what it is made of, and its module.
 GIVEN = {
-    "LaplacianEigenmaps": (
-        gaussian,
-        LaplacianEigenmaps(2, Precomputed("affinity")),
-    ),
-    "SpectralClustering": (
-        gaussian,
-        SpectralClustering(2, Precomputed("affinity")),
-    ),
+    "LaplacianEigenmaps": (gaussian, LaplacianEigenmaps(2, Precomputed("affinity"))),
+    "SpectralClustering": (gaussian, SpectralClustering(2, Precomputed("affinity"))),
     "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
     "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
 }

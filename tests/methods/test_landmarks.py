@@ -8,12 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from problems import DEVICES, covering
-from torch_lapeig import (
-    KNN,
-    HeatKernel,
-    Landmarks,
-    LaplacianEigenmaps,
-)
+from torch_lapeig import KNN, HeatKernel, Landmarks, LaplacianEigenmaps
 
 T = 0.3
 

@@ -7,18 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from problems import (
-    DEVICES,
-    DTYPES,
-    complete,
-    covering,
-    cycle,
-    grams,
-    in_every_dtype,
-    on_every_device,
-    path,
-    points,
-)
+from problems import DEVICES, DTYPES, complete, covering, cycle, grams, in_every_dtype, on_every_device, path, points
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigen, eigenpairs
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.support import checks, threads
@@ -182,10 +182,3 @@ def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtyp
     accuracy = 1e-7 if dtype == torch.float64 else 2e-3
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(two, one, rtol=accuracy, atol=accuracy * float(one.abs().max()))
-
-
-def test_many_neighbours_of_lle_on_two_threads():
-    x = torch.randn(400, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = on_thread(lambda: LLE(2, KNN(160))(x))
-    torch.set_num_threads(1)
-    torch.testing.assert_close(found, LLE(2, KNN(160))(x), rtol=1e-6, atol=1e-6)

@@ -154,13 +154,6 @@ def test_radius_agrees_with_scikit_learn(dtype, shift):
     assert close <= (0 if dtype == torch.float64 and not shift else 2)
 
 
-@pytest.mark.parametrize("n", [2000, 4200])
-def test_an_integer_grid_is_exact(n):
-    """Nearly every row has ties at its k-th distance: among the points within it, the smaller indices count."""
-    x = torch.randint(0, 12, (n, 3), generator=torch.Generator().manual_seed(0)).float()
-    assert check_exact(x, 10) == 1
-
-
 def test_a_coarse_product_is_allowed_for():
     """If the user lets torch round products coarsely, more rows are measured again, with equal answers."""
     x = points(5000, 8, dtype=torch.float32)
