@@ -1,4 +1,4 @@
-"""Operators of a function: indefinite and with gradients, exact at equal eigenvalues; other functions are refused."""
+"""Operators of a function: indefinite and with gradients, exact at equal eigenvalues."""
 
 import math
 

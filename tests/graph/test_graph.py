@@ -1,4 +1,4 @@
-"""Neighbour search, graphs and their symmetrisation."""
+"""Graphs in files, their copies, and what they show."""
 
 import copy
 import io

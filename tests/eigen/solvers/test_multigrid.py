@@ -1,4 +1,4 @@
-"""Multigrid: its cycle, its levels, and the iterations it saves."""
+"""Multigrid: its cycle, its rate on graphs of any size, and faint edges."""
 
 import pytest
 import torch

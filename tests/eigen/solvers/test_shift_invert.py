@@ -1,4 +1,4 @@
-"""Shift-and-invert on sparse factors, how far these fill in, and what happens where there are none."""
+"""Shift-and-invert on sparse factors, and what happens where there are none."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""Every solver on every storage and dtype against SciPy, hard graphs, multigrid."""
+"""Every solver on every storage and dtype against SciPy, and hard graphs."""
 
 import functools
 

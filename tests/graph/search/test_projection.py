@@ -1,4 +1,4 @@
-"""Images in fewer dimensions: bounds hold, answers are those of direct differences, and they are left where slow."""
+"""Images in fewer dimensions: answers are those of direct differences."""
 
 import pytest
 import torch
