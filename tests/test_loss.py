@@ -1,4 +1,4 @@
-"""Smoothness against its two formulas, the spectral loss against eigenvalues, and both where outputs collapse."""
+"""Smoothness and the spectral loss: gradients, padding, precision, eigenvalues, and outputs that collapse."""
 
 import copy
 from dataclasses import replace

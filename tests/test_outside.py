@@ -1,4 +1,4 @@
-"""Graphs, digits and a connectome that other packages ship, against dense or other solvers."""
+"""Graphs, digits and surfaces that other packages ship, against dense or other solvers."""
 
 import importlib.util
 import warnings

@@ -1,4 +1,4 @@
-"""Pictures of embeddings, spectra and graphs: what is drawn, where, and what stays as it was."""
+"""Pictures of embeddings and graphs: what is drawn, and what stays as it was."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Grouping through eigenvectors: its sets, its losses against dense references, and what it learns."""
+"""Grouping through eigenvectors: its losses against dense references, and what it learns."""
 
 import json
 

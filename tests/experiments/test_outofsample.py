@@ -1,4 +1,4 @@
-"""The experiment on new points: its alignment, splits and intervals by hand, and what a run writes and resumes."""
+"""The experiment on new points: its alignment and splits by hand, and what a run writes and resumes."""
 
 import json
 

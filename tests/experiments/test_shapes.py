@@ -1,4 +1,4 @@
-"""Manifolds with known eigenfunctions, and how their samples are compared."""
+"""Manifolds with known eigenfunctions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The experiment with the layer inside a network: its clouds, what its signatures do not depend on, and gradients."""
+"""The experiment with the layer inside a network: what it learns, and what its signatures do not depend on."""
 
 import json
 import warnings

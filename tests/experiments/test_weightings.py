@@ -1,4 +1,4 @@
-"""The experiment weightings: methods on many splits at once, networks, batches, losses, and that it resumes."""
+"""The experiment weightings: methods on many splits at once, networks, batches, and that it resumes."""
 
 import json
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Edges by angle: with ``metric="cosine"`` only directions count, in weights, new points, losses and gradients."""
+"""Edges by angle: with ``metric="cosine"`` only directions count, in weights, new points and gradients."""
 
 from functools import partial
 

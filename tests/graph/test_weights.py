@@ -1,4 +1,4 @@
-"""Weightings against the papers' formulas, in every storage, their gradients, and their extension to new points."""
+"""Weightings: bandwidths, the paper's problem, gradients, ties, copies; test_combinations.py has their formulas."""
 
 import math
 import warnings

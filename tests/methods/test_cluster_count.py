@@ -1,4 +1,4 @@
-"""The number of clusters by the eigengap, what speaks for each number, and cuts refined by single moves."""
+"""The number of clusters by the eigengap, what speaks for each number, and refined cuts."""
 
 import io
 

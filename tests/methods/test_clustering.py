@@ -1,4 +1,4 @@
-"""Normalised cuts against their definition and the brute-force optimum; spectral clustering against both."""
+"""Normalised cuts and spectral clustering against the brute-force optimum, and the labels of new points."""
 
 import itertools
 import sys

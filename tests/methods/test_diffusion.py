@@ -1,4 +1,4 @@
-"""Diffusion maps against the dense formula, the walk's own distances, and an ordinary circle; bad input by name."""
+"""Diffusion maps against the dense formula, the walk's own distances, and an ordinary circle."""
 
 import pytest
 import torch

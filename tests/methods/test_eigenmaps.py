@@ -1,4 +1,4 @@
-"""LaplacianEigenmaps: the paper's normalisation, laws, new points, saved state, disconnected graphs."""
+"""LaplacianEigenmaps: the paper's normalisation, laws, new points, disconnected graphs."""
 
 import warnings
 

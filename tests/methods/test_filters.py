@@ -1,4 +1,4 @@
-"""Spectral filters, signatures and invariant encodings: dense references, equal eigenvalues, batches, bad input."""
+"""Spectral filters, signatures and invariant encodings: equal eigenvalues, batches, transforms of data."""
 
 import dataclasses
 import pickle

@@ -1,4 +1,4 @@
-"""Matrices in the place of points, and rules of the user's own."""
+"""Matrices in the place of points."""
 
 import copy
 

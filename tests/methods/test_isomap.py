@@ -1,4 +1,4 @@
-"""Isomap: geodesics of SciPy, landmarks, new points."""
+"""Isomap: new points, landmarks that are given."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Kernel principal components: feature space, kernels of your own, peers."""
+"""Kernel principal components: feature space, kernels of your own."""
 
 import pytest
 import torch

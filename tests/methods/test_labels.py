@@ -1,4 +1,4 @@
-"""From rows to labels: the definitions, scikit-learn's own functions, bases and signs, and what new rows get."""
+"""From rows to labels: the definitions, scikit-learn's own functions, and what new rows get."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Locally linear embedding: weights, errors minimised, preconditioner, peers."""
+"""Locally linear embedding: weights, errors minimised, closed groups, factors."""
 
 import warnings
 

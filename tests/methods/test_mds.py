@@ -1,4 +1,4 @@
-"""Classical scaling: distances of old and new points, distances that are given, peers."""
+"""Classical scaling: distances of old and new points, distances that are not Euclidean, digits."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Positional encodings: known spectra, PyTorch Geometric's own transform, batches, gradients to the edge weights."""
+"""Positional encodings: PyTorch Geometric's own transform, batches, gradients to the edge weights."""
 
 import pytest
 import torch

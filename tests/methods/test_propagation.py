@@ -1,4 +1,4 @@
-"""Semi-supervised methods: dense solves, the contract of the other methods, components without labels, gradients."""
+"""Semi-supervised methods: the contract of the other methods, components without labels, wild weights, gradients."""
 
 import warnings
 from functools import partial

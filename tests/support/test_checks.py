@@ -1,4 +1,4 @@
-"""Checks of arguments: absurd numbers are an error, not an allocation, an overflow or a hang."""
+"""Checks of arguments: options are kept as plain numbers, rounding is no fault."""
 
 import dataclasses
 
