@@ -4,6 +4,7 @@ A state dict says what its fit means, and is refused where it would mean somethi
 """
 
 import copy
+import functools
 import io
 import os
 import pickle
@@ -174,59 +175,40 @@ def test_a_module_is_called_with_its_state(make):
 
 # Configuration
 
+eigenmaps = functools.partial(LaplacianEigenmaps, 2, KNN(8))
 REFUSED = [
-    (
-        LaplacianEigenmaps(2, KNN(8)),
-        LaplacianEigenmaps(2, KNN(8), normalization="unnormalized"),
-        "normalization is 'ran",
-    ),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(3, KNN(8)), "n_components is 2 in the state and 3 here"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
-    (
-        LaplacianEigenmaps(2, KNN(8)),
-        LaplacianEigenmaps(2, Radius(2.0)),
-        "neighbors is KNN in the state and Radius here",
-    ),
-    (
-        LaplacianEigenmaps(2, KNN(8)),
-        LaplacianEigenmaps(2, Precomputed("affinity")),
-        "neighbors is KNN .* and Precomputed here",
-    ),
+    (eigenmaps(), eigenmaps(normalization="unnormalized"), "normalization is 'ran"),
+    (eigenmaps(), LaplacianEigenmaps(3, KNN(8)), "n_components is 2 in the state and 3 here"),
+    (eigenmaps(), LaplacianEigenmaps(2, KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
+    (eigenmaps(), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
+    (eigenmaps(), LaplacianEigenmaps(2, Radius(2.0)), "neighbors is KNN in the state and Radius here"),
+    (eigenmaps(), LaplacianEigenmaps(2, Precomputed("affinity")), "neighbors is KNN .* and Precomputed here"),
     (LaplacianEigenmaps(2, Radius(3)), LaplacianEigenmaps(2, Radius(3.5)), "neighbors.radius is 3 .* and 3.5 here"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), scale="unit"), "scale is 'degree'"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), diffusion=1), "diffusion is 0.0 .* and 1 here"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), drop_trivial=False), "drop_trivial is True"),
-    (LaplacianEigenmaps(2, KNN(8)), LaplacianEigenmaps(2, KNN(8), components="separate"), "components is 'joint'"),
+    (eigenmaps(), eigenmaps(scale="unit"), "scale is 'degree'"),
+    (eigenmaps(), eigenmaps(diffusion=1), "diffusion is 0.0 .* and 1 here"),
+    (eigenmaps(), eigenmaps(drop_trivial=False), "drop_trivial is True"),
+    (eigenmaps(), eigenmaps(components="separate"), "components is 'joint'"),
+    (eigenmaps(), eigenmaps(HeatKernel(2)), "weights.t is 'median' .* and 2 here"),
+    (eigenmaps(), eigenmaps(SelfTuning(7)), "weights is HeatKernel in the state and SelfTuning here"),
     (
-        LaplacianEigenmaps(2, KNN(8)),
-        LaplacianEigenmaps(2, KNN(8), HeatKernel(2)),
-        "weights.t is 'median' .* and 2 here",
-    ),
-    (
-        LaplacianEigenmaps(2, KNN(8)),
-        LaplacianEigenmaps(2, KNN(8), SelfTuning(7)),
-        "weights is HeatKernel in the state and SelfTuning here",
-    ),
-    (
-        LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0, learnable=True)),
-        LaplacianEigenmaps(2, KNN(8), HeatKernel(1.0, learnable=True)),
+        eigenmaps(HeatKernel(4.0, learnable=True)),
+        eigenmaps(HeatKernel(1.0, learnable=True)),
         "weights.t is 4.0 in the state and 1.0 here",
     ),
-    (LaplacianEigenmaps(2, KNN(8), SelfTuning(6)), LaplacianEigenmaps(2, KNN(8), SelfTuning(7)), "weights.m is 6"),
+    (eigenmaps(SelfTuning(6)), eigenmaps(SelfTuning(7)), "weights.m is 6"),
     (
-        LaplacianEigenmaps(2, KNN(8), DensityCorrected(1.0, HeatKernel(4.0))),
-        LaplacianEigenmaps(2, KNN(8), DensityCorrected(0.5, HeatKernel(3.0))),
+        eigenmaps(DensityCorrected(1.0, HeatKernel(4.0))),
+        eigenmaps(DensityCorrected(0.5, HeatKernel(3.0))),
         "weights.alpha is 1.0 in the state and 0.5 here, weights.weights.t is 4.0 in the state and 3.0 here",
     ),
     (
-        LaplacianEigenmaps(2, KNN(8), ImprovedWeights(4.0)),
-        LaplacianEigenmaps(2, KNN(8), ImprovedWeights("median")),
+        eigenmaps(ImprovedWeights(4.0)),
+        eigenmaps(ImprovedWeights("median")),
         "weights.kernel.t is 4.0 in the state and 'median' here",
     ),
     (
-        LaplacianEigenmaps(2, KNN(8), KernelWeights(torch.sigmoid)),
-        LaplacianEigenmaps(2, KNN(8), KernelWeights(torch.exp)),
+        eigenmaps(KernelWeights(torch.sigmoid)),
+        eigenmaps(KernelWeights(torch.exp)),
         "weights.kernel is sigmoid in the state and exp here",
     ),
     (MDS(2), KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
