@@ -16,7 +16,6 @@ from torch_lapeig import (
     HeatKernel,
     Isomap,
     LaplacianEigenmaps,
-    Precomputed,
     Radius,
     knn_graph,
     radius_graph,
@@ -174,7 +173,7 @@ def test_the_graph_of_a_rule_is_checked():
         LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3, mask=mask.flip(0)))(x, mask=mask)
 
 
-NO_RULES = [5, None, "knn", KNN, Graph, HeatKernel(), torch.relu, len, torch.nn.ReLU(), Precomputed("affinity")]
+NO_RULES = [5, None, "knn", KNN, Graph, HeatKernel(), torch.relu, len, torch.nn.ReLU()]
 
 
 @pytest.mark.parametrize("other", NO_RULES, ids=lambda other: getattr(other, "__name__", str(other)))
