@@ -302,6 +302,8 @@ replace(GRAPH, log_weight=GRAPH.weight * torch.nan) → log_weight must be finit
 replace(GRAPH, recall=2) → recall must be a number in \[0, 1\], got 2
 Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]]))
     → edge_index must hold the numbers of nodes, counted from 0, got 1099511627776
+GRAPH.pattern.matmul(GRAPH.weight[1:], X) → values must have shape \(\d+,\) to go with the edges
+GRAPH.pattern.direct_matmul(GRAPH.weight, X[1:]) → blocks must have shape \(10, m\), got \(9, 2\)
 pad_batch(X[:2], torch.tensor([0, 2**40])) → batch must count the graphs from 0
 # Numbers that count nothing
 KNN(10**30) → k must be at most 2147483647, got 10{30}

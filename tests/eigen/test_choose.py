@@ -59,6 +59,14 @@ class TestDefault:
         assert eigenpairs(asked, 4, ShiftInvert()).converged
         assert Auto().choose(asked.symmetric, 4) == Auto().choose(fresh.symmetric, 4)
 
+    def test_without_compiled_loops(self, monkeypatch):
+        make, k = KINDS["surface"]
+        exact = eigenpairs(Laplacian(make()), k)
+        monkeypatch.setattr(native, "library", lambda: None)
+        pairs = eigenpairs(Laplacian(make()), k)
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
+
     def test_large_batches_are_solved_one_by_one(self):
         x = torch.stack([swiss_roll(2500, seed=i) for i in range(2)])
         pairs = eigenpairs(Laplacian(knn_graph(x, 10)), 4)
