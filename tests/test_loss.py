@@ -62,6 +62,18 @@ def test_gradcheck(reduction, sparse):
     assert torch.autograd.gradgradcheck(function, arguments)
 
 
+def test_sum_and_its_terms_agree_in_value_and_gradients():
+    x, y = points(40, 3, batch=2), points(40, 2, batch=2, seed=1).requires_grad_()
+    graph = KNN(5)(x)
+    weight = HeatKernel(2.0)(x, graph).weight.requires_grad_()
+    sums = [
+        laplacian_smoothness(y, graph.with_weight(weight), "sum"),
+        laplacian_smoothness(y, graph.with_weight(weight), "none").sum(),
+    ]
+    torch.testing.assert_close(*sums)
+    torch.testing.assert_close(*[torch.autograd.grad(loss, (y, weight)) for loss in sums])
+
+
 @on_every_device
 @in_every_dtype
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
