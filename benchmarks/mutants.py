@@ -68,7 +68,7 @@ MUTANTS = (
         "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
         "before = torch.where(energy > torch.inf, energy, 0)",
-        "tests/eigen/gradient/test_rule.py",
+        "tests/eigen/gradient/test_linear.py",
     ),
     Mutant("methods/mds.py", "> 0.01 * distances.amax():", "> 10 * distances.amax():", UNFOUND),
     Mutant(

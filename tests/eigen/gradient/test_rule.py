@@ -60,6 +60,19 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6, fast_mode=device != "cpu")
 
 
+def test_conjugate_gradients_agree_with_the_whole_complement():
+    """On 500 points the guards of the Chebyshev solver are a handful: the rest is the linear solve's."""
+    x = points(500, 3, seed=2)
+    results = []
+    for solver in (Eigh(), ChebyshevSubspace()):
+        y = x.clone().requires_grad_()
+        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4, solver)
+        (projector_loss(500)(pairs.vectors) + pairs.values.sum()).backward()
+        results.append(y.grad)
+    exact, iterative = results
+    assert (exact - iterative).norm() <= 1e-7 * exact.norm()
+
+
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
     weight, graph_of = edge_parameters(torch.nn.functional.pad(random_affinity(8), (0, 1, 0, 1)))
     padded = eigenpairs(Laplacian(graph_of(weight), "random_walk"), 3)
