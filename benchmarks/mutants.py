@@ -90,19 +90,19 @@ MUTANTS = (
         'directions.to(dtype) if symmetrize == "mean"',
         "tests/graph/test_rules.py",
     ),
-    Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_groups.py tests/graph/test_weights.py"),
+    Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_weights.py"),
     Mutant(
         "eigen/solvers/dense.py",
         "alpha=-1)\n    inactive",
         "alpha=1)\n    inactive",
         "tests/eigen/test_eigenpairs.py",
     ),
-    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/graph/test_broken_input.py"),
+    Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/test_errors.py -k SparsePattern"),
     Mutant(
         "graph/pattern.py",
         "if not 0 <= least <= most < total:",
         "if not 0 <= least <= most <= total:",
-        "tests/graph/test_broken_input.py",
+        "tests/test_errors.py -k SparsePattern",
     ),
     Mutant(
         "losses.py",

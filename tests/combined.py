@@ -512,14 +512,13 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
 
 
 class Refusal(NamedTuple):
-    """A kind of object that some consumers refuse, for a reason; ``says`` is what the error must say.
+    """A kind of object that some consumers refuse; ``says`` is what the error must say.
 
-    docs/combinations.md has the same list, without ``says``.
+    docs/combinations.md has the same list, with the reason of each.
     """
 
     kind: str
     of: tuple[str, ...]
-    reason: str
     says: str
 
 
@@ -544,37 +543,31 @@ REFUSED = [
     Refusal(
         "SignedGraph",
         (*OF_AFFINITIES, "MagneticLaplacian"),
-        "A weight below zero is no affinity: degrees may vanish, and a walk has no such probabilities.",
         r"got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph",
     ),
     Refusal(
         "SignedGraph",
         (*FACES, "AddMagneticPE", "sklearn.*"),
-        "The matrices and lists of edges of other libraries are affinities there, too.",
         r"(edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use",
     ),
     Refusal(
         "DirectedGraph",
         FACES,
-        "The matrices and lists of edges of other libraries are those of undirected graphs.",
         r"hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use",
     ),
     Refusal(
         "edgeless",
         ("anndata.diffmap", "anndata.spectral", "sklearn.*"),
-        "No node takes part, so that there is no eigenvector.",
         r"cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree",
     ),
     Refusal(
         "DirectedGraph",
         (*OF_AFFINITIES, "SignedLaplacian"),
-        "D − W of arcs is not symmetric: it has no orthogonal eigenvectors and no quadratic form of its own.",
         r"got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph",
     ),
     Refusal(
         "affinities",
         ("SignedLaplacian", "MagneticLaplacian"),
-        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
         r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
     ),
     Refusal(
@@ -584,173 +577,98 @@ REFUSED = [
             *("weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
             *("HarmonicFunction", "LabelSpreading"),
         ),
-        "W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, tr Yᵀ L Y and a "
-        "correction for density differ from W to Wᵀ.",
         r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
     ),
-    Refusal(
-        "DensityCorrected",
-        ("DiffusionMap",),
-        "The kernel would be corrected twice.",
-        r"DensityCorrected\(0\.5\).*use alpha=0",
-    ),
+    Refusal("DensityCorrected", ("DiffusionMap",), r"DensityCorrected\(0\.5\).*use alpha=0"),
     Refusal(
         "batch",
         ("Whitening", "spectral_init", "NeighborhoodSampler", "EdgeSampler", "plot_graph", "plot_embedding"),
-        "A picture, a map that is kept, a layout and the numbers of rows of a data set belong to one graph.",
         r"one graph|draw one item",
     ),
-    Refusal(
-        "mask",
-        ("spectral_init",),
-        "Padding has no place in a layout.",
-        r"without a mask.*graph\.subgraph",
-    ),
+    Refusal("mask", ("spectral_init",), r"without a mask.*graph\.subgraph"),
     Refusal(
         "edgeless",
         (*COLUMNS, "orthogonality", "Whitening", "spectral_loss", "EdgeSampler", "spectral_init"),
-        "No node takes part, so that there is no eigenvector, no weighted mean and no edge to draw. In a batch such an "
-        "item has zeros.",
         r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
     ),
-    Refusal(
-        "normalised Laplacian",
-        ("eigenpairs, mass",),
-        "A normalised Laplacian has the degrees as its mass: L y = λ D y.",
-        r'mass must be None with normalization.*"unnormalized"',
-    ),
-    Refusal(
-        "complex pairs",
-        ("eigenpairs, mass",),
-        "A Hermitian matrix is solved in its real form, whose orthonormal pairs combine to complex ones.",
-        r"got MagneticLaplacian; use its eigenpairs\(k\)",
-    ),
+    Refusal("normalised Laplacian", ("eigenpairs, mass",), r'mass must be None with normalization.*"unnormalized"'),
+    Refusal("complex pairs", ("eigenpairs, mass",), r"got MagneticLaplacian; use its eigenpairs\(k\)"),
     Refusal(
         "singular operator",
         ("solve_linear",),
-        "The matrix has null vectors: a system has no solution, or many.",
         r"must be a positive definite SymmetricOperator; a Laplacian is singular",
     ),
     Refusal(
         "operator of products",
         ("Eigh", "ShiftInvert", "Lobpcg, multigrid", "solve_linear"),
-        "Decompositions, factors and multigrid are made of entries, which products do not give.",
         r"needs the entries .* which has products only; use ChebyshevSubspace\(\)|must be a positive definite Symm",
     ),
     Refusal(
         "operator without affinities",
         ("Lobpcg, multigrid",),
-        "Aggregation keeps the known null vectors of a matrix of affinities; this one has entries of both signs.",
         r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseLU\(\)\)",
     ),
     Refusal(
         "pairs with a mass or degrees",
         ("canonicalize",),
-        "U Uᴴ is no projector where Uᴴ M U = I, so that lengths ‖P e_i‖ order no nodes.",
         r'orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"',
     ),
-    Refusal(
-        "complex pairs",
-        ("SignInvariant",),
-        "A complex vector is known up to a phase, and φ(v) + φ(−v) depends on it.",
-        r"real, got .*MagneticLaplacian.* use StableEncoding",
-    ),
+    Refusal("complex pairs", ("SignInvariant",), r"real, got .*MagneticLaplacian.* use StableEncoding"),
     Refusal(
         "complex pairs",
         ("StableEncoding, real network",),
-        "The entries of V φ(Λ) Vᴴ are complex: the network has to say what it makes of them.",
         r"complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)",
     ),
     Refusal(
         "Precomputed + weighting",
         ("*",),
-        "Affinities that are given have no lengths, of which a weighting is a function.",
         r'weights must be None with Precomputed\("affinity"\).*weight the graph beforehand',
     ),
-    Refusal(
-        "Landmarks + clusters or labels",
-        ("*",),
-        "Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and "
-        "labels in their columns.",
-        r"neighbors must be KNN\(k\), Radius.*got Landmarks",
-    ),
+    Refusal("Landmarks + clusters or labels", ("*",), r"neighbors must be KNN\(k\), Radius.*got Landmarks"),
     Refusal(
         "Landmarks + LaplacianEigenmaps + ImprovedWeights",
         ("*",),
-        "Shares of points divide each row of weights by its sum, and W would not be symmetric by κ.",
         r"symmetric with Landmarks, got ImprovedWeights; use HeatKernel",
     ),
     Refusal(
         "Landmarks + LaplacianEigenmaps, separate",
         ("*",),
-        "A component of landmarks is no component of points.",
         r'components must be "joint" or "error" with Landmarks, got "separate"',
     ),
     Refusal(
         "Landmarks + DensityCorrected + LaplacianEigenmaps, unit",
         ("*",),
-        "Degrees are c_i there, and the landmark graph Zᵀ C Z does not know mean squares of points that all count 1.",
         r'Landmarks with DensityCorrected weights.*use scale="degree"',
     ),
     Refusal(
         "Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized",
         ("*",),
-        "Degrees are c_i there, and not 1: (C − W) y = λ y is no problem of m landmarks.",
         r'Landmarks with DensityCorrected weights.*normalization="random_walk"',
     ),
-    Refusal(
-        "rule that is not Landmarks",
-        ("fit_stream",),
-        "Other graphs need all points at once: blocks only add up where each point sees nothing but landmarks.",
-        r"fit_stream needs neighbors=Landmarks\(m\)",
-    ),
+    Refusal("rule that is not Landmarks", ("fit_stream",), r"fit_stream needs neighbors=Landmarks\(m\)"),
     Refusal(
         "rule of a user",
         ("transform", "out_of_sample", "state_dict"),
-        "A function of points says nothing about new points; `with_state` and `extend` do.",
         r"must have the methods with_state and extend.*got OwnRule",
     ),
     Refusal(
         "rule of a user",
         ("frozen",),
-        "The code of a rule of yours is no expression of a fixed number of dense operations.",
         r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend",
     ),
-    Refusal(
-        "extending rule of a user",
-        ("frozen",),
-        "The code of a rule of yours is no expression of a fixed number of dense operations.",
-        r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)",
-    ),
-    Refusal(
-        "weighting of a user",
-        ("frozen",),
-        "`extend` is code on lists of edges, of which a dense map has none; a `KernelWeights` of your function has.",
-        r"frozen needs one of this library's weightings, got OwnWeights",
-    ),
+    Refusal("extending rule of a user", ("frozen",), r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)"),
+    Refusal("weighting of a user", ("frozen",), r"frozen needs one of this library's weightings, got OwnWeights"),
     Refusal(
         "LaplacianEigenmaps, orthonormal + ImprovedWeights",
         ("*",),
-        "W = K diag(1/κ) is not symmetric: D^½ Y has no orthogonal columns.",
         r'scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights',
     ),
-    Refusal(
-        "Isomap",
-        ("frozen",),
-        "Shortest paths to a new point take a search.",
-        r"Isomap cannot be frozen",
-    ),
-    Refusal(
-        "LLE",
-        ("frozen",),
-        "Each new point is reconstructed by a linear system of its own.",
-        r"LLE cannot be frozen",
-    ),
+    Refusal("Isomap", ("frozen",), r"Isomap cannot be frozen"),
+    Refusal("LLE", ("frozen",), r"LLE cannot be frozen"),
     *(
         Refusal(
             f"{method} + ImprovedWeights",
             ("*",),
-            "Scores solve a symmetric system; W = K diag(1/κ) is not symmetric.",
             r"affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel",
         )
         for method in ("HarmonicFunction", "LabelSpreading")
@@ -758,19 +676,16 @@ REFUSED = [
     Refusal(
         "DiffusionMap + ImprovedWeights",
         ("*",),
-        "A correction for density needs a symmetric kernel.",
         r"symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights",
     ),
     Refusal(
         "DiffusionMap + DensityCorrected",
         ("*",),
-        "The kernel would be corrected twice.",
         r"must not be DensityCorrected, which alpha does; use weights\.weights",
     ),
     Refusal(
         "sharded graph",
         ("SignedLaplacian", "MagneticLaplacian"),
-        "Without signs and arcs the operator is `Laplacian(graph)`, whose null vectors are known in closed form.",
         r"must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph",
     ),
     Refusal(
@@ -787,58 +702,27 @@ REFUSED = [
             *("spectral_init", "NeighborhoodSampler", "EdgeSampler", "HarmonicFunction", "LabelSpreading"),
             "EigenmapsRegression",
         ),
-        "A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.",
         r"several ranks; (see )?docs/distributed\.md",
     ),
     Refusal(
         "sharded pairs",
         ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
-        "Vᴴ x sums over the rows of all processes.",
         r"on one process, got rows on several ranks; gather the graph",
     ),
-    Refusal(
-        "Precomputed",
-        ("Sharded*",),
-        "A matrix of pairs is on one process; points are what processes share.",
-        r"module must be of points, got neighbors=Precomputed",
-    ),
-    Refusal(
-        "Landmarks",
-        ("Sharded*",),
-        "The graph of landmarks is small, and is solved on one process: each adds its points by `fit_stream`.",
-        r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks",
-    ),
-    Refusal(
-        "rule of a user",
-        ("Sharded*",),
-        "The search over processes is that of `KNN` and `Radius`.",
-        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule",
-    ),
+    Refusal("Precomputed", ("Sharded*",), r"module must be of points, got neighbors=Precomputed"),
+    Refusal("Landmarks", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks"),
+    Refusal("rule of a user", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule"),
     Refusal(
         "extending rule of a user",
         ("Sharded*",),
-        "The search over processes is that of `KNN` and `Radius`.",
         r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule",
     ),
     Refusal(
-        "LaplacianEigenmaps, separate",
-        ("Sharded*",),
-        "A component may lie on several processes, whose solves would not be one.",
-        r'components must be "joint" or "error" on several processes',
+        "LaplacianEigenmaps, separate", ("Sharded*",), r'components must be "joint" or "error" on several processes'
     ),
     *(
-        Refusal(
-            kind,
-            ("Sharded*",),
-            "Only eigenmaps, clustering and losses on a graph have a form in which each process has its rows.",
-            r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got",
-        )
+        Refusal(kind, ("Sharded*",), r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got")
         for kind in ("HarmonicFunction", "LabelSpreading", "EigenmapsRegression", "MDS", "Isomap", "LLE", "KernelPCA")
     ),
-    Refusal(
-        "complex pairs",
-        ("plot_embedding",),
-        "A complex coordinate is a plane of its own.",
-        r"real numbers, got complex128|draw one item",
-    ),
+    Refusal("complex pairs", ("plot_embedding",), r"real numbers, got complex128|draw one item"),
 ]

@@ -75,12 +75,7 @@ def known_spectra() -> list[Spectrum]:
         Spectrum("complete", complete(n), [0] + [n / (n - 1)] * (n - 1), [0] + [n] * (n - 1)),
         Spectrum("star", complete_bipartite(1, n - 1), [0, *[1] * (n - 2), 2], [0, *[1] * (n - 2), n]),
         Spectrum("bipartite", complete_bipartite(4, 7), [0, *[1] * 9, 2], [0, *[4] * 6, *[7] * 3, 11]),
-        Spectrum(
-            "two cliques",
-            two_cliques(5, 4),
-            [0, 0, *[5 / 4] * 4, *[4 / 3] * 3],
-            [0, 0, *[5] * 4, *[4] * 3],
-        ),
+        Spectrum("two cliques", two_cliques(5, 4), [0, 0, *[5 / 4] * 4, *[4 / 3] * 3], [0, 0, *[5] * 4, *[4] * 3]),
     ]
 
 

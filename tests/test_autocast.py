@@ -27,7 +27,6 @@ from torch_lapeig import (
     laplacian_smoothness,
     normalized_cut,
 )
-from torch_lapeig.graph import Weighting
 from torch_lapeig.losses import orthogonality, whiten
 
 X = points(40, 3, dtype=torch.float32)
@@ -128,58 +127,6 @@ def test_backward_method_inside(dtype):
         gradients.append((x.grad, weights.log_factor.grad))
     for off, on in zip(*gradients, strict=True):
         assert torch.dist(off, on) <= 1e-5 * off.norm()
-
-
-FEATURES = {
-    "layer": LaplacianEigenmaps(2, KNN(6)),
-    "smoothness": lambda h: LaplacianSmoothness(KNN(6))(h, h),
-    "smoothness to a graph": lambda h: laplacian_smoothness(h, HeatKernel()(h, GRAPH)),
-    "spectral loss": lambda h: SpectralLoss(KNN(6))(h, h),
-    "orthogonality": orthogonality,
-    "whiten": whiten,
-    "mds": MDS(2),
-    "isomap": Isomap(2, KNN(6)),
-    "lle": LLE(2, KNN(6)),
-    "kernel pca": KernelPCA(2),
-    "clustering": SpectralClustering(2, KNN(6)),
-    "product": lambda h: Laplacian(GRAPH).matmul(h),
-    "cut": lambda h: normalized_cut(h.softmax(-1).bfloat16(), GRAPH),
-}
-
-
-@pytest.mark.parametrize("name", FEATURES)
-def test_features_that_autocast_rounded(name):
-    """A linear layer under autocast gives bfloat16, which is computed in float32: as if it were converted."""
-    linear = torch.nn.Linear(3, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        features = linear(X)
-        assert features.dtype == torch.bfloat16
-        value = FEATURES[name](features)
-        value.float().square().sum().backward()
-    assert linear.weight.grad.isfinite().all()
-    expected = FEATURES[name](features.detach().float())
-    assert torch.dist(value.float(), expected) <= 2e-2 * expected.norm()
-
-
-class Own(Weighting):
-    """Weighting as a user writes it, without any handling of autocast."""
-
-    def forward(self, x, graph):
-        affinity = torch.sigmoid(x @ x.mT)[graph.pattern.row.long(), graph.pattern.col.long()]
-        return graph.with_weight(affinity)
-
-    def state(self, x, graph):
-        return x
-
-    def extend(self, edges, state):
-        return edges.connectivity.log()
-
-
-def test_weightings_of_users():
-    """Their products run in full precision, and backwards as torch's own do: outside of autocast."""
-    results = [derivatives(lambda x: Own()(x, GRAPH).weight, torch.bfloat16, on, False) for on in (False, True)]
-    for off, on in zip(*results, strict=True):
-        assert torch.dist(off, on) <= 1e-6 * off.norm()
 
 
 def test_the_network_around_stays_in_half_precision():

@@ -10,7 +10,6 @@ from problems import points, swiss_roll
 from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
-from torch_lapeig.graph.groups import gather, sum_of_groups
 from torch_lapeig.methods import LLE
 from torch_lapeig.support import precision
 
@@ -77,15 +76,6 @@ class TestPrecision:
         assert state() == before
         assert seen.rounded.total() == 2, seen.rounded  # and its derivative
 
-    @EVERY_INTERFACE
-    def test_an_inherited_precision_is_inherited_again(self, reduce, settings):
-        reduce()
-        nearest_neighbors(points(20, 2), 3)
-        found = state()[0]
-        if precision.PRODUCTS:
-            torch.backends.fp32_precision = "ieee"
-        assert (state()[0] == found) == (reduce is not by_newer_for_all)
-
     def test_threads_that_overlap(self, settings):
         """The first call sets the precision, the last one puts it back, and calls of others in between have it."""
         by_older()
@@ -108,16 +98,6 @@ class TestPrecision:
         products = len(precision.PRODUCTS) or 1
         assert precision.IEEE.issuperset(found["between"][:products] + found["slow"][:products])
         assert state() == before
-
-    def test_a_change_by_the_user_in_between_stays(self, settings):
-        by_older()
-
-        def rule(x, mask=None):
-            torch.set_float32_matmul_precision("high")
-            return knn_graph(x, 5)
-
-        LaplacianEigenmaps(2, rule)(points(30, 2))
-        assert torch.get_float32_matmul_precision() == "high"
 
     def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
         """Not even until the next call."""
@@ -166,31 +146,6 @@ def test_components_are_counted(seen):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 class TestSums:
     """Sums over groups are the same from run to run: no atomic addition, whatever the order of the values."""
-
-    @pytest.fixture(params=[True, False], ids=["sorted", "shuffled"])
-    def group(self, request):
-        index = torch.tensor([0, 0, 1, 3, 3, 3, 4])  # the third and the last are empty
-        return index if request.param else index[torch.tensor([3, 0, 6, 2, 5, 1, 4])]
-
-    @pytest.mark.parametrize("shape", [(7,), (7, 2)])
-    def test_sum_and_gather(self, group, shape, seen):
-        values, sums = (points(n, shape[-1])[:, : (*shape, 1)[1]].reshape(n, *shape[1:]) for n in (7, 6))
-        expected = values.new_zeros(6, *shape[1:]).index_add(0, group, values)
-        torch.testing.assert_close(sum_of_groups(values.to(DEVICE), group.to(DEVICE), 6).cpu(), expected)
-        torch.testing.assert_close(gather(sums.to(DEVICE), group.to(DEVICE)).cpu(), sums[group])
-        assert not seen.unstable
-
-    @pytest.mark.parametrize("is_sum", [True, False])
-    def test_derivatives_of_either_mode_and_second_order(self, group, is_sum, seen):
-        start = points(7 if is_sum else 6, 2).requires_grad_()
-
-        def squared(x):  # linear functions alone have no second derivative
-            x, there = (x * x).to(DEVICE), group.to(DEVICE)
-            return (sum_of_groups(x, there, 6) if is_sum else gather(x, there)).cpu()
-
-        torch.autograd.gradcheck(squared, start, check_forward_ad=True)
-        torch.autograd.gradgradcheck(squared, start, check_fwd_over_rev=True)
-        assert not seen.unstable
 
     def test_the_same_numbers_as_on_the_processor(self, seen):
         def slopes(device):

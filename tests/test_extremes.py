@@ -30,7 +30,6 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.graph.weights import log_sums, with_log_derivative
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {
@@ -252,66 +251,6 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
 # ---------------------------------
 
 
-def chain(dtype=DOUBLE):
-    """Logarithms of weights that fall from 0 to −40 along a ring with chords, on undirected edges."""
-    row = torch.arange(14)
-    edges = torch.cat([torch.stack([row, (row + 1) % 14]), torch.stack([row, (row + 3) % 14])], 1)
-    level = torch.minimum(row, 14 - row).to(dtype)
-    logs = -3.0 * (level[edges[0]] + level[edges[1]]) + torch.linspace(0, 1, 28, dtype=dtype)
-    return torch.cat([edges, edges.flip(0)], 1), logs
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-def test_derivatives_through_logarithms_of_weights(dense, normalization):
-    """First and second order, reverse and forward mode, of columns with rows solved for."""
-    edges, logs = chain()
-    order = (edges[0] * 14 + edges[1]).argsort()
-
-    def columns(logs):
-        both = torch.cat([logs, logs])[order]
-        sparse = Graph.from_edge_index(edges[:, order], both.detach().exp())
-        graph = Graph(sparse.pattern, both.exp(), log_weight=both)
-        if dense:
-            place = sparse.pattern
-            log_weight = torch.full((14, 14), -torch.inf, dtype=DOUBLE).index_put(
-                (place.row.long(), place.col.long()), both
-            )
-            graph = Graph.from_dense(place.to_dense(both.exp().detach()))
-            graph = Graph(graph.pattern, log_weight.exp(), log_weight=log_weight)
-        laplacian = Laplacian(graph, normalization)
-        assert laplacian.slight.any(-1).all()
-        return eigenpairs(laplacian, 3).vectors / size
-
-    size = 1.0
-    size = columns(logs).detach().abs().amax(0)
-    logs = logs.requires_grad_()
-    assert torch.autograd.gradcheck(columns, logs, check_forward_ad=True, atol=1e-5)
-    assert torch.autograd.gradgradcheck(columns, logs, atol=1e-4, rtol=1e-3, fast_mode=True)
-
-
-def test_the_value_is_exact_and_the_derivative_that_of_the_logarithm():
-    edges, logs = chain()
-    order = (edges[0] * 14 + edges[1]).argsort()
-    pattern = Graph.from_edge_index(edges, torch.ones(56, dtype=DOUBLE)).pattern
-
-    def through_logs(logs):
-        both = torch.cat([logs, logs])[order]
-        sums = log_sums(pattern, both.exp(), both)
-        return with_log_derivative(both.detach().exp(), both), sums
-
-    values, sums = through_logs(logs)
-    assert torch.equal(values, torch.cat([logs, logs])[order].exp())
-    assert sums.abs().max() < 1e-14  # of the logarithm only the derivatives count
-    logs = logs.requires_grad_()
-    direct = pattern.sum_rows(torch.cat([logs, logs])[order].exp()).log()
-    expected = torch.autograd.grad(direct.cos().sum() + direct.pow(2).sum(), logs)[0]
-    ours = through_logs(logs)[1]
-    cotangent = -direct.detach().sin() + 2 * direct.detach()
-    torch.testing.assert_close(torch.autograd.grad(ours, logs, cotangent)[0], expected)
-
-
 # float32 against float64
 # -----------------------
 
@@ -333,17 +272,6 @@ def test_far_points_do_not_spoil_the_gradient_of_the_others(kind, weighting):
             (y.square() * probe).sum().backward()
             results.append(v.grad)
         assert torch.dist(*results) <= 1e-3 * results[1].norm()
-
-
-def test_far_outputs_do_not_spoil_the_gradient_of_smoothness():
-    x = cloud("outlier", torch.Generator().manual_seed(1)).float()
-    results = []
-    for dtype in (SINGLE, DOUBLE):
-        y, v = (x[:, :2].to(dtype).clone().requires_grad_(), x.to(dtype))
-        LaplacianSmoothness(KNN(5), HeatKernel(1.0))(y, v).backward()
-        results.append(y.grad)
-    near = results[1][1:]
-    assert torch.dist(results[0][1:], near) <= 1e-3 * near.norm()
 
 
 @covering(1, exponent=[-50, 50, -20, 20], weighting=["median", "self-tuning", "density"])

@@ -10,16 +10,7 @@ import torch
 from torch import nn
 
 from problems import points
-from torch_lapeig import (
-    KNN,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    LaplacianSmoothness,
-    SpectralLoss,
-    knn_graph,
-    laplacian_smoothness,
-)
+from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, LaplacianSmoothness, knn_graph, laplacian_smoothness
 from torch_lapeig.samplers import NeighborhoodSampler
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
@@ -95,12 +86,6 @@ def test_gradients_reach_the_encoder():
     torch.testing.assert_close(plain.head.weight, smooth.head.weight)
 
 
-def test_steps_that_return_none_are_skipped():
-    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=Regression(lambda loss: None))
-    assert len(model.own) == 2
-    assert model.trained == []
-
-
 @pytest.mark.parametrize("source", ["inputs", "features", "points of batch", "graph of batch"])
 def test_the_graph_is_built_from(source):
     seen = []
@@ -145,23 +130,6 @@ def test_the_global_graph_gives_each_batch_its_part():
         assert batches.epoch == 3  # as Lightning sets it, and one more for each
 
 
-def test_images_are_flattened_and_calls_averaged():
-    class Siamese(Regression):
-        def training_step(self, batch, batch_idx):
-            x = batch[0]
-            first, second = self(x.reshape(-1, 3, 1)), self(2 * x.reshape(-1, 3, 1))
-            self.terms.append(
-                [laplacian_smoothness(y.detach(), LOSS.graph_of(s * x)).item() for y, s in ((first, 1), (second, 2))]
-            )
-            return 0 * first.sum()
-
-        def forward(self, image):
-            return self.encoder(image.flatten(1))
-
-    model, _ = fitted(SmoothnessCallback(1.0, loss=LOSS), model=Siamese(), steps=1)
-    assert model.trained == pytest.approx([sum(model.terms[0]) / 2], rel=1e-5)
-
-
 class TwoLoaders(Regression):
     """Steps on a neighbourhood of the graph and on labelled points from a loader of their own."""
 
@@ -196,17 +164,6 @@ def test_labelled_batches_of_another_loader_are_not_smoothed(labelled):
     assert model.trained == pytest.approx([model.own[0] + 3.0 * model.terms[0]], rel=1e-5)
 
 
-def test_spectral_loss_and_two_callbacks():
-    callbacks = (
-        SmoothnessCallback(1.0, "encoder", LOSS),
-        SmoothnessCallback(0.5, "encoder", SpectralLoss(KNN(3)), name="spectral"),
-    )
-    model, runner = fitted(*callbacks, steps=1)
-    expected = model.own[0] + model.terms[0] + 0.5 * runner.callback_metrics["spectral"].item()
-    assert model.trained == pytest.approx([expected], rel=1e-5)
-    assert "training_step" not in vars(model)
-
-
 def test_everything_is_as_before_afterwards():
     callback = SmoothnessCallback(1.0, "encoder", LOSS)
     model, _ = fitted(callback)
@@ -219,18 +176,6 @@ def test_everything_is_as_before_afterwards():
     fitted(callback, model=replaced)
     assert replaced.training_step is step
     assert replaced.trained[0] == pytest.approx(replaced.own[0] + replaced.terms[0], rel=1e-5)
-
-
-def test_a_copy_made_while_training_is_its_own():
-    class Copying(lightning.Callback):
-        def on_train_batch_end(self, trainer, pl_module, *args):
-            self.copy = copy.deepcopy(pl_module)
-
-    copying = Copying()
-    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), copying, steps=1)
-    step = copying.copy.training_step((X[:12], TARGET[:12]), 0)
-    assert (len(model.own), len(copying.copy.own)) == (1, 2)
-    assert step.item() == copying.copy.own[1]
 
 
 def test_lightning_pytorch_takes_it_too():
@@ -266,30 +211,6 @@ def test_terms_are_divided_by_the_number_of_accumulated_batches():
     expected = [(own + 3.0 * term) / 2 for own, term in zip(model.own, model.terms, strict=True)]
     assert len(expected) == 2
     assert model.trained == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_step_may_take_the_batch_only():
-    class Short(Regression):
-        def training_step(self, batch):
-            return super().training_step(batch, 0)
-
-    model, _ = fitted(SmoothnessCallback(1.0, "encoder", LOSS), model=Short(), steps=1)
-    assert model.trained == pytest.approx([model.own[0] + model.terms[0]], rel=1e-5)
-
-
-def test_one_callback_may_end_before_the_other():
-    first, second = SmoothnessCallback(1.0, "encoder", LOSS), SmoothnessCallback(2.0, "encoder", LOSS, name="second")
-    model, x = Regression(), (X[:12], TARGET[:12])
-    model.log = lambda *args, **kwargs: None
-    for callback in (first, second):
-        callback.on_train_start(None, model)
-    assert model.training_step(x, 0).item() == pytest.approx(model.own[0] + 3 * model.terms[0], rel=1e-5)
-    first.on_train_end(None, model)
-    first.on_train_end(None, model)  # an exception may follow the end
-    assert model.training_step(x, 0).item() == pytest.approx(model.own[1] + 2 * model.terms[1], rel=1e-5)
-    second.on_exception(None, model, KeyboardInterrupt())
-    assert model.training_step(x, 0).item() == model.own[2]
-    assert "training_step" not in vars(model)
 
 
 def test_warnings_name_the_line_that_trains_or_the_line_of_the_step():
@@ -386,12 +307,3 @@ def test_lightning_is_optional():
     assert 'pip install "torch-lapeig[lightning]"' in done.stderr.splitlines()[-1]
     loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"
-
-
-def test_lightning_pytorch_suffices():
-    code = (
-        "import sys; sys.modules['pytorch_lightning'] = None; from torch_lapeig.lightning import SmoothnessCallback\n"
-    )
-    code += "from lightning.pytorch import Callback; print(issubclass(SmoothnessCallback, Callback))"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"

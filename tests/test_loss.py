@@ -1,4 +1,4 @@
-"""Smoothness against its two formulas, the spectral loss against eigenvalues, and both where outputs collapse."""
+"""Smoothness and the spectral loss: gradients, padding, precision, eigenvalues, and outputs that collapse."""
 
 import copy
 from dataclasses import replace
@@ -17,15 +17,11 @@ from problems import (
     path,
     points,
     random_affinity,
-    subspace_angle,
-    two_cliques,
 )
 from torch_lapeig import (
     KNN,
     Graph,
     HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
     LaplacianSmoothness,
     SpectralLoss,
     Whitening,
@@ -52,28 +48,6 @@ def eigenvectors(affinity, k):
     return values[1 : k + 1], vectors[:, 1 : k + 1] / root[:, None]
 
 
-@on_every_device
-@in_every_dtype
-def test_both_formulas(dtype, device):
-    affinity = random_affinity(12).to(device, dtype)
-    y = points(12, 3, dtype=dtype).to(device)
-    double_sum = 0.5 * (affinity * (y[:, None] - y).square().sum(-1)).sum()
-    trace = torch.trace(y.T @ Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense() @ y)
-    for graph in both_kinds(affinity):
-        loss = laplacian_smoothness(y, graph, "sum")
-        torch.testing.assert_close(loss, double_sum)
-        torch.testing.assert_close(loss, trace)
-
-
-def test_reductions():
-    x, y = points(20, 2, batch=2), points(20, 3, batch=2, seed=1)
-    graph = KNN(4)(x)
-    terms = laplacian_smoothness(y, graph, "none")
-    assert terms.shape == graph.weight.shape
-    torch.testing.assert_close(laplacian_smoothness(y, graph, "sum"), terms.sum())
-    torch.testing.assert_close(laplacian_smoothness(y, graph), terms.mean())
-
-
 @forward_mode
 @pytest.mark.parametrize(("reduction", "sparse"), [("sum", False), ("sum", True), ("mean", True), ("none", True)])
 def test_gradcheck(reduction, sparse):
@@ -98,41 +72,6 @@ def test_sum_and_its_terms_agree_in_value_and_gradients():
     ]
     torch.testing.assert_close(*sums)
     torch.testing.assert_close(*[torch.autograd.grad(loss, (y, weight)) for loss in sums])
-
-
-def test_eigenvectors_minimise_it():
-    """tr(Yᵀ L Y) = Σ λ for Yᵀ D Y = I, and no other such Y has less."""
-    x = points(60, 3)
-    module = LaplacianEigenmaps(3, KNN(8)).fit(x)
-    graph = HeatKernel()(x, KNN(8)(x))
-    torch.testing.assert_close(laplacian_smoothness(module.embedding_, graph, "sum"), module.eigenvalues_.sum())
-    half = Laplacian(graph).degrees.sqrt()[:, None]
-    other = torch.linalg.qr(torch.cat([half, points(60, 3, seed=1)], 1))[0][:, 1:] / half
-    assert laplacian_smoothness(other, graph, "sum") > module.eigenvalues_.sum()
-
-
-def test_module_builds_or_takes_the_graph():
-    x, y = points(30, 3), points(30, 2, seed=1)
-    module = LaplacianSmoothness(KNN(5), HeatKernel(2.0), reduction="sum")
-    graph = HeatKernel(2.0)(x, KNN(5)(x))
-    expected = laplacian_smoothness(y, graph, "sum")
-    torch.testing.assert_close(module(y, x), expected)
-    torch.testing.assert_close(module(y, graph), expected)
-    assert "reduction='sum'" in repr(module)
-
-
-def test_it_trains_an_encoder_to_be_smooth():
-    torch.manual_seed(0)
-    x = points(60, 3, dtype=torch.float32)
-    encoder, loss = torch.nn.Linear(3, 2), LaplacianSmoothness(KNN(6))
-    optimiser = torch.optim.SGD(encoder.parameters(), lr=0.5)
-    first = loss(encoder(x), x).item()
-    for _ in range(20):
-        optimiser.zero_grad()
-        value = loss(encoder(x), x)
-        value.backward()
-        optimiser.step()
-    assert value.item() < first / 2
 
 
 @on_every_device
@@ -181,22 +120,6 @@ def test_half_precision_computes_in_float32(dtype, device):
     assert torch.equal(LaplacianSmoothness(KNN(3))(y, x), LaplacianSmoothness(KNN(3))(y.float(), x.float()).to(dtype))
 
 
-@on_every_device
-def test_autocast_changes_nothing(device):
-    x = points(20, 3, dtype=torch.float32).to(device)
-    for module in (LaplacianSmoothness(KNN(4)), SpectralLoss(KNN(4))):
-        expected = module(x[:, :2], x)
-        with torch.autocast(device, torch.bfloat16):
-            assert torch.equal(module(x[:, :2], x), expected)
-
-
-def test_dtypes_of_graph_and_embedding_may_differ():
-    graph, y = Graph.from_dense(random_affinity(12).float()), points(12, 2)
-    for one, other in zip(losses(y, graph), losses(y, graph.to(torch.float64)), strict=True):
-        assert one.dtype == torch.float64
-        torch.testing.assert_close(one, other)
-
-
 def padded(fill):
     """Three graphs of unequal size as one batch, values for its rows with ``fill`` in the padding, and the parts."""
     parts = [random_affinity(n, seed=n) for n in (5, 9, 7)]
@@ -230,14 +153,6 @@ def test_padding_has_no_part(fill, sparse):
         torch.testing.assert_close(gradient, torch.autograd.grad(other, y)[0])
         assert (gradient[~graph.mask] == 0).all()
     assert (whiten(y, graph)[~graph.mask] == 0).all()
-
-
-def test_masks_without_a_graph():
-    _, y, _ = padded(torch.nan)
-    mask = y[..., 0].isfinite()
-    parts = [item[valid] for item, valid in zip(y, mask, strict=True)]
-    torch.testing.assert_close(orthogonality(y, mask=mask), sum(orthogonality(part) for part in parts) / 3)
-    torch.testing.assert_close(whiten(y, mask=mask)[mask], torch.cat([whiten(part) for part in parts]))
 
 
 @on_every_device
@@ -342,18 +257,6 @@ def test_nan_gives_nan():
     assert laplacian_smoothness(y, Graph.from_dense(random_affinity(12))).isnan()
 
 
-def test_graphs_without_edges_do_not_count():
-    affinity = random_affinity(8)
-    y, graph = points(8, 2, batch=2), Graph.from_dense(torch.stack([affinity, 0 * affinity]))
-    torch.testing.assert_close(spectral_loss(y, graph), spectral_loss(y[0], Graph.from_dense(affinity)))
-    torch.testing.assert_close(orthogonality(y, graph), orthogonality(y[0], Graph.from_dense(affinity)))
-
-
-def test_components_cost_nothing_apart():
-    graph = Graph.from_dense(two_cliques(5, 4))
-    assert spectral_loss((torch.arange(9.0) < 5)[:, None].double(), graph) < 1e-10
-
-
 @on_every_device
 @in_every_dtype
 def test_whitened_columns_span_the_same_and_are_orthonormal(dtype, device):
@@ -366,54 +269,6 @@ def test_whitened_columns_span_the_same_and_are_orthonormal(dtype, device):
         torch.testing.assert_close(laplacian_smoothness(z, graph, "sum"), spectral_loss(y, graph), rtol=1e-5, atol=0)
     spanned = torch.linalg.lstsq(torch.cat([y, torch.ones_like(y[:, :1])], 1), z).solution
     torch.testing.assert_close(torch.cat([y, torch.ones_like(y[:, :1])], 1) @ spanned, z, atol=1e-4, rtol=0)
-
-
-def test_free_outputs_become_the_eigenvectors():
-    """Descent on the spectral loss alone, then Rayleigh–Ritz: eigenvalues and vectors, not only their span."""
-    affinity = HeatKernel()(x := points(60, 2), KNN(8)(x)).to_dense()
-    graph, (values, vectors) = Graph.from_dense(affinity), eigenvectors(affinity, 3)
-    y = points(60, 3, seed=1).requires_grad_()
-    optimiser = torch.optim.LBFGS([y], max_iter=300, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimiser.zero_grad()
-        loss = spectral_loss(y, graph)
-        loss.backward()
-        return loss
-
-    optimiser.step(closure)
-    assert spectral_loss(y, graph).item() == pytest.approx(values.sum().item(), rel=1e-6)
-    root = affinity.sum(1).sqrt()[:, None]
-    map_to_functions = Whitening(3).double().fit(y, graph)
-    functions = map_to_functions(y)
-    assert subspace_angle(root * vectors, (root * functions).detach()) < 1e-3
-    torch.testing.assert_close(map_to_functions.eigenvalues_, values, rtol=1e-5, atol=0)
-    assert ((root * vectors).T @ (root * functions)).diagonal().abs().min() > 1 - 1e-5  # in their order
-
-
-def test_an_encoder_trained_in_mini_batches_gives_eigenfunctions_at_new_points():
-    """Noisy points on a circle: cos and sin of the angle, the first eigenfunctions, at points never seen."""
-    torch.manual_seed(0)
-    angle = 2 * torch.pi * torch.rand(600)
-    x = torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(600, 2)
-    encoder = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
-    loss = SpectralLoss(KNN(10))
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=2e-2)
-    for _ in range(100):
-        batch = x[torch.randperm(600)[:120]]
-        optimiser.zero_grad()
-        loss(encoder(batch), batch).backward()
-        optimiser.step()
-    graph = SpectralLoss(KNN(20)).graph_of(x)
-    model = torch.nn.Sequential(encoder, Whitening(2).fit(encoder(x), graph))
-    values, vectors = eigenvectors(affinity := graph.to_dense().double(), 2)
-    assert model[1].eigenvalues_.sum() < 1.25 * values.sum()
-    root = affinity.sum(1).sqrt()[:, None]
-    assert subspace_angle(root * vectors, root * model(x).detach()) < 0.15
-    new = 2 * torch.pi * torch.arange(100) / 100
-    circle = torch.stack([new.cos(), new.sin()], 1)
-    functions = model(circle).detach()
-    assert subspace_angle(circle / 50**0.5, torch.linalg.qr(functions - functions.mean(0))[0]) < 0.15
 
 
 def test_whitening_is_a_map_that_can_be_stored():
@@ -452,14 +307,6 @@ def test_gradients_reach_points_through_the_weights():
     y = points(12, 2, seed=1)
     for loss in (LaplacianSmoothness(KNN(4), HeatKernel(2.0)), SpectralLoss(KNN(4), HeatKernel(2.0))):
         assert torch.autograd.gradcheck(lambda x, loss=loss: loss(y, x), x)
-
-
-def test_the_path_has_cosines():
-    """The eigenvectors of a path are cosines: the loss of a parametrised family is least at the true frequency."""
-    graph = Graph.from_dense(path(40))
-    node = torch.arange(40, dtype=torch.float64)
-    values = [spectral_loss((f * torch.pi * node / 39).cos()[:, None], graph) for f in torch.linspace(0.5, 1.5, 21)]
-    assert int(torch.stack(values).argmin()) == 10
 
 
 @pytest.mark.parametrize("reduction", ["mean", "weighted_mean", "sum", "none"])

@@ -1,4 +1,4 @@
-"""Graphs, digits and a connectome that other packages ship, against dense or other solvers."""
+"""Graphs, digits and surfaces that other packages ship, against dense or other solvers."""
 
 import importlib.util
 import warnings
@@ -13,14 +13,12 @@ from scipy.sparse.linalg import eigsh
 
 from torch_lapeig import (
     KNN,
-    DensityCorrected,
     Graph,
     HarmonicFunction,
     LabelSpreading,
     Laplacian,
     LaplacianEigenmaps,
     Precomputed,
-    SimpleWeights,
     eigenpairs,
     knn_graph,
     laplacian_positional_encoding,
@@ -72,30 +70,6 @@ def test_five_thousand_digits_from_few_labels():
                 right[k].append((told == digits)[labels < 0].double().mean().item())
         assert np.mean(right[5]) > least
         assert np.mean(right[5]) > np.mean(right[10]) + 0.02
-
-
-def test_diffusion_maps_of_a_connectome():
-    """Functional connectivity of 200 regions, as brainspace prepares it, by NumPy's dense solver."""
-    package = importlib.util.find_spec("brainspace")
-    if package is None:
-        pytest.skip("brainspace is not installed")
-    file = "datasets/matrices/holdout_group/schaefer_200_mean_connectivity_matrix.csv"
-    rows = np.loadtxt(Path(package.origin).parent / file, delimiter=",")
-    kept = np.where(rows >= np.quantile(rows, 0.9, axis=1, keepdims=True), rows, 0).clip(0)  # a tenth of each row
-    unit = kept / np.linalg.norm(kept, axis=1, keepdims=True)
-    cosine = unit @ unit.T
-    density = cosine.sum(1) ** -0.5
-    kernel = density[:, None] * cosine * density
-    root = kernel.sum(1) ** -0.5
-    values, vectors = np.linalg.eigh(root[:, None] * kernel * root)
-    values, vectors = values[::-1][1:11], vectors[:, ::-1][:, 1:11]
-    affinity = torch.from_numpy(cosine)
-    graph = DensityCorrected(0.5, SimpleWeights())(affinity, Graph.from_dense(affinity))
-    found = LaplacianEigenmaps(10, Precomputed("affinity"), diffusion=1.0).embed(graph)
-    torch.testing.assert_close(1 - found.eigenvalues, torch.from_numpy(values.copy()), atol=1e-10, rtol=0)
-    expected = root[:, None] * vectors * values
-    signs = np.sign((expected * found.columns.numpy()).sum(0))
-    np.testing.assert_allclose(found.columns, expected * signs, atol=1e-8 * abs(expected).max())
 
 
 SURFACES = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from problems import points, random_affinity
+from problems import points
 from torch_lapeig import Graph, HeatKernel, knn_graph, laplacian_smoothness
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -72,22 +72,6 @@ def test_processes_share_an_epoch_evenly(kind, replicas):
         assert -(-100 // (replicas * samplers[0].centres)) <= len(samplers[0]) <= 1 + 100 // replicas
 
 
-def test_processes_come_from_torch_distributed(monkeypatch):
-    """Joined after the sampler was made."""
-    sampler = NeighborhoodSampler(GRAPH, 22)
-    alone = len(sampler)
-    for name, value in (("is_initialized", True), ("get_world_size", 4), ("get_rank", 2)):
-        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
-    assert (sampler.num_replicas, sampler.rank) == (4, 2)
-    assert list(sampler) == list(NeighborhoodSampler(GRAPH, 22, num_replicas=4, rank=2))
-    assert len(sampler) < alone
-
-
-def test_more_processes_than_nodes_all_have_batches():
-    graph = Graph.from_dense(random_affinity(3))
-    assert [len(list(NeighborhoodSampler(graph, 2, neighbors=1, num_replicas=8, rank=r))) for r in range(8)] == [1] * 8
-
-
 def test_loaders_take_them():
     data = TensorDataset(X, torch.arange(100))
     for x, nodes in DataLoader(data, batch_sampler=NeighborhoodSampler(GRAPH, 33)):
@@ -122,39 +106,3 @@ def test_edges_are_drawn_in_proportion_to_their_weight():
     drawn = torch.tensor(next(iter(EdgeSampler(Graph.from_dense(affinity), 20_000)))).reshape(-1, 2)
     share = (drawn == 1).any(1).double().mean()
     assert abs(share - 0.75) < 4 * (0.75 * 0.25 / 10_000) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: NeighborhoodSampler(X), TypeError, "graph must be a Graph"),
-        (lambda: NeighborhoodSampler(knn_graph(X[None], 3)), ValueError, "one graph of all points, got a batch"),
-        (lambda: NeighborhoodSampler(GRAPH, 10), ValueError, "batch_size must be above neighbors=10 .* got 10"),
-        (lambda: NeighborhoodSampler(GRAPH, neighbors=0), ValueError, "neighbors must be at least 1"),
-        (lambda: NeighborhoodSampler(GRAPH, rank=0), ValueError, "rank and num_replicas must be given together"),
-        (lambda: NeighborhoodSampler(GRAPH, rank=2, num_replicas=2), ValueError, "rank must be below num_replicas=2"),
-        (lambda: NeighborhoodSampler(GRAPH).set_epoch(-1), ValueError, "epoch must be at least 0"),
-        (lambda: EdgeSampler(GRAPH, 3), ValueError, "batch_size must be even"),
-        (lambda: EdgeSampler(GRAPH, 2.0), TypeError, "batch_size must be an integer"),
-        (lambda: EdgeSampler(Graph.from_dense(torch.eye(3))), ValueError, "graph must have an edge"),
-        (lambda: EdgeSampler.pairs(X[:3]), ValueError, "rows must be even in number"),
-    ],
-)
-def test_errors(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
-def test_self_loops_change_neither_the_loss_nor_its_estimates():
-    """Nothing varies along them, so that the mean over edges and weights is that of the others."""
-    affinity = random_affinity(12)
-    loops = Graph.from_dense(affinity + torch.eye(12, dtype=affinity.dtype))
-    y = points(12, 2)
-    for reduction in ("mean", "weighted_mean", "sum"):
-        without = laplacian_smoothness(y, Graph.from_dense(affinity), reduction)
-        torch.testing.assert_close(laplacian_smoothness(y, loops, reduction), without)
-        torch.testing.assert_close(laplacian_smoothness(y, loops.to_sparse(), reduction), without)
-    pair = Graph.from_dense(torch.ones(2, 2))
-    rows = torch.tensor([[0.0], [1.0]])[torch.tensor(next(iter(EdgeSampler(pair, 64))))]
-    estimate = laplacian_smoothness(rows, EdgeSampler.pairs(rows))
-    torch.testing.assert_close(estimate, laplacian_smoothness(torch.tensor([[0.0], [1.0]]), pair, "weighted_mean"))

@@ -24,9 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import torch_lapeig.sklearn
-from problems import DEVICES, covering, on_every_device, points, swiss_roll
-from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights, Solve
-from torch_lapeig.eigen import Eigh
+from problems import DEVICES, covering, points, swiss_roll
+from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights
 from torch_lapeig.sklearn import (
     ClassicalMDS,
     HarmonicFunction,
@@ -138,22 +137,6 @@ def test_parameters_reach_the_module(weights):
     np.testing.assert_array_equal(model.affinity_matrix_.toarray(), expected + diagonal)
 
 
-@on_every_device
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_transform_of_the_training_samples_is_their_embedding(dtype, device):
-    tolerance = 1e-9 if dtype == np.float64 else 1e-4
-    model = SpectralEmbedding(3, n_neighbors=11, weights=HeatKernel(), device=device).fit(X.astype(dtype))
-    y = model.transform(X.astype(dtype))
-    assert isinstance(y, np.ndarray)
-    assert y.dtype == model.embedding_.dtype == model.eigenvalues_.dtype == model.residuals_.dtype == dtype
-    np.testing.assert_allclose(y, model.embedding_, atol=tolerance)
-    precomputed = SpectralEmbedding(3, affinity="precomputed", device=device).fit(csr_array(AFFINITY.astype(dtype)))
-    for given in (AFFINITY.astype(dtype), csr_array(AFFINITY.astype(dtype))):
-        y = precomputed.transform(given)
-        assert y.dtype == dtype
-        np.testing.assert_allclose(y, precomputed.embedding_, atol=tolerance)
-
-
 ROLL, NEW = swiss_roll(300).numpy(), swiss_roll(20, seed=1).numpy()
 CLASSICAL_MDS = getattr(manifold, "ClassicalMDS", None)
 PEERS = {
@@ -205,27 +188,6 @@ def test_embeddings_of_training_and_new_samples(name, dtype, device):
         clone(model).transform(NEW)
 
 
-def test_scaling_of_precomputed_distances():
-    given = ClassicalMDS(3, metric="precomputed").fit(cdist(ROLL, ROLL))
-    points_given = ClassicalMDS(3).fit(ROLL)
-    np.testing.assert_allclose(given.embedding_, points_given.embedding_, atol=1e-9)
-    np.testing.assert_allclose(given.transform(cdist(NEW, ROLL)), points_given.transform(NEW), atol=1e-9)
-
-
-def test_kernel_that_is_a_function_or_a_module():
-    class Squared(torch.nn.Bilinear):
-        def forward(self, x, y):
-            return (x @ self.weight[0] @ y.mT + self.bias).square()
-
-    learned = Squared(3, 3, 1, dtype=torch.float64)
-    learned.load_state_dict({"weight": torch.eye(3)[None], "bias": torch.ones(1)})
-    expected = KernelPCA(2, kernel="poly", gamma=1, degree=2).fit(ROLL)
-    for kernel in (lambda x, y: (x @ y.mT + 1).square(), learned):
-        ours = KernelPCA(2, kernel=kernel).fit(ROLL)
-        np.testing.assert_allclose(ours.embedding_, expected.embedding_)
-        np.testing.assert_allclose(ours.transform(NEW), expected.transform(NEW))
-
-
 NEIGHBOURS_OF_PARTS = KNeighborsTransformer(n_neighbors=6).fit_transform(np.concatenate([X[:40], X[:40] + 50]))
 DISTANCES, TO_NEW = cdist(ROLL, ROLL), cdist(NEW, ROLL)
 FAR = np.concatenate([ROLL[:100], ROLL[100:200] + 90, ROLL[200:] - 80])
@@ -269,39 +231,6 @@ def test_functions_are_those_of_scikit_learn():
     assert adjusted_rand_score(ours, cluster.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)) == 1
 
 
-def test_output_may_be_a_frame():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=list("abcd"))
-    y = Isomap().set_output(transform="pandas").fit_transform(frame)
-    assert list(y.columns) == ["isomap0", "isomap1"]
-    assert y.index.equals(frame.index)
-
-
-def test_predicted_labels_of_new_samples():
-    x, y = make_moons(400, noise=0.06, random_state=0)
-    for dtype in (np.float32, np.float64):
-        graph = {"affinity": "nearest_neighbors", "n_neighbors": 11, "weights": HeatKernel()}
-        model = SpectralClustering(2, **graph, variant="njw", random_state=0).fit(x[::2].astype(dtype))
-        np.testing.assert_array_equal(model.predict(x[::2]), model.labels_)
-        labels = np.concatenate([model.labels_, model.predict(x[1::2])])
-        assert adjusted_rand_score(labels, np.concatenate([y[::2], y[1::2]])) == 1
-        assert model.module_.embedding_.numpy().dtype == model.embedding_.dtype == dtype
-    affinity = csr_array(AFFINITY)
-    model = SpectralClustering(3, affinity="precomputed", random_state=0).fit(affinity)
-    np.testing.assert_array_equal(model.predict(affinity), model.labels_)
-    with pytest.raises(NotFittedError):
-        clone(model).predict(affinity)
-
-
-def test_new_samples_take_the_dtype_of_the_training_samples():
-    model = SpectralEmbedding(n_neighbors=8).fit(X[:100])
-    y = model.transform(X[100:].astype(np.float32))
-    assert y.dtype == np.float64
-    np.testing.assert_allclose(y, model.transform(X[100:]), atol=1e-4)
-    with pytest.raises(NotFittedError):
-        clone(model).transform(X)
-
-
 def test_in_a_pipeline_and_a_grid_search():
     """Held-out samples are embedded by transform, and parameters may be NumPy's numbers."""
     x, y = make_moons(200, noise=0.15, random_state=0)
@@ -329,62 +258,8 @@ def test_disconnected_samples():
     )
 
 
-@pytest.mark.filterwarnings("ignore:Graph is not fully connected")
-@pytest.mark.parametrize("isolated", [1, 2, 20])
-def test_isolated_samples_get_the_labels_of_scikit_learns(isolated):
-    affinity = np.zeros((150 + isolated, 150 + isolated))
-    affinity[:150, :150] = AFFINITY
-    options = {"affinity": "precomputed", "random_state": 0}
-    with pytest.warns(GraphWarning, match=f"{isolated} of {150 + isolated} nodes are isolated"):
-        model = SpectralClustering(3, **options).fit(affinity)
-    assert adjusted_rand_score(model.labels_, cluster.SpectralClustering(3, **options).fit_predict(affinity)) == 1
-    np.testing.assert_array_equal(model.predict(affinity), model.labels_)
-
-
-def test_few_samples():
-    assert SpectralEmbedding(2, n_neighbors=3).fit_transform(X[:3]).shape == (3, 2)
-    assert sorted(SpectralClustering(3).fit_predict(X[:3])) == [0, 1, 2]
-    with pytest.raises(ValueError, match="minimum of 2 is required"):
-        SpectralEmbedding().fit(X[:1])
-
-
-def test_random_state_makes_the_labels_the_same():
-    one, other = (SpectralClustering(9, random_state=3).fit_predict(X) for _ in range(2))
-    np.testing.assert_array_equal(one, other)
-    generator = np.random.RandomState(3)
-    np.testing.assert_array_equal(SpectralClustering(9, random_state=generator).fit_predict(X), one)
-
-
 def test_importing_without_scikit_learn(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch_lapeig.sklearn")
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
         importlib.import_module("torch_lapeig.sklearn")
-
-
-def test_options_of_the_solve_reach_the_module():
-    """Every estimator takes them; `clone` and `get_params` hand them on."""
-    X = np.random.default_rng(0).random((40, 3))
-    options = Solve(Eigh(), tolerance=1e-8)
-    for make in (
-        SpectralEmbedding,
-        ClassicalMDS,
-        Isomap,
-        LocallyLinearEmbedding,
-        KernelPCA,
-        lambda **o: SpectralClustering(2, random_state=0, **o),
-    ):
-        model = clone(make(solve=options)).fit(X)
-        assert model.module_.solve == options
-        with pytest.raises(TypeError, match="solve must be a Solve"):
-            make(solve="eigh").fit(X)
-
-
-def test_kernels_that_are_given():
-    X = np.random.default_rng(0).random((40, 3))
-    kernel = X @ X.T
-    given = KernelPCA(2, kernel="precomputed").fit(kernel[:30, :30])
-    plain = KernelPCA(2, kernel="linear").fit(X[:30])
-    np.testing.assert_allclose(given.embedding_, plain.embedding_, atol=1e-9)
-    np.testing.assert_allclose(given.transform(kernel[30:, :30]), plain.transform(X[30:]), atol=1e-9)
-    assert given.__sklearn_tags__().input_tags.pairwise

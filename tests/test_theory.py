@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from problems import distances, points, random_affinity, surface
-from torch_lapeig import KNN, LLE, MDS, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, Precomputed, SimpleWeights
+from torch_lapeig import KNN, LLE, MDS, Graph, Laplacian, Precomputed, SimpleWeights
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.methods.lle import reconstruction_weights
 
@@ -58,14 +58,6 @@ def test_mds_extends_by_the_formula_of_gower(euclidean):
     torch.testing.assert_close(model.transform(to_new), by_gower)
 
 
-def test_the_laplacian_is_a_sum_of_squares_of_edges():
-    affinity = random_affinity(12)
-    i, j = affinity.triu(1).nonzero(as_tuple=True)
-    eye = torch.eye(12, dtype=torch.float64)
-    k = (affinity[i, j].sqrt() * (eye[i] - eye[j]).T.unsqueeze(0)).squeeze(0)
-    torch.testing.assert_close(k @ k.T, Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense())
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_of_cheeger(seed):
     w = random_affinity(9, seed=seed, keep=0.3)
@@ -82,25 +74,6 @@ def test_bounds_of_cheeger(seed):
     second = float(values[1])
     assert second / 2 <= smallest <= math.sqrt(2 * second)
     assert second <= ncut <= 2 * math.sqrt(2 * second)
-
-
-def test_an_infinite_bandwidth_is_simple_weights():
-    x, new = points(40, 3), points(5, 3, seed=1)
-    for rule in (KNN(6), KNN(6, "union")):
-        heat, simple = (kind(x, rule(x)) for kind in (HeatKernel(math.inf), SimpleWeights()))
-        assert torch.equal(heat.weight, simple.weight)
-        models = [LaplacianEigenmaps(2, rule, kind).fit(x) for kind in (HeatKernel(math.inf), SimpleWeights())]
-        torch.testing.assert_close(models[0].transform(new), models[1].transform(new))
-    leaf = x.clone().requires_grad_()
-    HeatKernel(math.inf)(leaf, KNN(6)(x)).weight.sum().backward()
-    assert not leaf.grad.any()
-    fresh = LaplacianEigenmaps(2, KNN(6), HeatKernel(math.inf))
-    fresh.load_state_dict(LaplacianEigenmaps(2, KNN(6), HeatKernel(math.inf)).fit(x).state_dict())
-    with pytest.raises(ValueError, match="t must be finite to be learnable, got inf"):
-        HeatKernel(math.inf, learnable=True)
-    for wrong in (-math.inf, math.nan, 0.0):
-        with pytest.raises(ValueError, match="t must be positive"):
-            HeatKernel(wrong)
 
 
 def test_the_random_walk_laplacian_approaches_that_of_the_circle():

@@ -173,15 +173,6 @@ def test_a_module_whose_name_begins_like_one_of_ours_is_the_users(name, tmp_path
     assert found == {(str(tmp_path / f"{name}.py"), len(source.splitlines()))}
 
 
-@pytest.mark.parametrize("names", [{}, {"__name__": None}, {"__name__": "__main__"}], ids=str)
-def test_code_without_a_name_is_the_users(names):
-    code = compile(START + CALLS["eigenmaps"], "<cell>", "exec")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        exec(code, dict(names))
-    assert [(w.filename, w.lineno) for w in caught] == [("<cell>", len((START + CALLS["eigenmaps"]).splitlines()))]
-
-
 def test_a_module_that_is_the_function_of_a_thread_warns():
     layer, x = LaplacianEigenmaps(2, KNN(2)), torch.arange(10, dtype=torch.float64)[:, None]
     with warnings.catch_warnings(record=True) as caught:

@@ -118,17 +118,6 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     refused("model.pt is not there", "transform", "nowhere", "new.csv", "--overwrite")
 
 
-def test_arrays_have_columns_by_place(folder):
-    embed("--input", "points.npy", "--leave-out", "1")
-    np.save("new.npy", points(5, seed=1))
-    main(["transform", "embedding-points", "new.npy"])
-    x, y = (torch.from_numpy(points(n, seed=seed)[:, [0, 2]]) for n, seed in ((60, 0), (5, 1)))
-    expected = LaplacianEigenmaps(10, KNN(10)).fit(x).transform(y)
-    np.testing.assert_allclose(pandas.read_csv("embedding-new.csv", index_col="row"), expected)
-    np.save("narrow.npy", points(5, 2))
-    refused("lacks columns of embedding-points: '2'", "transform", "embedding-points", "narrow.npy")
-
-
 def test_distances_and_affinities_give_what_their_points_give(folder):
     x = points()
     embed("--input", "points.npy", "--out", "x")
@@ -170,25 +159,6 @@ def test_neighbors_are_added_until_the_graph_is_connected(folder, capsys):
     said = capsys.readouterr().out
     assert "up to 30 the graph falls apart all the same" in said
     assert "40, 40 points: the first 1 columns only tell them apart" in said
-
-
-def test_nearly_separate_parts_are_named_once(folder, capsys):
-    """Two parts of 7 and 5 points, and a pair of rows of tiny degree, in whose columns all steps are at these rows."""
-    x = np.concatenate([points(60), points(7, seed=1) * 0.1 + [4, 0.5, 0.5], points(5, seed=2) * 0.1 + [0.5, -4, 0.5]])
-    np.save("x.npy", x)
-    embed("--input", "x.npy", "--neighbors", 8, "--components", 6)
-    said = capsys.readouterr().out
-    assert said.count("nearly separate part") == 2
-    assert "part of 7 points (rows 60, 61, 62, 63, 64, …)" in said
-    assert "part of 5 points (rows 67, 68, 69, 70, 71)" in said
-    weights = np.exp(-cdist(points(40), points(40)) * 5)
-    weights[:2] *= 1e-9
-    weights[:, :2] *= 1e-9
-    np.save("w.npy", weights)
-    embed("--input", "w.npy", "--given", "affinity", "--out", "w")
-    assert capsys.readouterr().out.count("nearly separate part") <= 1
-    embed("--input", "points.npy")
-    assert "nearly separate" not in capsys.readouterr().out
 
 
 def test_points_without_weights_are_counted(folder, capsys):

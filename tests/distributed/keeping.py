@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import blobs, cut
+from common import cut
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -85,27 +85,6 @@ def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
 def equal(n, ranks):
     size = -(-n // ranks.world)
     return slice(ranks.rank * size, (ranks.rank + 1) * size)
-
-
-def check_clusters_and_plain_tensors(ranks):
-    """A fit of one process loads on several, and labels come with it; another configuration is refused."""
-    x = blobs(120)
-
-    def make(neighbors=7):
-        return SpectralClustering(5, KNN(neighbors), HeatKernel(200.0), assign_labels="cluster_qr")
-
-    alone = Sharded(make(), Ranks.alone()).fit(x)
-    state = alone.state_dict()
-    assert not any(isinstance(value, DTensor) for value in state.values())
-    fresh = Sharded(make(), ranks)
-    fresh.load_state_dict(state)
-    assert torch.equal(fresh.labels_, alone.labels_[equal(120, ranks)])
-    assert torch.equal(fresh.predict(x[:7]), alone.predict(x[:7]))
-    with pytest.raises(RuntimeError, match=r"neighbors.k is 7 in the state and 6 here"):
-        Sharded(make(6), ranks).load_state_dict(state)
-    with pytest.raises(RuntimeError, match="call fit first"):
-        Sharded(make(), ranks).transform(x[:2])
-    assert not Sharded(make(), ranks).state_dict()
 
 
 def check_states_of_the_module_itself(ranks):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from problems import swiss_roll
 from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs
 from torch_lapeig.distributed import Sharded, ShardedPoints, sharded_graph
-from torch_lapeig.eigen import Eigh, Lobpcg
+from torch_lapeig.eigen import Eigh
 
 # The same examples on every rank: none of them chosen by chance, time or what was found before.
 few = functools.partial(
@@ -97,33 +97,3 @@ def check_a_product_sends_the_halo_and_no_more(ranks):
         assert ranks.messages - messages == sum(count > 0 for count in halo.send)
         needed = ranks.sum(torch.tensor([ranks.sent - sent, len(halo) * columns * 8]))
         assert needed[0] == needed[1]
-
-
-def check_an_iteration_takes_few_collectives(ranks):
-    """Sums for residuals, a basis of W and its products, the halo of A W, and a V-cycle; no finest row in any."""
-    n = 1600
-    x = swiss_roll(n)
-    points = ShardedPoints.spread(x[ranks.rank :: ranks.world], ranks)
-    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
-    counts, missing = [], []
-
-    def progress(iteration, residual, allowed):
-        counts.append(ranks.calls)
-        missing.append(residual / allowed)
-
-    eigenpairs(laplacian, 5, Lobpcg(), progress=progress)
-    steps = [b - a for a, b, far in zip(counts, counts[1:], missing[1:], strict=False) if far > 10]
-    assert len(steps) > 8
-    if ranks.world > 1:
-        assert sorted(steps)[len(steps) // 2] in (10, 12)  # a basis takes two passes where much cancels
-    ranks.most_rows, before = 0, ranks.sent
-    operator = laplacian.symmetric
-    inverse = Lobpcg().preconditioner(operator)
-    ranks.most_rows, calls, before = 0, ranks.calls, ranks.sent
-    inverse(operator.random(4, 0)[0])
-    coarse = inverse.coarse.levels[0].matrix.shape[0]
-    if ranks.world > 1:
-        halo = len(laplacian.graph.pattern.halo.sent)
-        assert ranks.calls - calls == 4
-        assert ranks.sent - before == 4 * 4 * (3 * halo + coarse)
-        assert ranks.most_rows < 0.5 * n / ranks.world

@@ -1,7 +1,6 @@
 """Checks that every rank of a group runs: what it has of points, graphs and weights is that of one process."""
 
 import functools
-import time
 
 import torch
 from common import ONE_PLACE, SETS, blobs, copies, cut, edges_of, spread, whole
@@ -18,8 +17,7 @@ from torch_lapeig import (
     SimpleWeights,
     knn_graph,
 )
-from torch_lapeig.distributed import Ranks, ShardedPoints, sharded_graph
-from torch_lapeig.distributed.ranks import _LENT, PARTING, _part
+from torch_lapeig.distributed import ShardedPoints, sharded_graph
 from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import nearest_neighbors
 
@@ -40,16 +38,6 @@ def check_points_go_and_come_home(ranks):
         factor = torch.arange(301.0, dtype=torch.float64)[cut(301, ranks, how), None]
         (points.home(points.x.square()) * factor).sum().backward()
         torch.testing.assert_close(mine.grad, 2 * factor * mine.detach(), atol=0, rtol=1e-15)
-
-
-def check_a_process_parts_from_its_collectives_at_once(ranks):
-    ranks.sum(torch.ones(3))
-    ranks.exchange(torch.ones(ranks.world), [1] * ranks.world, [1] * ranks.world)
-    lent, begin = list(_LENT), time.monotonic()
-    _part()
-    assert all(alias() is None for alias in lent)
-    assert bool(lent) == (ranks.world > 1)
-    assert time.monotonic() - begin < PARTING  # by itself, not because time was over
 
 
 def check_neighbours_are_those_of_one_process(ranks):
@@ -99,27 +87,6 @@ def check_fewer_points_than_ranks(ranks):
     for place, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # others are empty
         points = spread(place, ranks, "last")
         assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(place).edge_index)
-
-
-def check_tiles_of_few_intrinsic_dimensions(ranks):
-    turn = torch.linalg.qr(torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
-    x = swiss_roll(2500) @ turn.mT
-    x = torch.cat([x, x[:40], 50 + x[:3]])
-    points = spread(x, ranks)
-    found, exact = ShardedSearch(points).nearest(5), nearest_neighbors(x, 5)
-    assert torch.equal(whole(points, found.numbers), exact.indices)
-    rows = cut(100, ranks)
-    new = (x[:100] * 1.01)[rows]
-    assert torch.equal(ShardedSearch(points).nearest(5, new).numbers, nearest_neighbors(x, 5, new).indices)
-
-
-def check_only_queries_near_borders_travel(ranks):
-    x = swiss_roll(20000)
-    points = spread(x, ranks, "equal")
-    before = ranks.sent
-    sharded_graph(points, KNN(8))
-    if ranks.world > 1:
-        assert ranks.sent - before < 20000 * 3 * 8, ranks.sent - before  # less than all points once
 
 
 # --- Patterns, weights, Laplacians ------------------------------------------------------------------------------------
@@ -214,15 +181,3 @@ def check_gradients_where_lengths_tie(ranks):
         exact = Laplacian(weights(one, Radius(1.5)(x)))
         (exact.degrees.square() * factor).sum().backward()
         torch.testing.assert_close(mine.grad, one.grad[rows], rtol=1e-11, atol=1e-12 * float(one.grad.abs().max()))
-
-
-def check_random_columns_do_not_depend_on_ranks(ranks):
-    x = swiss_roll(300)
-    points = spread(x, ranks)
-    operator = Laplacian(sharded_graph(points, KNN(8))).symmetric
-    alone = ShardedPoints.spread(x, Ranks.alone())
-    reference = Laplacian(sharded_graph(alone, KNN(8))).symmetric
-    assert torch.equal(whole(points, operator.random(3, 5)[0]), alone.home(reference.random(3, 5)[0]))
-    noise = reference.random(40, 1)[0]
-    assert abs(float(noise.mean())) < 0.05
-    assert abs(float(noise.std()) - 1) < 0.05

@@ -12,9 +12,7 @@ from problems import known_spectra, surface, swiss_roll
 from torch_lapeig import (
     KNN,
     ConvergenceError,
-    ConvergenceWarning,
     Graph,
-    GraphWarning,
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
@@ -24,18 +22,10 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import (
-    Ranks,
-    Sharded,
-    ShardedPoints,
-    gathered,
-    sharded_graph,
-    sum_gradients,
-)
+from torch_lapeig.distributed import Ranks, Sharded, ShardedPoints, sharded_graph, sum_gradients
 from torch_lapeig.distributed import ranks as ranks_module
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, SmoothedAggregation
-from torch_lapeig.losses import SpectralLoss, Whitening, orthogonality, spectral_loss, whiten
-from torch_lapeig.methods import normalized_cut
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
+from torch_lapeig.losses import SpectralLoss, orthogonality, spectral_loss, whiten
 
 BOTH = (None, Lobpcg())  # graphs are gathered by default, and solved on all ranks if asked for
 
@@ -47,30 +37,12 @@ def check_known_spectra(ranks):
     for known in known_spectra():
         graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
         n = len(known.affinity)
-        for k, normalization, spectrum in (
-            (4, "symmetric", known.normalized),
-            (n, "unnormalized", known.unnormalized),
-        ):
+        for k, normalization, spectrum in ((4, "symmetric", known.normalized), (n, "unnormalized", known.unnormalized)):
             pairs = eigenpairs(Laplacian(graph, normalization), k)
             expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
             torch.testing.assert_close(pairs.values, expected, atol=1e-12, rtol=0, msg=f"{known.name} {k}")
             assert pairs.converged
             assert pairs.is_sharded
-
-
-def check_values_near_round_off(ranks):
-    """Heavy tails under one bandwidth: values of round-off, which multigrid must not take for null vectors."""
-    for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(300, 3, generator=generator).double() * torch.randn(300, 1, generator=generator).double().exp()
-        points = spread(x, ranks)
-        laplacian = Laplacian(HeatKernel(0.05)(points.x, sharded_graph(points, KNN(6))))
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            exact = eigenpairs(Laplacian(HeatKernel(0.05)(x, KNN(6)(x))), 8, Eigh())
-            pairs = eigenpairs(laplacian, 8, Lobpcg())
-        if ConvergenceWarning not in {warning.category for warning in said}:
-            torch.testing.assert_close(pairs.values, exact.values, atol=1e-9, rtol=0)
 
 
 def compare(pairs, exact, home):
@@ -145,17 +117,6 @@ def check_graphs_are_solved_on_one_rank(ranks):
     torch.testing.assert_close(mine.grad, one.grad[rows], atol=1e-7 * float(one.grad.abs().max()), rtol=0)
 
 
-def check_larger_graphs_are_solved_on_all_ranks(ranks):
-    x = swiss_roll(600)
-    points = spread(x, ranks)
-    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 4, Eigh())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathered, "GATHERED_ROWS", 100)
-        pairs = eigenpairs(Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8)))), 4)
-    assert isinstance(pairs.solver, Lobpcg)
-    compare(pairs, exact, functools.partial(whole, points))
-
-
 def breaks_down(*_, progress=None):
     raise ConvergenceError("as multigrid may")
 
@@ -168,15 +129,6 @@ def check_what_the_first_rank_raises_all_raise(ranks):
         with pytest.raises(ConvergenceError, match="as multigrid may"):
             eigenpairs(Laplacian(graph), 3)
     assert float(ranks.sum(torch.ones(()))) == ranks.world
-
-
-def check_float32(ranks):
-    x = surface(300).float()
-    points = spread(x, ranks)
-    pairs = eigenpairs(Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(10)))), 5)
-    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5)
-    assert pairs.values.dtype == torch.float32
-    torch.testing.assert_close(pairs.values, exact.values, atol=1e-6, rtol=1e-3)
 
 
 def check_the_finest_level_is_never_gathered(ranks):
@@ -194,15 +146,6 @@ def check_the_finest_level_is_never_gathered(ranks):
     before, y = ranks.sent, points.x.new_ones(len(points.x), 5)
     laplacian.symmetric.matmul(y)
     assert ranks.sum(torch.tensor(ranks.sent - before)) == ranks.sum(torch.tensor(halo)) * 5 * 8
-
-
-def check_multigrid_is_symmetric(ranks):
-    points = spread(swiss_roll(3000), ranks)
-    operator = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8)))).symmetric
-    inverse = SmoothedAggregation()(operator)
-    r, s = operator.random(2, 7)[0].unbind(1)
-    ahead = ranks.sum((s * inverse(r[:, None])[:, 0]).sum()), ranks.sum((r * inverse(s[:, None])[:, 0]).sum())
-    torch.testing.assert_close(*ahead, rtol=1e-4, atol=1e-4 * float(ahead[0].abs()))  # in float32
 
 
 def check_ranks_whose_round_off_differs(ranks):
@@ -377,19 +320,6 @@ def check_eigenmaps_and_new_points(ranks):
         close(mine.grad, whole_new.grad[of_new])
 
 
-def check_new_points_that_reach_no_fitted_one(ranks):
-    x = surface(100)
-    module = Sharded(LaplacianEigenmaps(2, Radius(0.9)), ranks).fit(x[cut(100, ranks)])
-    with pytest.warns(GraphWarning, match="3 of 3"):
-        rows = module.transform(x[:3] + 100)
-    assert torch.equal(rows, torch.zeros(3, 2, dtype=torch.float64))
-    nearest, exact = Sharded(LaplacianEigenmaps(2, KNN(3, "mutual")), ranks), LaplacianEigenmaps(2, KNN(3, "mutual"))
-    with warnings.catch_warnings():  # of a graph that falls apart
-        warnings.simplefilter("ignore")
-        rows = nearest.fit(x[cut(100, ranks)]).transform(x[:1] + 0.01)
-        torch.testing.assert_close(rows, exact.fit(x).transform(x[:1] + 0.01), atol=1e-8, rtol=0)
-
-
 def check_clusters_are_those_of_one_process(ranks):
     x = blobs(250)
     rows = cut(250, ranks)
@@ -451,20 +381,3 @@ def check_losses_of_all_rows(ranks):
         torch.testing.assert_close(ranks.sum(share), loss, atol=1e-10, rtol=1e-10)
         torch.testing.assert_close(to_x, exact_x[rows], atol=1e-9, rtol=1e-8)
         torch.testing.assert_close(to_y, exact_y[rows], atol=1e-9, rtol=1e-8)
-
-
-def check_what_needs_the_whole_graph_says_so(ranks):
-    x = surface(60)
-    graph = sharded_graph(spread(x, ranks), KNN(5))
-    ones = graph.weight.new_ones(graph.num_nodes, 1)
-    labels = torch.zeros(graph.num_nodes, dtype=torch.int64)
-    for action in (
-        graph.to_dense,
-        graph.to_scipy,
-        lambda: Whitening(1).fit(ones, graph),
-        lambda: normalized_cut(labels, graph),
-    ):
-        with pytest.raises(TypeError, match="several ranks"):
-            action()
-    with pytest.raises(ValueError, match="separate"):
-        Sharded(LaplacianEigenmaps(2, KNN(5), components="separate"), ranks)

@@ -9,27 +9,10 @@ import io
 import pytest
 import torch
 from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet
-from test_combinations import (
-    OF_GRAPHS,
-    OF_PAIRS,
-    K,
-    N,
-    close,
-    first_words,
-    laplacian,
-    quietly,
-    wrong_cells,
-)
+from test_combinations import OF_GRAPHS, OF_PAIRS, K, N, close, first_words, laplacian, quietly, wrong_cells
 
 from problems import grams
-from torch_lapeig import (
-    KNN,
-    HeatKernel,
-    Laplacian,
-    LaplacianSmoothness,
-    SpectralLoss,
-    eigenpairs,
-)
+from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianSmoothness, SpectralLoss, eigenpairs
 from torch_lapeig.distributed import Sharded
 
 

@@ -6,7 +6,7 @@ import scipy.sparse
 import torch
 
 from problems import points, subspace_angle
-from torch_lapeig import Graph, Laplacian, eigenpairs
+from torch_lapeig import eigenpairs
 from torch_lapeig.eigen import FactoredCosine, Lobpcg
 from torch_lapeig.graph.products import product
 
@@ -117,13 +117,6 @@ def test_entries_outside_are_refused():
             FactoredCosine(x)
 
 
-def test_the_matrix_of_the_caller_may_change():
-    x = scipy.sparse.csr_array(counts().numpy())
-    operator, expected = FactoredCosine(x), FactoredCosine(x.copy()).matmul(points(40, 3))
-    x.indices[:] = 10**6
-    torch.testing.assert_close(operator.matmul(points(40, 3)), expected)
-
-
 @pytest.mark.parametrize("storage", ["strided", "csr", "coo"])
 def test_gradients_equal_those_of_the_dense_matrix(storage):
     x = counts()
@@ -158,8 +151,8 @@ def test_derivatives_at_equal_eigenvalues(loops):
     bump = torch.zeros(12, dtype=torch.float64, requires_grad=True)
     values = eigenpairs(FactoredCosine(on_a_ring(bump[:, None])), 3).values
     assert (values[1] - values[2]).abs() < 1e-12
-    assert torch.autograd.gradcheck(loss, [bump], check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(loss, [bump])
+    assert torch.autograd.gradcheck(loss, [bump], check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(loss, [bump], fast_mode=True)
 
 
 def test_products_with_a_sparse_matrix_have_all_derivatives():
@@ -171,8 +164,8 @@ def test_products_with_a_sparse_matrix_have_all_derivatives():
         def multiply(values, block, positions=positions):
             return product(values, block, positions)
 
-        assert torch.autograd.gradcheck(multiply, [values, block], check_forward_ad=True)
-        assert torch.autograd.gradgradcheck(multiply, [values, block], check_fwd_over_rev=True)
+        assert torch.autograd.gradcheck(multiply, [values, block], check_forward_ad=True, fast_mode=True)
+        assert torch.autograd.gradgradcheck(multiply, [values, block], check_fwd_over_rev=True, fast_mode=True)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -196,71 +189,6 @@ def test_isolated_rows_take_no_part(is_sparse):
         with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
             eigenpairs(FactoredCosine(alone), 1)
     assert eigenpairs(FactoredCosine(torch.ones(1, 2), loops=True), 1).values == 0
-
-
-def test_disconnected_rows_have_several_null_vectors():
-    x = torch.block_diag(counts(20, 6), counts(15, 5), counts(10, 4))
-    x[x > 0] += 0.1
-    pairs = eigenpairs(FactoredCosine(x), 4)
-    assert (pairs.values[:3].abs() < 1e-12).all()
-    assert pairs.values[3] > 1e-3
-    root = FactoredCosine(x).degrees.sqrt()
-    torch.testing.assert_close(pairs.vectors[:, 0], root / root.norm(), atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("unit", [1e-12, 1e12, 1e-140, 1e140])
-def test_rows_in_any_unit_and_order(unit):
-    x = counts()
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
-    pairs, exact = eigenpairs(FactoredCosine(unit * x[order]), 3), eigenpairs(FactoredCosine(x), 3)
-    torch.testing.assert_close(pairs.values, exact.values)
-    torch.testing.assert_close(pairs.vectors, exact.vectors[order], atol=1e-8, rtol=0)
-
-
-def test_float32_is_solved_in_float64():
-    x = counts().float().requires_grad_()
-    pairs = eigenpairs(FactoredCosine(x), 3)
-    assert pairs.vectors.dtype == torch.float32
-    invariant(pairs).backward()
-    double = x.detach().double().requires_grad_()
-    exact = eigenpairs(FactoredCosine(double), 3)
-    invariant(exact).backward()
-    torch.testing.assert_close(pairs.values, exact.values.float(), atol=1e-7, rtol=0)
-    torch.testing.assert_close(x.grad, double.grad.float(), atol=1e-5, rtol=1e-4)
-
-
-def test_co_clusters_are_singular_vectors_of_the_scaled_matrix():
-    """Rows and columns of A as the two sides of a bipartite graph: 1 − λ are the singular values (Dhillon 2001)."""
-    a = counts(30, 12)
-    whole = scipy.sparse.csr_array(scipy.sparse.bmat([[None, a.numpy()], [a.numpy().T, None]]))
-    pairs = eigenpairs(Laplacian(Graph.from_scipy(whole)), 4)
-    scaled = a.sum(1).rsqrt()[:, None] * a * a.sum(0).rsqrt()
-    u, sizes, vh = torch.linalg.svd(scaled)
-    torch.testing.assert_close(1 - pairs.values, sizes[:4], atol=1e-10, rtol=0)
-    rows, columns = pairs.vectors.split([30, 12])
-    assert subspace_angle(rows * 2**0.5, u[:, :4]) < 1e-7
-    assert subspace_angle(columns * 2**0.5, vh[:4].mT) < 1e-7
-
-
-REFUSED = {
-    "negative": (lambda: -torch.ones(3, 2), {}, ValueError, r'no negative entries .* got -1: .*similarity="shifted"'),
-    "nan": (lambda: torch.tensor([[1.0, torch.nan], [1, 1]]), {}, ValueError, "x must be finite"),
-    "vector": (lambda: torch.ones(3), {}, ValueError, r"x must have shape \(N, D\)"),
-    "empty": (lambda: torch.ones(0, 3), {}, ValueError, "at least one row"),
-    "empty sparse": (lambda: torch.ones(0, 3).to_sparse_csr(), {}, ValueError, "at least one row"),
-    "whole numbers": (lambda: torch.ones(3, 2).long(), {}, TypeError, "x must be float32 or float64"),
-    "complex": (lambda: torch.ones(3, 2) * 1j, {}, TypeError, "x must be float32 or float64"),
-    "array": (lambda: np.ones((3, 2)), {}, TypeError, "x must be a tensor or a SciPy sparse matrix"),
-    "storage": (lambda: torch.ones(3, 2).to_sparse_csc(), {}, TypeError, "CSR or COO"),
-    "word": (lambda: torch.ones(3, 2), {"similarity": "angle"}, ValueError, "similarity"),
-    "flag": (lambda: torch.ones(3, 2), {"loops": 1}, TypeError, "loops"),
-}
-
-
-@pytest.mark.parametrize(("x", "options", "error", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused(x, options, error, message):
-    with pytest.raises(error, match=message):
-        FactoredCosine(x(), **options)
 
 
 def test_repeated_columns_are_refused_and_solvers_of_entries_too():

@@ -8,18 +8,9 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import covering, in_every_dtype, on_every_device, quiet
-from torch_lapeig import (
-    ConvergenceError,
-    ConvergenceWarning,
-    DegeneracyWarning,
-    DirectedGraph,
-    Laplacian,
-    MagneticLaplacian,
-    Solve,
-    eigenpairs,
-)
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseLU
+from problems import covering, in_every_dtype, quiet
+from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve, eigenpairs
+from torch_lapeig.eigen import Eigh
 
 # PyTorch's forward mode uses torch.jit.script when it is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -70,38 +61,12 @@ class TestKnownSpectra:
             assert np.allclose(pairs.values, true[:7], atol=1e-12)
             assert pairs.converged
 
-    @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
-    def test_trees_have_the_spectrum_of_no_charge(self, normalization):
-        child = torch.arange(1, 31)
-        arcs = torch.stack([child, (child - 1) // 2])
-        arcs = torch.where(child % 3 == 0, arcs.flip(0), arcs)
-        graph = DirectedGraph.from_edge_index(arcs, 0.5 + torch.rand(30, dtype=torch.float64))
-        plain = eigenpairs(Laplacian(graph.affinities(), normalization), 12)
-        pairs = MagneticLaplacian(graph, [0.1, 0.25, 0.4], normalization).eigenpairs(12)
-        assert torch.allclose(pairs.values, plain.values.expand(3, 12), atol=1e-12)
-        assert torch.allclose(pairs.vectors[..., 0].abs(), plain.vectors[:, 0].expand(3, 31), atol=1e-8)
-
-    def test_no_charge_is_the_laplacian_of_the_affinities(self):
-        graph = DirectedGraph.from_dense(random_arcs(20))
-        laplacian = MagneticLaplacian(graph, 0.0)
-        plain = Laplacian(graph.affinities())
-        assert torch.equal(laplacian.to_dense(), plain.to_dense().to(torch.complex128))
-        pairs, others = laplacian.eigenpairs(5), eigenpairs(plain, 5)
-        assert torch.allclose(pairs.values, others.values, atol=1e-12)
-        assert torch.allclose(pairs.vectors, others.vectors.to(torch.complex128), atol=1e-9)
-
     def test_a_charge_and_its_negative_are_the_graph_and_its_reverse(self):
         weight = random_arcs(12)
         forth = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2)
         back = MagneticLaplacian(DirectedGraph.from_dense(weight.mT.contiguous()), -0.2)
         assert torch.allclose(forth.to_dense(), back.to_dense())
         assert torch.allclose(forth.to_dense().conj(), MagneticLaplacian(forth.graph, -0.2).to_dense())
-
-    def test_reciprocal_arcs_of_equal_weight_have_no_phase(self):
-        weight = random_arcs(10)
-        both = weight + weight.mT
-        h = MagneticLaplacian(DirectedGraph.from_dense(both), 0.25).to_dense()
-        assert torch.equal(h.imag, torch.zeros_like(h.imag))
 
 
 @covering(2, normalization=["symmetric", "unnormalized"], n=[1, 2, 9, 40, 300], sparse=[False, True], k=[1, 4])
@@ -127,15 +92,6 @@ def test_dense_references(normalization, n, sparse, k):
         assert pairs.gap.isinf().all()
 
 
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), Lobpcg(preconditioner=SparseLU()), ShiftInvert()])
-def test_every_solver_gives_each_value_once(solver):
-    graph = directed_cycle(300)
-    pairs = MagneticLaplacian(graph, 0.25 + 1 / 1200).eigenpairs(6, solver, tolerance=1e-8)
-    true = np.sort(1 - np.cos(2 * np.pi * (np.arange(300) / 300 + 0.25 + 1 / 1200)))[:6]
-    assert np.allclose(pairs.values, true, atol=1e-9)
-    assert pairs.converged
-
-
 class TestPhase:
     def test_the_first_of_the_largest_entries_is_real_and_positive(self):
         y = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(30)), 0.2).eigenpairs(5).vectors
@@ -156,16 +112,8 @@ class TestPhase:
         values = weight.values().clone().requires_grad_()
         pairs = MagneticLaplacian(DirectedGraph.from_edge_index(weight.indices(), values), 0.2).eigenpairs(4)
         assert (pairs.values.diff() > 1e-3).all()
-        assert gradcheck(function, (values,), check_forward_ad=True)
-        assert gradgradcheck(function, (values,), atol=1e-4)
-
-    def test_permuted_nodes_have_permuted_vectors(self):
-        weight = random_arcs(25)
-        order = torch.randperm(25, generator=torch.Generator().manual_seed(2))
-        pairs = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2).eigenpairs(4)
-        other = MagneticLaplacian(DirectedGraph.from_dense(weight[order][:, order]), 0.2).eigenpairs(4)
-        assert torch.allclose(other.vectors.abs(), pairs.vectors[order].abs(), atol=1e-8)
-        assert torch.allclose(other.values, pairs.values, atol=1e-12)
+        assert gradcheck(function, (values,), check_forward_ad=True, fast_mode=True)
+        assert gradgradcheck(function, (values,), atol=1e-4, fast_mode=True)
 
 
 class TestGradients:
@@ -181,9 +129,9 @@ class TestGradients:
         assert torch.allclose(values[1::2], values[2::2])
         w = torch.ones(8, dtype=torch.float64, requires_grad=True)
         charge = torch.tensor(q, dtype=torch.float64, requires_grad=True)
-        assert gradcheck(function, (w, charge), check_forward_ad=True)
+        assert gradcheck(function, (w, charge), check_forward_ad=True, fast_mode=True)
         if degeneracy == "mask":
-            assert gradgradcheck(function, (w, charge), atol=1e-4)
+            assert gradgradcheck(function, (w, charge), atol=1e-4, fast_mode=True)
 
     def test_dense_batches_and_several_charges(self):
         weight = torch.stack([random_arcs(6, seed=seed) for seed in (0, 1)])
@@ -215,29 +163,6 @@ class TestGradients:
                 first, second = map(function, changed)
                 ahead = (4 * first - second - 3 * function(weight)) / (2 * step)
                 assert weight.grad[i, j] == pytest.approx(float(ahead), abs=1e-5)
-
-    def test_a_sparse_graph_beyond_dense_solves(self):
-        graph = directed_cycle(900)
-        log_weight = torch.zeros(900, dtype=torch.float64, requires_grad=True)
-        direction = torch.randn(900, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        arcs = graph.edge_index[:, graph.weight > 0]
-
-        def function(s):
-            pairs = MagneticLaplacian(DirectedGraph.from_edge_index(arcs, s.exp()), 0.2512).eigenpairs(3)
-            return pairs.values.sum() + pairs.vectors.abs().pow(4).sum()
-
-        (gradient,) = torch.autograd.grad(function(log_weight), log_weight)
-        with torch.no_grad():
-            steps = [float(function(t * 1e-4 * direction)) for t in (1, -1, 2, -2)]
-        difference = (8 * (steps[0] - steps[1]) - (steps[2] - steps[3])) / 12e-4
-        assert float(gradient @ direction) == pytest.approx(difference, rel=1e-4)
-
-    def test_a_loss_of_one_vector_of_a_plane_is_reported(self):
-        w = torch.ones(8, dtype=torch.float64, requires_grad=True)
-        pairs = MagneticLaplacian(directed_cycle(8, w), 0.0).eigenpairs(3)
-        with pytest.warns(DegeneracyWarning, match="choice of basis"):
-            (torch.arange(8) * pairs.vectors[:, 1].abs().square()).sum().backward()
-        assert w.grad.isfinite().all()
 
     def test_a_cut_through_a_plane_is_reported(self):
         w = torch.ones(8, dtype=torch.float64, requires_grad=True)
@@ -275,61 +200,6 @@ class TestGraphsOfAllKinds:
         assert np.allclose(pairs.values, true, atol=1e-6 if dtype == torch.float32 else 1e-12)
         assert not pairs.vectors[6].any()
 
-    def test_a_padded_batch_is_its_graphs_alone(self):
-        weights = [random_arcs(n, seed=n) for n in (3, 9, 1)]
-        edges = [w.to_sparse() for w in weights]
-        index = torch.cat([e.indices() + shift for e, shift in zip(edges, (0, 3, 12), strict=True)], 1)
-        batch = torch.tensor([0] * 3 + [1] * 9 + [2])
-        graph = DirectedGraph.from_edge_index(index, torch.cat([e.values() for e in edges]), batch=batch)
-        pairs = MagneticLaplacian(graph, [0.1, 0.25]).eigenpairs(4, fill=True)
-        assert pairs.vectors.shape == (3, 2, 9, 4)
-        for b, weight in enumerate(weights):
-            n = len(weight)
-            k = min(4, n)
-            alone = MagneticLaplacian(DirectedGraph.from_dense(weight), [0.1, 0.25]).eigenpairs(k)
-            assert torch.allclose(pairs.values[b, :, :k], alone.values, atol=1e-12)
-            assert torch.allclose(pairs.vectors[b, :, :n, :k], alone.vectors, atol=1e-8)
-            assert pairs.values[b, :, k:].isposinf().all()
-            assert not pairs.vectors[b, :, n:].any()
-            assert not pairs.vectors[b, :, :, k:].any()
-
-    @pytest.mark.parametrize("unit", [1e-12, 1e12, 1e-200, 1e200])
-    def test_units(self, unit):
-        weight = random_arcs(10)
-        plain = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2, "unnormalized").eigenpairs(3)
-        scaled = MagneticLaplacian(DirectedGraph.from_dense(weight * unit), 0.2, "unnormalized").eigenpairs(3)
-        assert scaled.converged
-        assert torch.allclose(scaled.values / unit, plain.values, rtol=1e-10)
-        assert torch.allclose(scaled.vectors, plain.vectors, atol=1e-8)
-
-    def test_subnormal_weights_keep_their_phases(self):
-        weight = torch.tensor([[0, 3, 0], [1, 0, 2], [2, 0, 0]], dtype=torch.float64)
-        tiny = (weight * 2.0**-130).float()  # below the smallest normal number of float32
-        tiny[:2, 2] = 1.0  # all degrees are normal
-        h = MagneticLaplacian(DirectedGraph.from_dense(tiny.requires_grad_()), 0.2, "unnormalized").to_dense()
-        exact = reference(tiny.detach(), 0.2, "unnormalized")
-        assert np.allclose(h[0, 1].item() * 2.0**130, exact[0, 1] * 2.0**130, rtol=1e-5)
-        h[0, 1].real.backward()
-        assert tiny.grad.isfinite().all()
-
-    @on_every_device
-    @pytest.mark.parametrize("sparse", [False, True])
-    def test_devices(self, device, sparse):
-        graph = DirectedGraph.from_dense(random_arcs(30))
-        there = (graph.to_sparse() if sparse else graph).to(device)
-        pairs, exact = (MagneticLaplacian(g, [0.1, 0.25]).eigenpairs(3) for g in (there, graph))
-        assert pairs.vectors.device.type == device
-        assert torch.allclose(pairs.vectors.cpu(), exact.vectors, atol=1e-8)
-
-    def test_weights_over_many_decades(self):
-        exponent = torch.rand(12, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        weight = random_arcs(12) * 10 ** (-12 * exponent)
-        pairs = MagneticLaplacian(DirectedGraph.from_dense(weight.requires_grad_()), 0.25).eigenpairs(4)
-        true = np.linalg.eigvalsh(reference(weight.detach(), 0.25, "symmetric"))
-        assert np.allclose(pairs.values.detach(), true[:4], atol=1e-13)
-        pairs.values.sum().backward()
-        assert weight.grad.isfinite().all()
-
 
 class TestRefusals:
     def test_options(self):
@@ -354,12 +224,6 @@ class TestRefusals:
             MagneticLaplacian(directed_cycle(5), normalization="random_walk")
         with pytest.raises(TypeError, match=r"laplacian must be a Laplacian, got .*; use its eigenpairs\(k\)"):
             eigenpairs(MagneticLaplacian(directed_cycle(5)), 2)
-
-    def test_an_unfinished_solve_is_reported(self):
-        solver = ChebyshevSubspace(max_products=10)
-        with pytest.warns(ConvergenceWarning):
-            pairs = MagneticLaplacian(directed_cycle(400), 0.2).eigenpairs(3, solver)
-        assert not pairs.converged
 
     def test_a_missed_copy_is_reported(self):
         class MissesOneCopy(Eigh):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from scipy.sparse import diags
 from scipy.spatial import Delaunay
 
 from problems import covering
@@ -172,57 +171,6 @@ def test_flips_agree_with_robust_laplacian():
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
 
 
-def test_point_clouds_by_robust_laplacian():
-    """As docs/meshes.md has it."""
-    robust_laplacian = pytest.importorskip("robust_laplacian")
-    points = torch.randn(1500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    laplacian, mass = robust_laplacian.point_cloud_laplacian((points / points.norm(dim=1, keepdim=True)).numpy())
-    graph = Graph.from_scipy(diags(laplacian.diagonal()) - laplacian)
-    pairs = eigenpairs(Laplacian(graph, "unnormalized"), 9, mass=torch.from_numpy(mass.diagonal()))
-    assert pairs.converged
-    expected = torch.tensor([0, *[2] * 3, *[6] * 5], dtype=torch.float64)
-    torch.testing.assert_close(pairs.values, expected, rtol=0.08, atol=1e-12)
-
-
-def test_matrices_are_continuous_where_an_edge_flips():
-    """Four vertices on a circle: an edge flips, weights and mass do not jump."""
-    faces, corner = torch.tensor([[0, 1, 2], [0, 2, 3]]), torch.tensor([0.0, 0, 1, 0]).double()[:, None]
-    unit = torch.tensor([[0.0, 0], [1, 0], [1, 1], [0, 1]], dtype=torch.float64)
-    given, found = [], []
-    for step in (-1e-9, 1e-9):
-        given.append(mesh_laplacian(unit + step * corner, faces).stiffness.to_dense())
-        found.append(mesh_laplacian(unit + step * corner, faces, intrinsic=True))
-    assert given[0][0, 2] < 0 < given[1][0, 2]  # entries of L are minus the weights
-    assert found[0].stiffness.to_dense()[1, 3] == 0 > found[1].stiffness.to_dense()[1, 3]
-    torch.testing.assert_close(found[0].stiffness.to_dense(), found[1].stiffness.to_dense(), rtol=0, atol=1e-8)
-    torch.testing.assert_close(found[0].mass, found[1].mass, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("intrinsic", [False, True])
-def test_a_moebius_strip_has_no_orientation(intrinsic):
-    n = 24
-    angle = torch.arange(n, dtype=torch.float64) * 2 * torch.pi / n
-    strip = [
-        torch.stack(
-            [(3 + s * (angle / 2).cos()) * c(angle) for c in (torch.cos, torch.sin)] + [s * (angle / 2).sin()], 1
-        )
-        for s in (-1.0, 1.0)
-    ]
-    vertices = torch.cat(strip) + 0.2 * torch.rand(2 * n, 3, generator=torch.Generator().manual_seed(0)).double()
-    a = torch.arange(n)
-    b, up = (a + 1) % n, n * (a < n - 1).long()
-    one, two, three, four = a, a + n, torch.where(a < n - 1, b, b + n), b + up
-    faces = torch.cat([torch.stack([one, two, three], 1), torch.stack([two, four, three], 1)])
-    stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
-    pairs = eigenpairs(stiffness, 4, mass=mass)
-    assert stiffness.nullity == 1
-    assert not intrinsic or stiffness.of_affinities
-    assert pairs.values[1] > 0
-    reversed_faces = torch.where((torch.arange(2 * n) % 2 == 0)[:, None], faces.flip(1), faces)
-    other = mesh_laplacian(vertices, reversed_faces, intrinsic=intrinsic).stiffness
-    torch.testing.assert_close(other.to_dense(), stiffness.to_dense())
-
-
 @pytest.mark.parametrize("intrinsic", [False, True])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_gradcheck_of_vertices(intrinsic):
@@ -238,21 +186,10 @@ def test_gradcheck_of_vertices(intrinsic):
         return pairs.values, heat(pairs)
 
     vertices.requires_grad_()
-    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True)
+    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(matrices, (vertices,), atol=1e-4, fast_mode=True)
     assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
-
-
-def test_gradcheck_at_equal_eigenvalues():
-    vertices, faces = icosphere(0)
-
-    def function(vertices):
-        stiffness, mass = mesh_laplacian(vertices, faces)
-        pairs = eigenpairs(stiffness, 4, mass=mass)  # 0, and three equal values
-        return heat(pairs), pairs.values.sum()
-
-    assert torch.autograd.gradcheck(function, (vertices.requires_grad_(),), atol=1e-6)
 
 
 @pytest.mark.parametrize("intrinsic", [False, True])
@@ -306,39 +243,6 @@ def test_units_and_dtypes(dtype, unit, intrinsic):
     torch.testing.assert_close(pairs.values.double() * unit**2, values, rtol=100 * digits, atol=0)
 
 
-def test_vertices_in_another_order_have_the_same_spectrum():
-    vertices, faces = bent(2)
-    order = torch.randperm(len(vertices), generator=torch.Generator().manual_seed(0))
-    place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order)))
-    for intrinsic in (False, True):
-        one = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
-        two = mesh_laplacian(vertices[order], place[faces].roll(1, 1).flip(0), intrinsic=intrinsic)
-        torch.testing.assert_close(two.stiffness.to_dense(), one.stiffness.to_dense()[order][:, order])
-        torch.testing.assert_close(two.mass, one.mass[order])
-
-
-def test_slivers_keep_their_digits():
-    thin = 1e-7
-    vertices = torch.tensor([[0, 0, 0], [1, 0, 0], [0.5, thin, 0], [0.5, -1, 0]], dtype=torch.float64)
-    stiffness, mass = mesh_laplacian(vertices, torch.tensor([[0, 1, 2], [0, 1, 3]]))
-    # Half the cotangent at the tip is (h² − ¼) / 2h; that of the other angles is ¼ / h.
-    tip = -(thin - 0.25 / thin) / 2 - 0.75 / 2
-    found = torch.stack([*stiffness.to_dense()[0, 1:3], mass[2]])
-    expected = torch.tensor([tip, -0.25 / thin, thin / 6], dtype=torch.float64)
-    torch.testing.assert_close(found, expected, rtol=1e-15, atol=0)
-
-
-def test_components_have_a_null_vector_each():
-    vertices, faces = bent(1)
-    two = torch.cat([vertices, vertices + 9]), torch.cat([faces, faces + len(vertices)])
-    for intrinsic in (False, True):
-        stiffness, mass = mesh_laplacian(*two, intrinsic=intrinsic)
-        assert stiffness.nullity == 2
-        pairs = eigenpairs(stiffness, 4, mass=mass)
-        assert (pairs.values[:2] == 0).all()
-        assert (pairs.values[2:] > 0).all()
-
-
 def test_edges_of_three_faces_sum_their_cotangents():
     angle = torch.arange(3, dtype=torch.float64) * 2 * torch.pi / 3
     pages = torch.stack([angle.cos(), angle.sin(), torch.full_like(angle, 0.4)], 1)
@@ -354,24 +258,6 @@ def test_edges_of_three_faces_sum_their_cotangents():
     values = eigenpairs(flipped, 5, mass=areas).values
     assert values[0] == 0
     assert values[1:].diff().min() < 1e-9  # differences of three pages that are alike
-
-
-def test_edges_of_many_faces_have_one_gluing_whatever_the_rows_are():
-    """Rows in any order, that begin at any corner, of any orientation."""
-    random = np.random.default_rng(0)
-    for pages in (3, 4, 6):
-        angle, out = np.sort(random.random(pages)) * 6, 0.15 + 0.3 * random.random(pages)
-        height = 0.2 + 0.6 * random.random(pages)
-        rim = np.stack([out * np.cos(angle), out * np.sin(angle), height], 1)
-        vertices = torch.tensor(np.concatenate([[[0, 0, 0], [0, 0, 1]], rim]))
-        rows = np.stack([np.zeros(pages, int), np.ones(pages, int), 2 + np.arange(pages)], 1)
-        first = mesh_laplacian(vertices, torch.tensor(rows), intrinsic=True)
-        assert first.stiffness.of_affinities
-        for _ in range(8):
-            faces = np.stack([random.permutation(row) for row in random.permutation(rows)])
-            stiffness, mass = mesh_laplacian(vertices, torch.tensor(faces), intrinsic=True)
-            torch.testing.assert_close(stiffness.to_dense(), first.stiffness.to_dense(), rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(mass, first.mass, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("thin", [1e-4, 1e-8, 1e-12])
@@ -452,23 +338,3 @@ def test_bad_meshes_are_refused_by_name():
         mesh_laplacian(vertices, faces, mask=torch.ones(11, dtype=torch.bool))
     with pytest.raises(TypeError, match="intrinsic must be True or False"):
         mesh_laplacian(vertices, faces, intrinsic="yes")
-
-
-def test_vertices_without_a_face_take_no_part():
-    vertices, faces = bent(0)
-    more = torch.cat([vertices, torch.zeros(2, 3)])
-    with pytest.warns(GraphWarning, match="2 vertices belong to no face"):
-        stiffness, mass = mesh_laplacian(more, faces)
-    assert not mass[12:].any()
-    pairs = eigenpairs(stiffness, 3, mass=mass)
-    alone = mesh_laplacian(vertices, faces)
-    torch.testing.assert_close(pairs.values, eigenpairs(alone.stiffness, 3, mass=alone.mass).values)
-    assert not pairs.vectors[12:].any()
-    mesh_laplacian(more, faces, mask=torch.arange(14) < 12)
-
-
-def test_one_triangle():
-    vertices = torch.tensor([[0.0, 0], [1, 0], [0, 1]], dtype=torch.float64)
-    stiffness, mass = mesh_laplacian(vertices, torch.tensor([[0, 1, 2]]))
-    torch.testing.assert_close(mass, torch.full((3,), 1 / 6).double())
-    torch.testing.assert_close(eigenpairs(stiffness, 3, mass=mass).values, torch.tensor([0.0, 3, 9]).double())

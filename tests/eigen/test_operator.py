@@ -1,7 +1,5 @@
 """Solvers ask an operator for every reduction over nodes and for no entries, or refuse it clearly."""
 
-import math
-
 import pytest
 import torch
 
@@ -17,7 +15,6 @@ from torch_lapeig.eigen import (
     SparseLU,
     SymmetricOperator,
 )
-from torch_lapeig.graph import DensePattern
 
 
 class Twofold(Operator):
@@ -82,11 +79,7 @@ NEED_PRODUCTS_ONLY = {
     "chebyshev": ChebyshevSubspace(),
     "lobpcg": Lobpcg(preconditioner=None, max_iterations=2000),
 }
-NEED_ENTRIES = {
-    "eigh": Eigh(),
-    "multigrid": Lobpcg(),
-    "factors": Lobpcg(preconditioner=SparseLU()),
-}
+NEED_ENTRIES = {"eigh": Eigh(), "multigrid": Lobpcg(), "factors": Lobpcg(preconditioner=SparseLU())}
 
 
 def roll(n=900):
@@ -128,25 +121,6 @@ def test_a_batch_without_items_is_refused_by_solvers_of_one_graph():
         eigenpairs(operator, 3, Lobpcg(preconditioner=None))
     exact = eigenpairs(Laplacian(KNN(8)(x)), 3, Eigh())
     torch.testing.assert_close(eigenpairs(operator, 3, ChebyshevSubspace()).values, exact.values, atol=1e-11, rtol=0)
-
-
-class Circle(Operator):
-    """2 − shift − shift⁻¹ on n nodes, whose eigenvalues are 2 − 2 cos(2πj/n); products only, as a user writes it."""
-
-    def __init__(self, n, dtype):
-        self.shape, self.dtype, self.device = (n,), dtype, torch.device("cpu")
-        self.bound = torch.tensor([4.0], dtype=dtype)
-
-    def matmul(self, y):
-        return 2 * y - y.roll(1, -2) - y.roll(-1, -2)
-
-
-@pytest.mark.parametrize("solver", NEED_PRODUCTS_ONLY.values(), ids=NEED_PRODUCTS_ONLY)
-def test_an_operator_of_ones_own_with_a_known_spectrum(solver):
-    pairs = eigenpairs(Circle(300, torch.float64), 5, solver)
-    exact = [2 - 2 * math.cos(2 * math.pi * j / 300) for j in (0, 1, 1, 2, 2)]
-    torch.testing.assert_close(pairs.values, torch.tensor(exact, dtype=torch.float64), atol=1e-11, rtol=0)
-    assert not pairs.values.requires_grad
 
 
 def test_preconditioners_are_called_alike():
@@ -196,21 +170,3 @@ def test_largest_pairs_of_a_matrix(solver):
     assert subspace_angle(basis[:, :4], pairs.vectors.detach()) < 1e-6
     pairs.values.sum().backward()
     torch.testing.assert_close(matrix.grad, -basis[:, :4] @ basis[:, :4].T, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("batch", [(), (3,)])
-def test_symmetric_operators_like_their_matrices(batch):
-    a = points(12 * max(1, len(batch) * 3), 12).reshape(*batch, 12, 12)
-    a = a @ a.mT
-    operator = SymmetricOperator(DensePattern((*batch, 12)), -a, a.new_zeros(*batch, 12))
-    y = points(12, 2, batch=batch[0] if batch else None)
-    torch.testing.assert_close(operator.matmul(y), a @ y)
-    torch.testing.assert_close(operator.to_dense(), a)
-    exact = torch.linalg.eigvalsh(a)
-    assert (operator.bound >= exact.reshape(-1, 12)[:, -1]).all()
-    for solver in (Eigh(), ChebyshevSubspace(), None):
-        torch.testing.assert_close(eigenpairs(operator, 3, solver).values, exact[..., :3], atol=1e-10, rtol=1e-8)
-    assert operator.double().values.dtype == torch.float64
-    if not batch:
-        single = SymmetricOperator(DensePattern((12,)), -a.float(), a.new_zeros(12).float())
-        torch.testing.assert_close(eigenpairs(single, 3).values.double(), exact[:3], atol=1e-4, rtol=1e-3)

@@ -52,39 +52,11 @@ def test_a_batch_of_graphs_in_units_of_their_own():
         torch.testing.assert_close(odd.gap / unit, plain.gap)
 
 
-def test_gradients_of_multigrid_in_any_unit():
-    """The hierarchy preconditions the backward, too."""
-    graph, loss = HeatKernel()(x := points(300, 3), knn_graph(x, 8)), projector_loss(300)
-    gradients = []
-    for unit in (1.0, 2.0**-90, 2.0**90):
-        weight = (graph.weight * unit).requires_grad_()
-        laplacian = Laplacian(graph.with_weight(weight), "unnormalized")
-        loss(eigenpairs(laplacian, 4, Lobpcg()).vectors).backward()
-        gradients.append(weight.grad * unit)
-    for gradient in gradients[1:]:
-        assert (gradient - gradients[0]).norm() <= 1e-8 * gradients[0].norm()
-
-
 @pytest.mark.parametrize("bound", [0.0, 0.5, torch.inf, torch.nan, -1.0])
 def test_a_wrong_bound_is_refused(bound):
     matrix = torch.eye(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"bound must be finite and no less than .* up to \[1\.0\], got .* Gershgorin"):
         SymmetricOperator(DensePattern((3,)), 0 * matrix, matrix[0] + matrix[1], bound=matrix.new_tensor([bound]))
-
-
-def test_progress_is_told_in_the_unit_of_the_weights():
-    graph = HeatKernel()(x := points(200, 2), knn_graph(x, 8))
-    heard = []
-    for unit in (1.0, 2.0**-100):
-        heard.append([])
-        laplacian = Laplacian(graph.with_weight(graph.weight * unit), "unnormalized")
-        eigenpairs(
-            laplacian,
-            3,
-            ChebyshevSubspace(),
-            progress=lambda _, residual, allowed, unit=unit: heard[-1].append(allowed / unit),
-        )
-    torch.testing.assert_close(torch.tensor(heard[1]), torch.tensor(heard[0]), rtol=1e-6, atol=0)
 
 
 def test_gradients_at_the_least_weights_are_finite():

@@ -1,16 +1,13 @@
 """The data of the experiments are what their names say."""
 
 import gzip
-import math
 import zipfile
 
 import numpy as np
-import pytest
 import torch
-from scipy.io import wavfile
 
-from datafiles import MNIST, needs
-from experiments.data import bars, brown_words, digits, frey_faces, mnist_test, part_of_speech, speech_frames
+from datafiles import MNIST
+from experiments.data import bars, brown_words, digits, mnist_test
 
 
 def test_digits_are_split_by_class():
@@ -45,60 +42,6 @@ def test_neighbours_of_words_are_counted_within_sentences(tmp_path):
         expected[right, left] += 1
         expected[left, 4 + right] += 1
     np.testing.assert_array_equal(found.counts, expected)
-
-
-@pytest.mark.parametrize(
-    ("tag", "part"),
-    [
-        ("nn-tl", "noun"),
-        ("np$", "noun"),
-        ("md*", "modal or auxiliary"),
-        ("bedz", "modal or auxiliary"),
-        ("vbg", "verb"),
-        ("pp$", "determiner"),
-        ("ppss", "pronoun"),
-        ("wdt", "determiner"),
-        ("wps", "pronoun"),
-        ("*", "adverb"),
-        ("uh", "other"),
-        ("fw-in", "preposition"),
-        (".", "other"),
-    ],
-)
-def test_parts_of_speech(tag, part):
-    assert part_of_speech(tag) == part
-
-
-def test_speech_is_cut_into_frames(tmp_path):
-    """A tone of 1 kHz, then one of 3 kHz: coefficient f · 512 / 16000 is the largest, and phones are by the middle."""
-    rate, n = 16000, 3200
-    t = np.arange(n) / rate
-    tone = np.where(np.arange(n) < n // 2, np.sin(2 * np.pi * 1000 * t), np.sin(2 * np.pi * 3000 * t))
-    wavfile.write(tmp_path / "a.wav", rate, (tone * 10000).astype(np.int16))
-    (tmp_path / "a.phn").write_text("0 1600 aa\n1600 3200 s\n")
-    frames = speech_frames("a", tmp_path)
-    assert frames.spectra.shape == (1 + (n - 480) // 80, 256)
-    assert frames.spectra[0].argmax() == 32
-    assert frames.spectra[-1].argmax() == 96
-    assert frames.classes == ["vowel" if i * 80 + 240 < 1600 else "fricative" for i in range(len(frames.start))]
-    assert np.ptp(frames.spectra) <= math.log(1e4) + 1e-9
-
-
-@needs("frey_rawface.mat")
-def test_faces_are_faces():
-    faces = frey_faces(None)
-    assert faces.shape == (1965, 28, 20)
-    steps = np.abs(np.diff(faces, axis=0)).mean()
-    assert steps < np.abs(faces[::2][:900] - faces[-1800::2][::-1][:900]).mean() / 2  # a film
-    assert np.abs(np.diff(faces, axis=1)).mean() < 0.1  # smooth down each picture
-
-
-@needs(*MNIST)
-def test_mnist_is_mnist():
-    pixels, labels = mnist_test(None)
-    assert pixels.shape == (10000, 784)
-    assert labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
-    assert (pixels.min(), pixels.max()) == (0, 1)
 
 
 def test_idx_files_are_read(tmp_path):

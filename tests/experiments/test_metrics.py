@@ -9,16 +9,7 @@ import torch
 
 from experiments.cut import KNOWN, cheeger, cuts_of, known_graph, normalized_cuts, small_graph
 from experiments.demo import neighbour_loss
-from experiments.metrics import (
-    between,
-    bootstrap,
-    mean_and_interval,
-    neighbour_agreement,
-    plus_minus,
-    ranks,
-    trustworthiness,
-    two_means_accuracy,
-)
+from experiments.metrics import mean_and_interval, plus_minus, ranks, trustworthiness
 from torch_lapeig import normalized_cut
 
 
@@ -32,23 +23,6 @@ def test_neighbour_loss_is_its_formula():
     assert neighbour_loss(y, torch.zeros(4)).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_two_means_accuracy_does_not_depend_on_names():
-    y = np.array([[0.0], [0.1], [5.0], [5.1], [5.2]])
-    second = np.array([False, False, True, True, False])
-    assert two_means_accuracy(y, second) == two_means_accuracy(y, ~second) == pytest.approx(0.8)
-
-
-def test_neighbour_agreement_by_hand():
-    y = np.array([[0.0], [1.0], [2.1], [3.3], [10.0]])
-    scores = neighbour_agreement(y, ["a", "a", "b", "b", "b"], neighbors=2)
-    # neighbours: 0: 1, 2; 1: 0, 2; 2: 1, 3; 3: 2, 1; 4: 3, 2
-    assert scores["share"].tolist() == [0.5, 0.5, 0.5, 0.5, 1]
-    assert scores["majority"].tolist() == [1, 1, 0, 1, 1]  # the nearer one decides a tie: 2 goes to 1
-    bound = abs(np.arange(5)[:, None] - np.arange(5)) == 1
-    apart = neighbour_agreement(y, ["a", "a", "b", "b", "b"], 1, bound)
-    assert apart["share"].tolist() == [0, 0, 0, 0, 1]  # 0: 2, 1: 3, 2: 0, 3: 1, 4: 2
-
-
 def test_trustworthiness_is_a_mean_over_points():
     generator = np.random.default_rng(0)
     x, y = generator.standard_normal((60, 5)), generator.standard_normal((60, 2))
@@ -56,18 +30,6 @@ def test_trustworthiness_is_a_mean_over_points():
     assert each.shape == (60,)
     assert each.mean() == pytest.approx(sklearn.manifold.trustworthiness(x, y, n_neighbors=4), rel=1e-12)
     assert (trustworthiness(ranks(x), 3 * x + 1) == 1).all()
-
-
-def test_bootstrap_covers_and_draws_blocks_whole():
-    """The interval is that of the normal law of a mean, by the number of blocks, not of values."""
-    values = np.random.default_rng(0).standard_normal(400)
-    found = bootstrap(values)
-    assert found["mean"] == pytest.approx(values.mean())
-    assert (found["high"] - found["low"]) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.1)
-    repeated = bootstrap(np.repeat(values, 9), np.repeat(np.arange(400), 9))
-    assert repeated == pytest.approx(found)
-    assert bootstrap([2.0, 2.0]) == {"mean": 2, "low": 2, "high": 2}
-    assert between({"mean": 0.5, "low": 0.25, "high": 0.75}, 1, 100) == "50.0 [25.0, 75.0]"
 
 
 def test_interval_is_students():

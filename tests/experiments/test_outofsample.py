@@ -1,21 +1,13 @@
-"""The experiment on new points: its alignment, splits and intervals by hand, and what a run writes and resumes."""
+"""The experiment on new points: its alignment and splits by hand, and what a run writes and resumes."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
-import pytest
-import yaml
 from scipy.spatial.distance import pdist, squareform
 
-from experiments import data, outofsample
+from experiments import outofsample
 from experiments.__main__ import main
-from experiments.outofsample import METHODS, SETS, Sample, affine, compared, connected, crossing, curve, draw_split
-from experiments.runs import Refusal
-
-FILES = {"ionosphere": "ionosphere.data", "frey_faces": "frey_rawface.mat", "isomap_faces": "isomap_faces.u8"}
-FOLDER = Path(os.environ.get("TORCH_LAPEIG_DATA", "data"))
+from experiments.outofsample import METHODS, Sample, affine, compared, draw_split
 
 
 def sample_of(points, neighbors=8):
@@ -45,16 +37,6 @@ def test_mds_of_the_plane_in_two_dimensions_has_neither_error_nor_variability():
     assert min(np.mean(of_solid["variability"]), np.mean(of_solid["error"])) > 1e-3
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_both_distances_are_free_of_rotation_and_scale(method):
-    points = np.random.default_rng(0).uniform(size=(90, 3)) * [3, 2, 0.5]
-    rotation = np.linalg.qr(np.random.default_rng(2).standard_normal((3, 3)))[0]
-    split = split_of(sample_of(points))
-    first, second = (compared(sample_of(x), method, split) for x in (points, 10 * points @ rotation + 1))
-    assert first["error"] == pytest.approx(second["error"], rel=1e-3, abs=1e-5)
-    assert first["variability"] == pytest.approx(second["variability"], rel=1e-3, abs=1e-5)
-
-
 def test_a_split_has_its_parts():
     sample = sample_of(np.random.default_rng(0).uniform(size=(120, 2)))
     split = split_of(sample, fraction=0.2, left_out=7)
@@ -65,26 +47,6 @@ def test_a_split_has_its_parts():
     assert len(split.left_out) == 7
     assert split.train(0).tolist() == sorted([*split.fixed, *first])
     assert set(split.train(1, split.left_out[0])) == {*split.fixed, *second} - {split.left_out[0]}
-
-
-def test_graphs_that_fall_apart():
-    apart = np.concatenate([np.random.default_rng(0).uniform(size=(15, 2)) + shift for shift in (0, 100)])
-    sample = sample_of(apart)
-    assert not connected(sample.distances, 14)
-    assert connected(sample.distances, 15)
-    with pytest.raises(Refusal, match="graph of 8 neighbours that falls apart"):
-        split_of(sample, left_out=2)
-
-
-def test_sample_connects_its_graph_and_drops_copies(monkeypatch):
-    generator = np.random.default_rng(0)
-    apart = np.concatenate([generator.uniform(size=(15, 40)) + shift for shift in (0, 100)])
-    monkeypatch.setitem(SETS, "digits", ("", lambda *_: np.concatenate([apart, apart[:4]])))
-    sample = outofsample.sample("digits", 1000, 10, 0, None)
-    assert (len(sample.points), sample.neighbors, sample.copies) == (30, 15, 4)
-    assert sample.points.shape[1] == 30  # principal components
-    assert np.allclose(sample.distances, squareform(pdist(apart)))
-    assert len(outofsample.sample("digits", 20, 10, 0, None).points) == 20
 
 
 def test_complete_gaussian_is_the_papers_kernel_and_formula():
@@ -100,32 +62,6 @@ def test_complete_gaussian_is_the_papers_kernel_and_formula():
     expected = np.vstack([columns / np.sqrt(degree)[:, None], formula / np.sqrt(kernel[new, :38].sum())])
     expected *= np.sign((expected[:38] * rows).sum(0))
     assert np.allclose(np.vstack([rows, place]), expected, atol=1e-8)
-
-
-def test_intervals_and_crossings_by_hand():
-    def cell(variability, error):
-        written = [2 * value for value in error]
-        return {"variability": variability, "error": error, "error_as_written": written, "variability_of_all": 0.5}
-
-    low = [cell([1.0, 1.0], [2.0, 3.0]), cell([1.0, 2.0], [3.0, 3.0])]  # differences −1.5, −1.5
-    high = [cell([1.0, 3.0], [1.0, 1.0]), cell([4.0, 4.0], [1.0, 1.0])]  # 1, 3
-    of_both = curve([low, high], (0.1, 0.2))
-    assert of_both["difference"] == [-1.5, 2.0]
-    assert of_both["half_width"] == pytest.approx([0, 12.7062], abs=1e-4)  # t of one degree of freedom, s/√2 = 1
-    assert of_both["variability"] == [1.25, 3.0]
-    assert of_both["error"] == [2.75, 1.0]
-    assert of_both["median_error"] == [3.0, 1.0]
-    assert of_both["median_variability"] == [1.0, 3.5]
-    assert of_both["median_difference"] == [-2.0, 2.5]
-    assert of_both["median_equal_at"] == pytest.approx(0.1 + 0.1 * 2 / 4.5)
-    assert of_both["difference_as_written"] == [-4.25, 1.0]
-    assert of_both["equal_at"] == pytest.approx(0.1 + 0.1 * 1.5 / 3.5)
-    assert of_both["comparable_from"] == 0.2
-    assert of_both["clear_from"] is None
-    assert curve([high, high[1:] * 2], (0.1, 0.2))["clear_from"] == 0.2
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, 3.0])) == 0
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, 2.0, -3.0])) is None
-    assert crossing((0.1, 0.2, 0.4), np.array([1.0, -1.0, 1.0])) == pytest.approx(0.3)
 
 
 def quick(folder):
@@ -154,50 +90,3 @@ def test_quick_run_writes_everything_and_resumes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(outofsample, "compared", lambda *given: calls.append(given) or compared(*given))
     assert quick(tmp_path)["curves"] == metrics["curves"]
     assert len(calls) == len(METHODS)
-
-
-def test_arguments_are_refused(tmp_path):
-    for options, message in (
-        ({"repeats": 1}, "--repeats must be at least 2, got 1"),
-        ({"points": 3}, "--points must be at least 20, got 3"),
-        ({"fractions": (0.001,), "sets": ("swiss_roll",), "points": 50}, "--fractions 0.001 of the 50 points"),
-        ({"fractions": (-1.0,)}, "--fractions must be in"),
-    ):
-        with pytest.raises(Refusal, match=message):
-            outofsample.outofsample(out=tmp_path, **options)
-
-
-def test_missing_data_are_named_with_their_source(tmp_path):
-    for name, file in FILES.items():
-        with pytest.raises(Refusal, match=rf"{file} is missing: .*http.*TORCH_LAPEIG_DATA"):
-            outofsample.outofsample(out=tmp_path / name, sets=(name,), data_dir=tmp_path)
-
-
-@pytest.mark.parametrize(("name", "shape"), [("ionosphere", (351, 34)), ("isomap_faces", (698, 64, 64))])
-def test_loaders(name, shape):
-    if not (FOLDER / FILES[name]).exists():
-        pytest.skip(f"{FILES[name]} is not there (TORCH_LAPEIG_DATA)")
-    points = getattr(data, name)(None)
-    assert points.shape == shape
-    assert np.abs(points).max() == 1
-    assert points.min() == (-1 if name == "ionosphere" else 0)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files_go_through_every_method(name):
-    if not (FOLDER / FILES[name]).exists():
-        pytest.skip(f"{FILES[name]} is not there (TORCH_LAPEIG_DATA)")
-    sample = outofsample.sample(name, 100, 10, 0, None)
-    split = split_of(sample, left_out=2)
-    for method in METHODS:
-        assert 0 < np.mean(compared(sample, method, split)["error"]) < 1
-
-
-def test_configuration_gives_the_defaults(capsys):
-    printed = []
-    for arguments in ([], ["--config", "configs/outofsample.yaml"]):
-        with pytest.raises(SystemExit):
-            main(["outofsample", *arguments, "--print_config"])
-        printed.append(yaml.safe_load(capsys.readouterr().out))
-    assert printed[0] == printed[1]
-    assert printed[0]["repeats"] >= 30

@@ -1,9 +1,7 @@
 """The experiment of parametric eigenmaps in a short form, its mini-batches and its angles."""
 
-import io
 import json
 import warnings
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -16,8 +14,8 @@ from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
     pytest.importorskip("pytorch_lightning")
-    from experiments.encoders import MiniBatches, neural_eigenfunctions, orthonormalising
-    from experiments.parametric import largest_angle, load, mean_angle
+    from experiments.encoders import MiniBatches, neural_eigenfunctions
+    from experiments.parametric import largest_angle, mean_angle
 
 QUICK = ["parametric", "--quick", "--trainer.accelerator", "cpu"]
 
@@ -43,26 +41,6 @@ def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
     assert {**first, **times} == {**second, **times}
 
 
-def test_damaged_maps_are_refused_and_lost_ones_computed_again(tmp_path, capsys):
-    arguments = [*QUICK, "--out", str(tmp_path)]
-    main(arguments)
-    (maps,) = tmp_path.rglob("maps.pt")
-    whole, first = maps.read_bytes(), json.loads((tmp_path / "metrics.json").read_text())
-    with ZipFile(maps) as archive:  # the first tensor begins some bytes after the name of its part
-        place = 200 + next(part.header_offset for part in archive.infolist() if part.filename.endswith("data/0"))
-    for damaged in (whole[: len(whole) // 2], b"", whole[:place] + b"?" + whole[place + 1 :]):
-        maps.write_bytes(damaged)
-        with pytest.raises(
-            SystemExit, match=r"^error: .*maps\.pt is damaged \(.+\): delete it .* or pass --fresh true"
-        ):
-            main(arguments)
-    maps.unlink()
-    main(arguments)
-    torch.testing.assert_close(torch.load(maps), torch.load(io.BytesIO(whole)), rtol=0, atol=0)
-    again = json.loads((tmp_path / "metrics.json").read_text())
-    assert again["sphere"]["edges"]["train_encoder"] == first["sphere"]["edges"]["train_encoder"]
-
-
 def test_sums_over_mini_batches_of_edges_equal_the_whole_graph():
     x, y = points(60, 3), points(60, 2, seed=1)
     graph = HeatKernel()(x, KNN(6)(x))
@@ -77,14 +55,6 @@ def test_sums_over_mini_batches_of_edges_equal_the_whole_graph():
         mass += rows[:, 3:].T @ (part.pattern.sum_rows(part.weight)[:, None] * rows[:, 3:])
     torch.testing.assert_close(energy, y.T @ Laplacian(graph, "unnormalized").matmul(y))
     torch.testing.assert_close(mass, y.T @ (graph.pattern.sum_rows(graph.weight)[:, None] * y))
-
-
-def test_mini_batches_of_points_have_their_own_graph():
-    x = points(60, 3)
-    batches = MiniBatches(x, HeatKernel()(x, KNN(6)(x)), KNN(4), "points", 20, seed=0)
-    rows, graph = next(iter(batches.train_dataloader()))
-    expected = HeatKernel()(rows, KNN(4)(rows))
-    torch.testing.assert_close(graph.to_dense(), expected.to_dense())
 
 
 def graph_and_exact(k=3):
@@ -103,25 +73,6 @@ def test_neuralefs_loss_is_least_at_the_eigenvectors_in_order():
         assert neural_eigenfunctions(other, graph) > least
 
 
-def test_spectralnets_last_layer_makes_outputs_orthonormal_under_the_degrees():
-    graph, _ = graph_and_exact()
-    y = points(60, 3, seed=1) + 4
-    shift, matrix = orthonormalising(y, graph)
-    z = (y - shift) @ matrix
-    share = graph.pattern.sum_rows(graph.weight) / graph.weight.sum()
-    torch.testing.assert_close(z.T @ (share[:, None] * z), torch.eye(3, dtype=z.dtype), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(share @ z, torch.zeros(3, dtype=z.dtype))
-
-
-@pytest.mark.parametrize("kind", ["spectralnet", "neuralef"])
-def test_other_encoders_learn_too(kind, tmp_path):
-    few = ["--trainer.accelerator", "cpu", "--trainer.max_steps", "150", "--data", "[sphere]", "--seeds", "1"]
-    main(["parametric", *few, "--points", "600", "--width", "32", "--encoders", f"[{kind}]", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "metrics.json").read_text())["sphere"][kind]
-    assert found["truth_encoder"]["mean"] < 45  # of a random span: 75
-    assert found["heldout_ridge"]["mean"] < 25
-
-
 def test_angles_do_not_depend_on_bases_and_shifts():
     generator = np.random.default_rng(0)
     basis = np.linalg.qr(generator.standard_normal((50, 4)))[0]
@@ -131,32 +82,3 @@ def test_angles_do_not_depend_on_bases_and_shifts():
     assert mean_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.15))
     assert mean_angle(basis[:, [0, 0]], basis[:, :2]) == pytest.approx(45)  # a direction that is missing is at 90°
     assert largest_angle(basis[:, :2], mixed) == pytest.approx(np.degrees(0.3))
-
-
-def test_truth_of_the_sphere_are_harmonics():
-    """Spans of the harmonics of degree 1 and 2 are those of the coordinates and their products."""
-    cloud = load("sphere", 1000, 0, None)
-    x = cloud.heldout.double().numpy()
-    products = np.column_stack([x, x[:, :1] * x, x[:, 1:2] * x[:, 1:]])
-    assert largest_angle(cloud.truth, products) < 1e-3
-    assert len(cloud.train) == 800
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--data", "[cube]"], r"--data must be of sphere.*got cube"),
-        (["--encoders", "[]"], "--encoders must be of edges, points, spectralnet, neuralef, got none"),
-        (["--seeds", "0"], "--seeds must be at least 1"),
-        (["--data", "[digits]", "--trainer.max_steps", "-1"], "--trainer.max_steps or"),
-        (["--data", "[mnist]", "--data-dir", "nowhere"], "t10k-images.* is missing"),
-        (
-            ["--points", "110", "--data", "[sphere]"],
-            r"--batch must be positive and at most the number of examples, \d+, got",
-        ),
-        (["--data", "[digits]", "--trainer.accelerator", "abacus"], r"Trainer does not take --trainer.*abacus"),
-    ],
-)
-def test_impossible_requests_are_refused(arguments, says, tmp_path):
-    with pytest.raises(SystemExit, match=says):
-        main(["parametric", *arguments, "--out", str(tmp_path)])

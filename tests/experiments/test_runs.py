@@ -3,15 +3,13 @@
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from experiments import results
 from experiments.__main__ import main
-from experiments.runs import Refusal, Run, load_tensors, table
+from experiments.runs import Refusal, Run, load_tensors
 
 
 class Interrupted(Exception):
@@ -93,62 +91,6 @@ def test_damaged_arguments_of_cells_are_refused(damage, tmp_path):
     assert Run(tmp_path, {"size": 3, "fresh": True}).cells("squares", square, [(5,)]) == {5: square(5)}
 
 
-def test_cells_without_their_arguments_are_not_used(tmp_path):
-    cells = finished_run(tmp_path)
-    cells.write_bytes(b"".join([b"{}\n", *cells.read_bytes().splitlines(keepends=True)[1:]]))
-    again = []
-    Run(tmp_path, {"size": 3}).cells("squares", lambda n: again.append(n) or square(n), [(0,), (1,)])
-    assert again == [0, 1]
-
-
-@pytest.mark.parametrize("kept", range(8))
-def test_file_of_cells_may_be_cut_anywhere_by_a_kill(kept, tmp_path):
-    """Whole lines are used again, and the run ends like any other."""
-    cells = finished_run(tmp_path)
-    whole = cells.read_bytes()
-    cells.write_bytes(whole[: kept * len(whole) // 8])
-    cases = [(number,) for number in range(3)]
-    for _ in range(2):
-        assert Run(tmp_path, {"size": 3}).cells("squares", square, cases) == {n: square(n) for n in range(3)}
-    lines = [json.loads(line) for line in cells.read_text().splitlines()[1:]]
-    assert [line["case"] for line in lines] == [[0], [1], [2]]
-
-
-def test_interrupted_rewriting_keeps_the_finished_cells(tmp_path, monkeypatch):
-    cells = finished_run(tmp_path)
-    whole = cells.read_bytes()
-    cells.write_bytes(whole + b'{"part": "squ')
-
-    def interrupted(self, target):
-        raise Interrupted
-
-    monkeypatch.setattr(Path, "replace", interrupted)
-    with pytest.raises(Interrupted):
-        Run(tmp_path, {"size": 3})
-    monkeypatch.undo()
-    assert cells.read_bytes().startswith(whole)
-
-
-def test_cell_is_finished_if_its_files_are_there(tmp_path):
-    again = []
-
-    def keeping(run):
-        def compute(number):
-            again.append(number)
-            (run.folder("squares", number) / "square.txt").write_text(str(number**2))
-            return square(number)
-
-        return compute
-
-    for computed in ([0, 1], [], [1]):
-        again.clear()
-        run = Run(tmp_path, {"size": 3})
-        run.cells("squares", keeping(run), [(0,), (1,)], keeps=["square.txt"])
-        assert again == computed
-        if not computed:
-            (tmp_path / "cells" / "squares" / "1" / "square.txt").unlink()
-
-
 def test_damaged_tensors_are_named_with_the_way_out(tmp_path):
     path = tmp_path / "x.pt"
     torch.save({"x": torch.arange(1000.0)}, path)
@@ -159,41 +101,6 @@ def test_damaged_tensors_are_named_with_the_way_out(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(Refusal, match=r"x\.pt is damaged \(.+\): delete it"):
             load_tensors(path, "delete it")
-
-
-def test_arguments_may_change_while_nothing_is_finished(tmp_path):
-    run = Run(tmp_path, {"out": tmp_path, "device": "gpu"})
-    (run.folder("training", 1) / "logs").touch()
-    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
-    assert not (tmp_path / "cells").exists()
-    begun = run.folder("training", 1) / "last.ckpt"
-    begun.touch()
-    with pytest.raises(Refusal, match="device was 'cpu', is 'cuda'"):
-        Run(tmp_path, {"out": tmp_path, "device": "cuda"})
-    run = Run(tmp_path, {"out": tmp_path, "device": "cpu"})
-    assert begun.exists()
-    run.cells("training", square, [(1,)])
-    assert begun.parent.exists()
-    assert not begun.exists()  # the cell is finished
-    with pytest.raises(Refusal, match="must be a folder"):
-        Run(tmp_path / "cells.jsonl", {"out": tmp_path})
-
-
-def test_refusal_names_the_members_that_differ(tmp_path):
-    run = Run(tmp_path, {"trainer": {"max_epochs": 3, "precision": None}, "seeds": {}})
-    run.cells("squares", square, [(1,)])
-    with pytest.raises(Refusal, match=r"with: trainer\.max_epochs was 3, is 4\. Use"):
-        Run(tmp_path, {"trainer": {"max_epochs": 4, "precision": None}, "seeds": {}})
-
-
-def test_interruption_is_a_message(monkeypatch):
-    def interrupted(**options):
-        raise KeyboardInterrupt
-
-    interrupted.__doc__ = "Interrupted."
-    monkeypatch.setattr("experiments.__main__.experiment", lambda name: interrupted)
-    with pytest.raises(SystemExit, match="interrupted; the same command goes on"):
-        main(["bars"])
 
 
 def test_cells_may_be_computed_by_several_processes(tmp_path):
@@ -246,17 +153,3 @@ def test_command_line_resumes_and_refuses(tmp_path, capsys):
     assert {**first, **times} == {**second, **times}
     with pytest.raises(SystemExit, match="neighbors was 8, is 9"):
         main([*arguments[:-4], "--neighbors", "9", "--out", str(tmp_path)])
-
-
-def test_a_finished_run_leaves_its_record_and_can_be_taken(tmp_path, monkeypatch):
-    places = ["--out", str(tmp_path), "--fresh", "--data-dir=/a/b", "--jobs", "2"]
-    monkeypatch.setattr(sys, "argv", ["experiments", "bars", "--seeds", "5", *places, "--size", "3"])
-    run = Run(tmp_path / "bars", {"size": 3})
-    run.finish({"map": {"accuracy": 0.5, "seeds": [1]}}, table("Title", ["", "mean"], [["[bold]a[/bold]", "0.5"]]))
-    file = results.take(tmp_path / "bars", folder=tmp_path / "records")
-    packed = json.loads(file.read_text())
-    assert file.name == "bars.json"
-    assert packed["command"] == "python -m experiments bars --seeds 5 --size 3"
-    assert packed["values"]["map.accuracy"] == 0.5
-    assert set(packed["values"]) == {"map.accuracy", "seconds", "elapsed"}
-    assert packed["tables"] == {"Title": [["", "mean"], ["a", "0.5"]]}

@@ -1,15 +1,12 @@
-"""Manifolds with known eigenfunctions, and how their samples are compared."""
+"""Manifolds with known eigenfunctions."""
 
 import math
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import iv
 
-from experiments.manifolds import mean_angles, radius
 from experiments.shapes import LOOP, MANIFOLDS
-from torch_lapeig import Radius
 
 
 @pytest.mark.parametrize("name", MANIFOLDS)
@@ -55,30 +52,6 @@ def test_modes_solve_the_eigenvalue_problem(name):
         assert error.max() < 2e-3 * max(mode.value, 1) * np.abs(f).max()
 
 
-@pytest.mark.parametrize(
-    ("name", "axis", "ends"),
-    [("disc", 0, [1]), ("ring", 0, [0.5, 1]), ("square", 0, [-1, 1]), ("square", 1, [-1, 1]), ("cylinder", 1, [0, 2])],
-)
-def test_slope_at_the_boundary_is_zero(name, axis, ends):
-    manifold, h = MANIFOLDS[name](), 1e-5
-    for end in ends:
-        u = manifold.sample(20, 0.0, np.random.default_rng(0))
-        u[:, axis] = end
-        e = h * np.eye(u.shape[1])[axis]
-        for mode in manifold.modes[:9]:
-            assert np.abs(mode.function(u + e) - mode.function(u - e)).max() / (2 * h) < 1e-4
-
-
-def test_modes_of_the_eight_are_continuous_with_slopes_that_add_up_to_zero():
-    h = 1e-6
-    leaving = np.array([[h], [LOOP - h], [LOOP + h], [2 * LOOP - h]])  # along the four branches
-    for mode in MANIFOLDS["eight"]().modes[:9]:
-        values = mode.function(leaving)
-        assert np.ptp(values) < 20 * h
-        slopes = (values - mode.function(np.array([[0.0]]))) / h
-        assert abs(slopes.sum()) < 1e-3
-
-
 KNOWN = {
     "circle": [(1, 2), (4, 2), (9, 2)],
     "eight": [
@@ -100,21 +73,6 @@ def test_known_eigenvalues(name):
     np.testing.assert_allclose([space[0].value for space in spaces], [value for value, _ in KNOWN[name]], rtol=1e-8)
 
 
-@pytest.mark.parametrize("name", MANIFOLDS)
-def test_coordinates_are_isometric(name):
-    """Lengths of small steps in coordinates are those in space, and the volume is that of the coordinates' ranges."""
-    manifold, h = MANIFOLDS[name](), 1e-6
-    u = manifold.sample(100, 0.0, np.random.default_rng(0))
-    if name == "sphere":
-        np.testing.assert_allclose(np.linalg.norm(manifold.embed(u), axis=1), 1)
-        return
-    for axis in range(u.shape[1]):
-        step = np.linalg.norm(manifold.embed(u + h * np.eye(u.shape[1])[axis]) - manifold.embed(u), axis=1) / h
-        angular = name in ("disc", "ring") and axis == 1
-        np.testing.assert_allclose(step, u[:, 0] if angular else 1, rtol=1e-4, atol=1e-5)
-    assert np.abs(manifold.embed(u)[:, 0]).max() <= 1
-
-
 def test_density_of_tilted_samples():
     """Means of x₁ on the square under ∝ exp(a x): coth a − 1/a; on the circle I₁(a)/I₀(a)."""
     a, n = 1.5, 40000
@@ -122,21 +80,3 @@ def test_density_of_tilted_samples():
         manifold = MANIFOLDS[name]()
         x = manifold.embed(manifold.sample(n, a, np.random.default_rng(0)))[:, 0]
         assert x.mean() == pytest.approx(mean, abs=4 / math.sqrt(n))
-
-
-def test_mean_angles_compare_eigenspaces():
-    generator = np.random.default_rng(0)
-    basis = np.linalg.qr(generator.standard_normal((50, 4)))[0]
-    turned = np.concatenate([basis[:, :2] @ np.linalg.qr(generator.standard_normal((2, 2)))[0], basis[:, 2:3]], 1)
-    assert mean_angles([basis[:, :2], basis[:, 2:3]], turned) == pytest.approx([0, 0], abs=1e-5)
-    slanted = np.cos(0.3) * basis[:, 2:3] + np.sin(0.3) * basis[:, 3:]
-    assert mean_angles([basis[:, 2:3]], slanted) == pytest.approx([np.degrees(0.3)])
-
-
-def test_radius_gives_the_expected_number_of_neighbours():
-    for name in ("circle", "sphere"):
-        manifold = MANIFOLDS[name]()
-        for n in (500, 2000):
-            x = torch.from_numpy(manifold.embed(manifold.sample(n, 0.0, np.random.default_rng(0))))
-            degree = len(Radius(radius(manifold, n, 40.0))(x).weight) / n
-            assert degree == pytest.approx(40 * (n / 500) ** (2 / (manifold.dimension + 2)), rel=0.1)

@@ -1,4 +1,4 @@
-"""The experiment weightings: methods on many splits at once, networks, batches, losses, and that it resumes."""
+"""The experiment weightings: methods on many splits at once, networks, batches, and that it resumes."""
 
 import json
 from itertools import islice
@@ -8,33 +8,8 @@ import torch
 
 from experiments.__main__ import main
 from experiments.data import Split, digits_points
-from experiments.fewlabels import (
-    PLAIN,
-    PRIOR,
-    WEIGHTINGS,
-    Method,
-    Points,
-    Transduction,
-    known,
-    labelled,
-    nearest_label,
-    new_points,
-    predictions,
-)
-from experiments.runs import Refusal
-from experiments.smoothing import (
-    Kind,
-    Problem,
-    Schedule,
-    accuracy,
-    batches_of,
-    loss_of,
-    network,
-    trained,
-    with_sure_predictions,
-)
-from experiments.weightings import best_elsewhere, summaries, weightings
-from torch_lapeig import KNN, HeatKernel, LabelSpreading, Precomputed
+from experiments.fewlabels import PLAIN, PRIOR, Method, Points, known, labelled, predictions
+from experiments.smoothing import Kind, Problem, Schedule, accuracy, batches_of, trained
 
 
 def quick(out, *more):
@@ -81,39 +56,6 @@ def test_many_splits_at_once_equal_the_library_one_by_one(kind):
     assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
 
 
-def test_accuracy_leaves_labelled_points_out():
-    x, labels = some()
-    carry = Transduction(lambda name: Points(x, labels), lambda name, k, rule: KNN(k, rule)(x), [1, 3])
-    found = carry("digits", 5, 2, *Method(kind="pixels").case)
-    places = labelled(labels, 3, 6)
-    rest = torch.ones(len(x), dtype=torch.bool).index_fill_(0, places, False)
-    expected = (nearest_label(x[rest], x[places], labels[places]) == labels[rest]).double().mean()
-    assert found["3"][PLAIN][1] == pytest.approx(float(expected))
-
-
-def test_labels_are_of_every_class_and_the_others_unknown():
-    labels = torch.arange(60) % 10
-    chosen = labelled(labels, 2, 0)
-    assert labels[chosen].tolist() == [c for c in range(10) for _ in range(2)]
-    assert labelled(labels, 2, 1).tolist() != chosen.tolist()
-    assert (known(labels, chosen) >= 0).sum() == 20
-
-
-def test_new_points_are_seen_by_no_method():
-    x, labels = some(200)
-    split = Split(x[:150], labels[:150], x[150:], labels[150:])
-    found = new_points(split, [2], 0, Method(variant=PRIOR))
-    assert set(found) == {"pixels", "eigenmaps", "recipe"}
-    fitted = LabelSpreading(class_prior="labels").fit(x[:150], known(labels[:150], labelled(labels[:150], 2, 0)))
-    assert found["recipe"]["2"] == pytest.approx(float((fitted.predict(x[150:]) == labels[150:]).double().mean()))
-
-
-def test_every_weighting_is_one_of_the_library():
-    x = some(50).x
-    for _, weighting in WEIGHTINGS.values():
-        assert (weighting()(x, KNN(5)(x)).weight > 0).all()
-
-
 # --------------------------------------------------------------------------------------------------------- networks
 
 
@@ -145,37 +87,6 @@ def test_batches_hold_labelled_images_and_those_of_their_kind(batches):
         assert edges > 1.1 * random
 
 
-@pytest.mark.parametrize("layer", ["softmax", "logits"])
-@pytest.mark.parametrize("batches", ["own", "near"])
-def test_the_loss_is_cross_entropy_and_smoothness_of_the_layer(batches, layer):
-    problem, kind = tiny(), Kind(batches, layer, 0.5)
-    targets = known(problem.split.train_labels, labelled(problem.split.train_labels, 2, 0))
-    nodes, model = torch.arange(7, 40), network(8)
-    loss = loss_of(model, problem, targets, nodes, kind)
-    pixels = problem.split.train[nodes]
-    logits, given = model(pixels), targets[nodes]
-    y = logits.softmax(1) if layer == "softmax" else logits
-    w = (HeatKernel()(pixels, KNN(10)(pixels)) if batches == "own" else problem.graph.subgraph(nodes)).to_dense()
-    entropy = -logits.log_softmax(1)[given >= 0, given[given >= 0]].mean()
-    smooth = (w * torch.cdist(y, y).square()).sum() / 2 / w.sum()
-    torch.testing.assert_close(loss, entropy + 0.5 * smooth)
-    torch.testing.assert_close(loss_of(model, problem, targets, nodes, Kind("self")), entropy)
-    loss.backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-def test_self_training_takes_sure_predictions_and_keeps_what_is_given():
-    problem = tiny()
-    given = known(problem.split.train_labels, labelled(problem.split.train_labels, 1, 0))
-    model = network(8)
-    assert torch.equal(with_sure_predictions(model, problem.split.train, given), given)  # of nothing is it sure
-    with torch.no_grad():
-        model[-1].bias[3] = 50.0
-    found = with_sure_predictions(model, problem.split.train, given)
-    assert (found[given >= 0] == given[given >= 0]).all()
-    assert (found[given < 0] == 3).all()
-
-
 @pytest.mark.parametrize("kind", ["alone", "self", "taught", "own", "near"])
 def test_trainings_learn_and_are_the_same_again(kind):
     problem = Problem.of(Split(*(part for half in (some(400), some(400)) for part in half)))
@@ -185,52 +96,3 @@ def test_trainings_learn_and_are_the_same_again(kind):
     asked = []
     trained(problem, 5, kind, 0, Schedule(2, 64, 3e-3), lambda known: asked.append(known) or known.clamp_min(0))
     assert [int((known >= 0).sum()) for known in asked] == ([50] if kind.batches == "taught" else [])
-
-
-def test_networks_take_images_of_either_size():
-    assert [network(side)(torch.rand(3, side**2)).shape for side in (8, 28)] == [(3, 10), (3, 10)]
-
-
-def test_layer_and_strength_are_chosen_on_the_other_set():
-    kinds = [Kind(b, layer, s) for b in ("own", "near") for layer in ("softmax", "logits") for s in (0.1, 1.0)]
-    best = {"digits": Kind("near", "logits", 0.1), "mnist": Kind("near", "softmax", 1.0)}
-    swept = {(name, 10, kind, seed): float(best[name] == kind) for name in best for kind in kinds for seed in (0, 1)}
-    sets = list(best)
-    assert best_elsewhere(swept, "digits", sets, [0.1, 1.0]) == best["mnist"]
-    assert best_elsewhere(swept, "mnist", sets, [0.1, 1.0]) == best["digits"]
-    assert best_elsewhere(swept, "mnist", ["mnist"], [0.1, 1.0, 2.0]) == Kind("near", "softmax", 1.0)
-
-
-def test_differences_are_paired():
-    of = {m: {"1": [a + s / 10 for s in range(3)]} for m, a in {"recipe": 0.1, "b": 0.3}.items()}
-    assert summaries(of, "recipe")["b"]["1"]["difference"]["mean"] == pytest.approx(0.2)
-    assert summaries(of, "recipe")["b"]["1"]["difference"]["interval"] == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sets": ["cifar"]}, "--sets must be of digits, mnist, got cifar"),
-        ({"splits": 1}, "--splits must be at least 2"),
-        ({"trainings": 1}, "--trainings must be at least 2"),
-        ({"labels": [0, 10]}, "--labels must be at least 1"),
-        ({"labels_new": [10, 130]}, "--labels and --labels_new must be at most 100"),
-        ({"tuned_at": 7}, "--tuned_at must be one of --labels_new"),
-        ({"strengths": [0.0]}, "--strengths must be at least"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments, message, tmp_path):
-    with pytest.raises(Refusal, match=message):
-        weightings(tmp_path, **arguments)
-
-
-def test_missing_mnist_is_refused(tmp_path):
-    with pytest.raises(Refusal, match="t10k-images"):
-        weightings(tmp_path / "run", sets=["mnist"], data_dir=tmp_path)
-
-
-def test_given_affinities_are_the_graphs():
-    x, labels = some(100)
-    graph = HeatKernel()(x, KNN(10)(x))
-    scores = LabelSpreading(Precomputed("affinity"))(graph, known(labels, labelled(labels, 1, 0)))
-    torch.testing.assert_close(scores, LabelSpreading()(x, known(labels, labelled(labels, 1, 0))))

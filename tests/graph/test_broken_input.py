@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from problems import points, random_affinity
+from problems import points
 from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
-from torch_lapeig.graph import DensePattern, Extension, SparsePattern, pad_batch
-from torch_lapeig.graph.rules import KNN, graph_of_points
+from torch_lapeig.graph import Extension, SparsePattern
+from torch_lapeig.graph.rules import KNN
 
 NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
 
@@ -112,18 +112,6 @@ def parts(rng):
     return replace(graph, **{name: broken_values(whole[name], rng)})
 
 
-def with_weight(rng):
-    _, graph = example(rng)
-    return graph.with_weight(broken_values(graph.weight, rng))
-
-
-def from_dense(rng):
-    affinity = random_affinity(9)
-    if rng.integers(2):
-        return Graph.from_dense(broken_values(affinity, rng))
-    return Graph(DensePattern(broken_shape((9,), rng)), affinity)
-
-
 def from_edge_index(rng):
     _, graph = example(rng)
     edges, weight, nodes = graph.edge_index, graph.weight, None
@@ -155,27 +143,6 @@ def subgraph(rng):
     return graph.subgraph(broken_indices(torch.from_numpy(rng.permutation(graph.num_nodes)[:6]), rng))
 
 
-def padded(rng):
-    x, _ = example(rng)
-    x = x.reshape(-1, 3)
-    found, mask = pad_batch(x, broken_indices(torch.arange(len(x)) // 5, rng))
-    assert torch.equal(found[mask], x)
-    return knn_graph(found, 3, mask=mask)
-
-
-def of_a_rule(rng):
-    x, graph = example(rng)
-    edges = graph.pattern
-    faults = [
-        lambda: replace(graph, weight=broken_values(graph.weight, rng)),
-        lambda: Graph(SparsePattern(broken_indices(edges.row, rng), edges.col, edges.shape), graph.weight),
-        lambda: graph.subgraph(torch.arange(5)),
-        lambda: graph.to(torch.float32),
-        lambda: [None, graph.weight, graph.pattern][rng.integers(3)],
-    ]
-    return graph_of_points(lambda x, mask=None: faults[rng.integers(5)](), x)
-
-
 def from_a_file(rng):
     _, graph = example(rng)
     p, which = graph.pattern, rng.integers(4)
@@ -196,13 +163,9 @@ def from_a_file(rng):
 WAYS = {
     "pattern": (pattern, "row|col|shape"),
     "parts": (parts, "weight|mask|similarity"),
-    "with_weight": (with_weight, "weight"),
-    "from_dense": (from_dense, "affinity|shape|weight"),
     "from_edge_index": (from_edge_index, "edge_index|edge_weight|batch|num_nodes"),
     "from_scipy": (from_scipy, "affinity"),
     "subgraph": (subgraph, "nodes"),
-    "pad_batch": (padded, "batch|k"),
-    "rule": (of_a_rule, "neighbors|weight|row|col"),
     "file": (from_a_file, "row|col|shape|weight"),
 }
 
@@ -240,19 +203,6 @@ def test_edges_of_a_caller_are_copied():
     kept = SparsePattern(row, col, (3,))
     row[0], col[0] = 2**30, -1
     assert kept.keys().tolist() == [1, 3, 5, 7]
-
-
-def test_values_that_do_not_fit_the_edges_are_refused():
-    graph = knn_graph(points(12, 3), 3)
-    edges, y = graph.pattern, points(12, 2)
-    calls = (edges.transpose, edges.to_matrix, lambda v: edges.matmul(v, y), lambda v: edges.smoothness(v, y))
-    for call in calls:
-        for values in (graph.weight[1:], graph.weight.repeat(2), graph.weight[:1]):
-            with pytest.raises(ValueError, match=r"values must have shape \(\d+,\) to go with the edges"):
-                call(values)
-    for call in (lambda z: edges.direct_matmul(graph.weight, z), lambda z: edges.direct_products(z, z)):
-        with pytest.raises(ValueError, match=r"blocks must have shape \(12, m\), got \(11, 2\)"):
-            call(y[1:])
 
 
 def broken_extension(found, fault):
@@ -298,105 +248,3 @@ def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(fault, messa
     module = LaplacianEigenmaps(2, Rule()).fit(x)
     with pytest.raises((TypeError, ValueError), match=message):
         module.transform(x[:5] + 0.01)
-
-
-X, MASK = points(10, 2), torch.ones(10, dtype=torch.bool)
-GRAPH = knn_graph(X, 3)
-ROW, COL = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-CASES = {
-    "node out of range": (lambda: SparsePattern(ROW, COL + 1, (3,)), IndexError, "col .* from 0 to 2, got 1 to 3"),
-    "unsorted": (
-        lambda: SparsePattern(ROW.flip(0), COL.flip(0), (3,)),
-        ValueError,
-        r"row and col .* ascending .* got \(2, 1\) before \(1, 2\)",
-    ),
-    "edge twice": (
-        lambda: SparsePattern(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]), (2,)),
-        ValueError,
-        r"each edge once.* got \(0, 1\) before \(0, 1\)",
-    ),
-    "no reverse": (
-        lambda: SparsePattern(ROW[:3], COL[:3], (3,)),
-        ValueError,
-        r"both directions of every edge, got \(1, 2\) without \(2, 1\)",
-    ),
-    "rows and columns": (lambda: SparsePattern(ROW, COL[1:], (3,)), ValueError, "one length, got 4 and 3"),
-    "between graphs": (
-        lambda: SparsePattern(ROW, COL, (2, 2)),
-        ValueError,
-        r"nodes of one graph of the batch, got an edge \(1, 2\)",
-    ),
-    "loops": (
-        lambda: SparsePattern(torch.arange(2), torch.arange(2), (2,), loops=False),
-        ValueError,
-        "loops must be None or True where",
-    ),
-    "rows of floats": (
-        lambda: SparsePattern(ROW.float(), COL, (3,)),
-        TypeError,
-        "row must be an int32 or int64 tensor",
-    ),
-    "rank of rows": (
-        lambda: SparsePattern(ROW[None], COL, (3,)),
-        ValueError,
-        r"row must have shape \(E,\), got \(1, 4\)",
-    ),
-    "too many nodes": (
-        lambda: SparsePattern(ROW, COL, (2**32, 2**32)),
-        ValueError,
-        "shape must be at most 2147483647, got 4294967296",
-    ),
-    "shape of a dense graph": (lambda: DensePattern((2.5,)), TypeError, "shape must be an integer, got 2.5"),
-    "three axes": (lambda: DensePattern((1, 2, 3)), ValueError, r"shape must be \(N,\) or \(B, N\), got \(1, 2, 3\)"),
-    "asymmetric weights": (
-        lambda: Graph(SparsePattern(ROW, COL, (3,)), torch.arange(4.0)),
-        ValueError,
-        "weight must be symmetric.*by up to 1",
-    ),
-    "mask of another graph": (
-        lambda: replace(GRAPH, mask=MASK[1:]),
-        ValueError,
-        r"mask must have shape \(10,\)",
-    ),
-    "edges of padding": (
-        lambda: replace(GRAPH, mask=~MASK),
-        ValueError,
-        "weight must be zero in the rows that mask",
-    ),
-    "similarity": (
-        lambda: replace(GRAPH, similarity=X[:, 0].abs().float()),
-        ValueError,
-        r"similarity must have shape \(10,\) and dtype torch.float64",
-    ),
-    "similarity 0": (
-        lambda: replace(GRAPH, similarity=0 * X[:, 0]),
-        ValueError,
-        "similarity must be positive",
-    ),
-    "log_weight": (
-        lambda: replace(GRAPH, log_weight=GRAPH.weight * torch.nan),
-        ValueError,
-        "log_weight must be finite",
-    ),
-    "recall of a graph": (
-        lambda: replace(GRAPH, recall=2),
-        ValueError,
-        r"recall must be a number in \[0, 1\], got 2",
-    ),
-    "2⁴⁰ nodes": (
-        lambda: Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]])),
-        ValueError,
-        "edge_index must hold the numbers of nodes, counted from 0, got 1099511627776",
-    ),
-    "2⁴⁰ graphs": (
-        lambda: pad_batch(X[:2], torch.tensor([0, 2**40])),
-        ValueError,
-        "batch must count the graphs from 0",
-    ),
-}
-
-
-@pytest.mark.parametrize(("call", "error", "message"), CASES.values(), ids=CASES)
-def test_broken_parts(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -1,4 +1,4 @@
-"""Connected components by SciPy and by propagation of labels."""
+"""Connected components by SciPy, and on other devices."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from scipy.sparse import csgraph
 
 from problems import DEVICES, cycle, points, two_cliques
 from torch_lapeig import Graph, knn_graph
-from torch_lapeig.graph.components import propagate_labels
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -37,9 +36,10 @@ def test_components_of_a_batch_with_padding_and_zero_weights():
         assert cut.with_weight(weight).connected_components()[1].tolist() == [0, 1, 2, 3, 3, 3, -1]
 
 
+@pytest.mark.parametrize("device", DEVICES[1:])
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
-def test_label_propagation_agrees_with_scipy(count):
-    """The path other devices take: long paths, so that propagation alone would take many rounds."""
+def test_other_devices_agree_with_the_processor(count, device):
+    """Labels are propagated there: along paths so long that propagation alone would take many rounds."""
     sizes = torch.randint(1, 60, (count,), generator=torch.Generator().manual_seed(count)).tolist()
     order = torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))
     start, pairs = 0, []
@@ -49,6 +49,5 @@ def test_label_propagation_agrees_with_scipy(count):
         start += size
     edges = torch.cat(pairs, 1)
     edges = torch.cat([edges, edges.flip(0)], 1)
-    labels = propagate_labels(edges[0], edges[1], sum(sizes))
     graph = Graph.from_edge_index(edges, num_nodes=sum(sizes))
-    assert torch.equal(labels.unique(return_inverse=True)[1], graph.connected_components())
+    assert torch.equal(graph.to(device).connected_components().cpu(), graph.connected_components())

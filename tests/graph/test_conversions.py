@@ -1,26 +1,12 @@
 """Graphs from and to the forms users have: dense, SciPy, PyTorch Geometric's edges, batches of unequal size."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
 from problems import DEVICES, cycle, in_every_dtype, path, points, random_affinity
-from torch_lapeig import (
-    KNN,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    ImprovedWeights,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    eigenpairs,
-    knn_graph,
-    pad_batch,
-)
+from torch_lapeig import Graph, GraphWarning, ImprovedWeights, Laplacian, eigenpairs, knn_graph, pad_batch
 
 
 def test_scipy_round_trip():
@@ -50,32 +36,11 @@ def test_improved_weights_go_to_scipy_unsymmetric():
     assert not torch.equal(graph.to_dense(), graph.to_dense().T)
 
 
-def test_edge_index_round_trip_and_gradient():
-    expected = random_affinity(12)
-    graph = Graph.from_dense(expected).to_sparse()
-    order = torch.randperm(graph.weight.numel(), generator=torch.Generator().manual_seed(0))
-    weight = graph.weight[order].clone().requires_grad_()
-    other = Graph.from_edge_index(graph.edge_index[:, order], weight)
-    torch.testing.assert_close(other.to_dense(), expected)
-    eigenpairs(Laplacian(other), 3).values.sum().backward()
-    assert weight.grad.isfinite().all()
-    assert weight.grad.abs().max() > 0
-
-
 def test_copies_of_edges_are_summed_and_warned_of():
     edges = torch.tensor([[0, 1, 0, 1, 2, 1], [1, 0, 1, 0, 1, 2]])
     with pytest.warns(GraphWarning, match="summed 2 copies"):
         graph = Graph.from_edge_index(edges)
     assert graph.to_dense().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
-
-
-def test_nodes_without_edges_and_self_loops():
-    graph = Graph.from_edge_index(torch.tensor([[0, 1, 2], [1, 0, 2]]), num_nodes=4)
-    assert graph.shape == (4,)
-    assert graph.to_dense()[2, 2] == 1
-    assert graph.connected_components().tolist() == [0, 0, 1, 2]
-    empty = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
-    assert not empty.to_dense().any()
 
 
 @in_every_dtype
@@ -122,35 +87,3 @@ def test_to_dtype_and_device(sparse, device):
     assert moved.weight.device.type == device
     torch.testing.assert_close(moved.to_dense().cpu(), graph.to_dense().float())
     assert eigenpairs(Laplacian(moved), 2).vectors.device.type == device
-
-
-@pytest.mark.parametrize("form", ["dense", "graph", "batch"])
-def test_precomputed(form):
-    x = points(50, 3)
-    graph = HeatKernel()(x, knn_graph(x, 8))
-    expected = LaplacianEigenmaps(2, KNN(8))(x)
-    module = LaplacianEigenmaps(2, Precomputed("affinity"))
-    if form == "batch":
-        given = graph.to_dense().expand(2, -1, -1)
-        torch.testing.assert_close(module(given), expected.expand(2, -1, -1))
-        return
-    given = graph.to_dense() if form == "dense" else graph
-    torch.testing.assert_close(module(given), expected)
-    module.fit(given)
-    torch.testing.assert_close(module.transform(graph.to_dense()), expected)
-    fresh = LaplacianEigenmaps(2, Precomputed("affinity"))
-    fresh.load_state_dict(module.state_dict())
-    assert torch.equal(fresh.transform(graph.to_dense()), module.transform(graph.to_dense()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        alone = torch.zeros(1, 50, dtype=torch.float64)
-        with pytest.raises(GraphWarning, match="no neighbour"):
-            module.transform(alone)
-
-
-def test_precomputed_affinities_carry_gradients():
-    affinity = random_affinity(9).requires_grad_()
-    y = LaplacianEigenmaps(2, Precomputed("affinity"))(affinity)
-    (y * points(9, 2)).sum().backward()
-    assert affinity.grad.isfinite().all()
-    assert affinity.grad.abs().max() > 0

@@ -1,6 +1,5 @@
-"""Edges by angle: with ``metric="cosine"`` only directions count, in weights, new points, losses and gradients."""
+"""Edges by angle: with ``metric="cosine"`` only directions count, in weights, new points and gradients."""
 
-import math
 from functools import partial
 
 import pytest
@@ -11,14 +10,11 @@ from torch_lapeig import (
     KNN,
     LLE,
     DensityCorrected,
-    Graph,
-    HarmonicFunction,
     HeatKernel,
     ImprovedWeights,
     Isomap,
     KernelWeights,
     LaplacianEigenmaps,
-    LaplacianSmoothness,
     Radius,
     SelfTuning,
     SpectralClustering,
@@ -78,12 +74,6 @@ def test_methods_do_not_depend_on_the_lengths_of_vectors(name):
     torch.testing.assert_close(module.transform(X / 3), module.embedding_)  # a point of a direction is that point
 
 
-def test_the_first_of_several_points_of_a_direction_is_the_point():
-    x = torch.cat([X, 0.7 * X[:5]])
-    module = LaplacianEigenmaps(2, COSINE).fit(x)
-    torch.testing.assert_close(module.transform(3 * X), module.embedding_[:60])
-
-
 def test_gradients_go_through_the_scaling():
     """They are at right angles to each vector, along which nothing changes, and those of differences."""
     x = (X[:20] * SCALE[:20]).requires_grad_()
@@ -102,16 +92,6 @@ def test_gradients_go_through_the_scaling():
     assert torch.autograd.gradcheck(energy, (x / x.detach().norm(dim=1, keepdim=True), new), atol=1e-6)
 
 
-def test_losses_and_labels():
-    y, mask = points(60, 2, seed=3), torch.ones(60, dtype=torch.bool)
-    loss = LaplacianSmoothness(COSINE)
-    torch.testing.assert_close(loss(y, X * SCALE, mask), loss(y, UNIT))
-    labels = torch.full((60,), -1)
-    labels[:6] = torch.arange(6) % 2
-    harmonic = HarmonicFunction(COSINE)
-    torch.testing.assert_close(harmonic(X * SCALE, labels), harmonic(X, labels))
-
-
 def test_on_ranks():
     for rule in (COSINE, Radius(0.9, metric="cosine")):
         sharded, one = Sharded(LaplacianEigenmaps(2, rule), Ranks()), LaplacianEigenmaps(2, rule).fit(UNIT)
@@ -120,13 +100,6 @@ def test_on_ranks():
         torch.testing.assert_close(sharded.transform(X / 3), one.embedding_)
         with pytest.raises(ValueError, match="positive length, got 1 zero vectors"):
             sharded.transform(torch.cat([0 * NEW[:1], NEW]))
-
-
-def test_a_graph_of_a_rule_of_the_user_says_how_it_is_measured():
-    edges = COSINE(X).edge_index
-    graph = Graph(COSINE(X).pattern, torch.ones(edges.shape[1], dtype=X.dtype), metric="cosine")
-    torch.testing.assert_close(HeatKernel(1.0)(X * SCALE, graph).weight, HeatKernel(1.0)(UNIT, graph).weight)
-    assert HeatKernel(math.inf)(X, graph).metric == "cosine"
 
 
 @pytest.mark.parametrize("zeros", ["a zero vector", "padding"])

@@ -1,4 +1,4 @@
-"""Weightings against the papers' formulas, in every storage, their gradients, and their extension to new points."""
+"""Weightings: bandwidths, the paper's problem, gradients, ties, copies; test_combinations.py has their formulas."""
 
 import math
 import warnings
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from problems import covering, in_every_dtype, on_every_device, points
+from problems import points
 from torch_lapeig import (
     KNN,
     DensityCorrected,
@@ -26,15 +26,6 @@ from torch_lapeig import (
 )
 
 
-@on_every_device
-@in_every_dtype
-def test_heat_kernel_is_its_formula_on_the_edges(dtype, device):
-    x = points(40, 3, dtype=dtype).to(device)
-    graph = knn_graph(x, 5)
-    expected = torch.exp(-(x[:, None] - x).square().sum(-1) / 0.7) * graph.to_dense()
-    torch.testing.assert_close(HeatKernel(0.7)(x, graph).to_dense(), expected)
-
-
 def test_median_bandwidth_is_that_of_each_graph():
     x = points(31, 3, batch=3)
     graph = knn_graph(x, 5)
@@ -42,12 +33,6 @@ def test_median_bandwidth_is_that_of_each_graph():
     bandwidth = HeatKernel("median").bandwidth(squared, graph)
     expected = torch.stack([squared[graph.pattern.item == b].median() for b in range(3)])
     assert torch.equal(bandwidth, expected[:, None].expand(3, 31))
-
-
-def test_median_bandwidth_follows_the_scale_of_the_points():
-    x = points(30, 3)
-    graph = knn_graph(x, 5)
-    torch.testing.assert_close(HeatKernel()(x, graph).weight, HeatKernel()(100 * x, graph).weight)
 
 
 @pytest.mark.parametrize("t", [0.3, "median", "component-median", "steepest"])
@@ -68,13 +53,6 @@ def test_a_learnable_factor_multiplies_every_bandwidth(t):
     assert math.isclose(learnable.factor, 2)
 
 
-def test_simple_weights_keep_the_connectivity():
-    x = points(30, 3)
-    graph = knn_graph(x, 5, symmetrize="mean")
-    assert torch.equal(SimpleWeights()(x, graph).weight, graph.weight)
-    assert set(graph.weight.tolist()) == {0.5, 1.0}
-
-
 @pytest.mark.parametrize("t", [0.7, "median"])
 def test_gradcheck_of_points_and_bandwidth(t):
     x = points(12, 2).requires_grad_()
@@ -85,24 +63,6 @@ def test_gradcheck_of_points_and_bandwidth(t):
         return torch.func.functional_call(kernel, {"log_factor": log_factor}, (x, graph)).weight
 
     assert torch.autograd.gradcheck(weights, (x, kernel.log_factor))
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script")
-@pytest.mark.parametrize("t", [0.7, "median", "component-median", "steepest"])
-def test_function_transforms_go_through(t):
-    """`torch.func` gives the derivatives of autograd, and products with them."""
-    x = points(12, 2)
-    graph = knn_graph(x, 3)
-
-    def loss(x):
-        return HeatKernel(t)(x, graph).weight.square().sum()
-
-    given = x.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(loss(given), given)
-    torch.testing.assert_close(torch.func.grad(loss)(x), expected)
-    torch.testing.assert_close(
-        torch.func.jvp(loss, (x,), (points(12, 2, seed=1),))[1], (expected * points(12, 2, seed=1)).sum()
-    )
 
 
 @pytest.mark.parametrize(
@@ -125,29 +85,8 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     torch.testing.assert_close(gradient(there), expected[there], atol=1e-13, rtol=1e-12)
 
 
-def test_a_graph_without_edges_in_a_batch():
-    x = torch.stack([points(6, 2), points(6, 2) * 100])
-    mask = torch.ones(2, 6, dtype=torch.bool)
-    graph = radius_graph(x, 2.0, mask=mask)
-    assert graph.pattern.item.max() == 0
-    weighted = HeatKernel()(x, graph)
-    torch.testing.assert_close(weighted.weight, HeatKernel()(x[0], radius_graph(x[0], 2.0)).weight)
-
-
 def dense_kernel(x, graph, kernel):
     return kernel((x[:, None] - x).square().sum(-1)) * graph.to_dense()
-
-
-@on_every_device
-@in_every_dtype
-def test_self_tuning_is_its_formula(dtype, device):
-    x = points(40, 3, dtype=dtype).to(device)
-    graph = knn_graph(x, 8)
-    d2 = (x[:, None] - x).square().sum(-1)
-    near = torch.where(graph.to_dense() > 0, d2, torch.inf)
-    sigma = near.sort(1).values[:, 6].sqrt()
-    expected = torch.exp(-d2 / (sigma[:, None] * sigma)) * graph.to_dense()
-    torch.testing.assert_close(SelfTuning(7)(x, graph).to_dense(), expected)
 
 
 def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point():
@@ -172,46 +111,6 @@ def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point()
         assert module.transform(torch.tensor([[0.0], [1.0]]).double()).isfinite().all()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_density_correction_is_its_formula(alpha):
-    x = points(40, 3)
-    graph = knn_graph(x, 8)
-    k = dense_kernel(x, graph, lambda d2: torch.exp(-d2 / 0.7))
-    q = k.sum(1)
-    expected = k / (q[:, None] * q) ** alpha
-    torch.testing.assert_close(DensityCorrected(alpha, HeatKernel(0.7))(x, graph).to_dense(), expected)
-
-
-def test_density_correction_removes_the_density():
-    """On a circle sampled twice as densely on one half, α = 1 gives eigenfunctions closer to cos and sin."""
-    angle = torch.cat([torch.arange(200) / 200, 1 + torch.arange(100) / 100]).double() * torch.pi
-    x = torch.stack([angle.cos(), angle.sin()], 1)
-    graph = radius_graph(x, 0.3)
-    errors = []
-    for alpha in (0.0, 1.0):
-        weighted = DensityCorrected(alpha, HeatKernel(0.01))(x, graph)
-        y = eigenpairs(Laplacian(weighted, "random_walk"), 3).vectors[:, 1:]
-        fit = torch.linalg.lstsq(y, x).solution
-        errors.append(float((y @ fit - x).norm() / x.norm()))
-    assert errors[1] < errors[0] / 5
-
-
-def test_user_kernel():
-    x = points(30, 3)
-    graph = knn_graph(x, 5)
-    expected = dense_kernel(x, graph, lambda d2: 1 / (1 + d2))
-    torch.testing.assert_close(KernelWeights(lambda d2: 1 / (1 + d2))(x, graph).to_dense(), expected)
-
-
-def test_component_median():
-    x = torch.cat([points(30, 2), 5 * points(30, 2, seed=1) + 100])
-    graph = knn_graph(x, 5)
-    assert len(graph.connected_components().unique()) == 2
-    whole = HeatKernel("component-median")(x, graph).to_dense()
-    for part in (slice(0, 30), slice(30, 60)):
-        torch.testing.assert_close(whole[part, part], HeatKernel()(x[part], knn_graph(x[part], 5)).to_dense())
-
-
 @pytest.mark.parametrize("rule", [KNN(9), KNN(79)], ids=["neighbours", "all pairs"])
 def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
     """In a batch with padding each item has its own; it scales with squared lengths; gradients are exact."""
@@ -234,19 +133,6 @@ def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
     torch.testing.assert_close(bandwidth(5 * some), 25 * bandwidth(some))
     assert torch.autograd.gradcheck(bandwidth, some.requires_grad_())
     assert torch.autograd.gradgradcheck(bandwidth, some)
-
-
-def test_half_of_the_dimension_is_the_steepest_slope_of_all_pairs():
-    """A grid of the torus has no boundary: the slope of the sum is one half a dimension (Coifman et al. 2008)."""
-    turn = torch.arange(40, dtype=torch.float64) * 2 * torch.pi / 40
-    angle = torch.cartesian_prod(turn, turn)
-    x = torch.cat([angle.cos(), angle.sin()], 1)
-    graph = KNN(400)(x)
-    lengths = graph.pattern.squared_lengths(x)
-    t = HeatKernel("steepest").bandwidth(lengths, graph)[0]
-    z = lengths / t
-    slope = (z * torch.exp(-z)).sum() / (len(x) + torch.exp(-z).sum())
-    assert 0.9 < slope < 1.1
 
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
@@ -302,17 +188,6 @@ WEIGHTINGS = [
 ]
 
 
-@pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
-def test_every_storage_and_batch_gives_the_same_weights(weights):
-    x = points(24, 3, batch=3)
-    graph = knn_graph(x, 5)
-    batched = weights(x, graph).to_dense()
-    dense = weights(x, Graph.from_dense(graph.to_dense())).to_dense()
-    looped = torch.stack([weights(item, knn_graph(item, 5)).to_dense() for item in x])
-    torch.testing.assert_close(batched, looped)
-    torch.testing.assert_close(dense, looped)
-
-
 @pytest.mark.parametrize("weights", WEIGHTINGS[:-1], ids=repr)
 @pytest.mark.parametrize("sparse", [True, False])
 def test_gradcheck_of_every_weighting(weights, sparse):
@@ -322,24 +197,6 @@ def test_gradcheck_of_every_weighting(weights, sparse):
     function = lambda x: weights(x, graph).to_dense()  # noqa: E731
     assert torch.autograd.gradcheck(function, (x,))
     assert torch.autograd.gradgradcheck(function, (x,))
-
-
-@covering(1, weights=WEIGHTINGS, normalization=["random_walk", "unnormalized"])
-def test_every_weighting_extends_to_the_training_points(weights, normalization):
-    x = points(70, 3, seed=5)
-    module = LaplacianEigenmaps(2, KNN(8), weights, normalization=normalization).fit(x)
-    torch.testing.assert_close(module.transform(x), module.embedding_, atol=1e-8, rtol=1e-6)
-    # Beside a training point that one is a neighbour too, the nearest: close, but not the same.
-    moved = module.transform(x + 1e-7)
-    for column in range(2):
-        assert torch.corrcoef(torch.stack([moved[:, column], module.embedding_[:, column]]))[0, 1] > 0.97
-
-
-def test_improved_weights_of_isolated_nodes():
-    x = torch.cat([points(30, 2), torch.tensor([[100.0, 100.0]], dtype=torch.float64)])
-    weighted = ImprovedWeights(1.0)(x, radius_graph(x, 2.0))
-    assert weighted.to_dense().isfinite().all()
-    assert not weighted.to_dense()[-1].any()
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
@@ -353,22 +210,3 @@ def test_stored_zeros_are_no_edges(weights):
     expected = weights(x, dense.to_sparse()).to_dense()
     torch.testing.assert_close(weights(x, stored).to_dense(), expected)
     torch.testing.assert_close(weights(x, dense).to_dense(), expected)
-
-
-def test_density_correction_beside_a_far_point_is_finite():
-    """The mass of the far point is a subnormal number, whose inverse overflows."""
-    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
-    for distance in torch.arange(8.5, 11, 0.25):
-        far = torch.cat([x, torch.tensor([[0.5, -float(distance)]])]).requires_grad_()
-        weighted = DensityCorrected(1.0, HeatKernel(1.0))(far, knn_graph(far, 5))
-        assert weighted.weight.isfinite().all()
-        weighted.weight.square().sum().backward()
-        assert far.grad.isfinite().all()
-
-
-def test_self_loops_do_not_count_as_neighbours():
-    x = points(30, 2)
-    plain, loops = (knn_graph(x, 4, self_loops=loops) for loops in (False, True))
-    off_diagonal = 1 - torch.eye(30, dtype=torch.float64)
-    for weights in (HeatKernel(), ImprovedWeights(1.0), SelfTuning(1)):
-        torch.testing.assert_close(weights(x, loops).to_dense() * off_diagonal, weights(x, plain).to_dense())

@@ -1,7 +1,5 @@
 """The contract of the embedding methods: the same laws for all of them."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -214,12 +212,6 @@ def test_half_precision_in_and_out(make, dtype):
     torch.testing.assert_close(rounded.transform(new), y_new, atol=3e-2, rtol=3e-2)
 
 
-@every_method
-def test_half_precision_of_new_points_of_a_fit_in_float64(make):
-    module, new = make().fit(sheet(20)), sheet(4, seed=1, dtype=torch.float32).half()
-    assert torch.equal(module.transform(new), module.transform(new.double()).half())
-
-
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @every_method
 def test_gradients_to_points_and_new_points(make):
@@ -244,17 +236,6 @@ def test_gradients_of_a_padded_batch_with_new_points(make):
         return grams(torch.cat(quiet(module.out_of_sample, filled, new, mask=mask), 1))
 
     assert torch.autograd.gradcheck(gram, (valid, news), fast_mode=True)
-
-
-@every_method
-def test_out_of_sample_is_fit_and_transform(make):
-    x, new = sheet(20), sheet(5, seed=1)
-    module, fitted = make(), make().fit(x)
-    y, y_new = module.out_of_sample(x, new)
-    torch.testing.assert_close(y, fitted.embedding_)
-    torch.testing.assert_close(y_new, fitted.transform(new))
-    assert module.embedding_ is None
-    torch.testing.assert_close(fitted.transform(x), fitted.embedding_)
 
 
 @every_method
@@ -336,20 +317,6 @@ def test_transform_in_blocks(make, small_blocks):
 
 
 @every_method
-def test_state_loads_into_a_fresh_module(make):
-    module, new = make().fit(sheet(25)), sheet(6, seed=1)
-    file = io.BytesIO()
-    torch.save(module.state_dict(), file)
-    for other in (make(), make().fit(sheet(20, seed=4))):
-        file.seek(0)
-        other.load_state_dict(torch.load(file, weights_only=True))
-        assert torch.equal(other.transform(new), module.transform(new))
-        assert torch.equal(other.embedding_, module.embedding_)
-    with pytest.raises(RuntimeError, match="Missing key"):
-        module.load_state_dict(make().state_dict())
-
-
-@every_method
 def test_not_fitted(make):
     with pytest.raises(RuntimeError, match="must be fitted before it takes new points; call fit"):
         make().transform(sheet(4))
@@ -395,14 +362,6 @@ def test_a_wrong_solve_is_refused(make):
     for value in (Eigh, Solve, "eigh", 3, True, ["eigh"]):
         with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
             make(solve=value)
-
-
-@every_method
-def test_a_call_leaves_nothing_for_the_next(make):
-    """A solve that began with the answer of the call before could miss smaller eigenvalues."""
-    module = make()
-    module(sheet(20, seed=1))
-    torch.testing.assert_close(module(sheet(20)), make()(sheet(20)), atol=0, rtol=0)
 
 
 def test_positional_encodings_take_a_solve():

@@ -98,21 +98,3 @@ def test_regression():
         return (EigenmapsRegression(3, ALL, HEAT).out_of_sample(x, labels, x_new)[1] * aim).sum()
 
     assert torch.autograd.gradcheck(loss, (x, x_new), fast_mode=True, atol=1e-6)
-
-
-@every_method
-def test_a_batch_with_padding(method):
-    """Each item has the gradient that it has alone."""
-    x = torch.stack([torch.cat([polygon(), torch.full((2, 2), torch.nan, dtype=torch.float64)]), points(N + 2, 2)])
-    mask = torch.ones(2, N + 2, dtype=torch.bool)
-    mask[:, N:] = False
-    x_new, alone = 0.5 * points(10, 2).reshape(2, 5, 2), loss_of(method)
-    x = x.requires_grad_()
-    y, y_new = method.out_of_sample(x, x_new, mask=mask)
-    aim, own = points(5, N), points(N, N, seed=1)
-    ((y_new @ y[:, :N].mT * aim).sum() + (y[:, :N] @ y[:, :N].mT * own).sum()).backward()
-    assert (x.grad[:, N:] == 0).all()
-    for item in range(2):
-        one = x.detach()[item, :N].requires_grad_()
-        alone(one, x_new[item]).backward()
-        torch.testing.assert_close(x.grad[item, :N], one.grad, rtol=1e-8, atol=1e-8 * float(one.grad.abs().max()))

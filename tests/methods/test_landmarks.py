@@ -1,7 +1,6 @@
 """Eigenmaps by landmarks: equal to the eigenvectors of Z Λ⁻¹ Zᵀ, in memory and from a stream."""
 
 import io
-import warnings
 
 import numpy as np
 import pytest
@@ -9,14 +8,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from problems import DEVICES, covering
-from torch_lapeig import (
-    KNN,
-    GraphWarning,
-    HeatKernel,
-    Landmarks,
-    LaplacianEigenmaps,
-    SelfTuning,
-)
+from torch_lapeig import KNN, HeatKernel, Landmarks, LaplacianEigenmaps
 
 T = 0.3
 
@@ -52,15 +44,6 @@ def test_equal_to_eigenvectors_of_all_affinities(choose, device):
     torch.testing.assert_close(model.transform(x), model.embedding_)
 
 
-def test_the_circle_is_found_by_few_landmarks():
-    """The columns of a circle are cosine and sine of the angle, whatever the way to them."""
-    angle = torch.arange(2000, dtype=torch.float64) * (2 * torch.pi / 2000)
-    circle = torch.stack([angle.cos(), angle.sin()], 1)
-    y = LaplacianEigenmaps(2, Landmarks(60), scale="orthonormal")(circle)
-    inside = circle @ (circle.mT @ y) / 1000
-    assert torch.linalg.norm(inside - y) < 0.1
-
-
 def test_all_points_are_landmarks_where_there_are_no_more():
     x = points(30)
     rule = Landmarks(100, 4)
@@ -76,15 +59,6 @@ def test_farthest_points_cover_the_set():
     grid = torch.cartesian_prod(*[torch.arange(20.0, dtype=torch.float64)] * 2)
     found = Landmarks(100, 4, "farthest").of_points(grid)
     assert torch.cdist(grid, found).amin(1).max() <= 2 * 2**0.5
-
-
-def test_means_pass_gradients_to_their_points():
-    x = points(50).requires_grad_()
-    found = Landmarks(10, 3).of_points(x)
-    (gradient,) = torch.autograd.grad(found[0, 0], x)
-    members = gradient[:, 0] != 0
-    torch.testing.assert_close(x[members].mean(0), found[0])
-    torch.testing.assert_close(gradient[members, 0], torch.full((int(members.sum()),), 1 / int(members.sum())).double())
 
 
 @pytest.mark.parametrize("scale", ["degree", "unit"])
@@ -103,12 +77,6 @@ def test_gradients_at_equal_eigenvalues(scale):
         x = (x.detach() * torch.tensor([1.0, 0.8])).requires_grad_()
     factor = bandwidth.log_factor.detach().clone().requires_grad_()
     assert torch.autograd.gradcheck(gram, (x, factor), fast_mode=True)
-
-
-def test_self_tuning_and_the_cosine_metric():
-    x = points(200) - 0.5
-    model = LaplacianEigenmaps(2, Landmarks(30, metric="cosine"), SelfTuning()).fit(x)
-    torch.testing.assert_close(model.transform(x * points(200, 1, seed=1)), model.embedding_, atol=1e-7, rtol=0)
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------
@@ -178,37 +146,6 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
     check_against_dense(other, x)
 
 
-def test_an_interrupt_after_too_few_points_for_the_columns():
-    """The sums are kept, although they have no third column yet."""
-    x = points(300)
-    model = LaplacianEigenmaps(3, Landmarks(40, 2), HeatKernel(T))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        with pytest.raises(KeyboardInterrupt):
-            model.fit_stream(Broken([x[:1], x[1:]], 1))
-    assert {warning.category for warning in said} == {GraphWarning}  # isolated landmarks, columns without points
-    assert model.train_count == 1
-    model.fit_stream(x[1:], resume=True)
-    check_against_dense(model, x)
-
-
-def test_an_error_before_the_first_block_keeps_the_fit_at_hand():
-    x = points(300)
-    model = LaplacianEigenmaps(3, Landmarks(40, 4), HeatKernel(T)).fit(x)
-    before = model.embedding_
-    with pytest.raises(KeyboardInterrupt):
-        model.fit_stream(Broken(x.split(60), 0))
-    assert model.embedding_ is before
-
-
-def test_a_bar_for_each_reading(capsys):
-    pytest.importorskip("tqdm")
-    LaplacianEigenmaps(2, Landmarks(20)).fit_stream(points(200).split(50), progress=True)
-    shown = capsys.readouterr().err
-    assert "sample" in shown
-    assert "landmark graph" in shown
-
-
 # --- Bad input --------------------------------------------------------------------------------------------------------
 
 
@@ -254,14 +191,3 @@ def test_what_a_stream_refuses():
     with pytest.raises(ValueError, match="finite"):
         model.fit_stream([x, torch.full_like(x, torch.nan)])
     assert model.train_count == 100
-
-
-def test_far_points_and_parts():
-    """Points beyond every landmark's reach keep their nearest landmarks; separate parts are warned of."""
-    x = torch.cat([points(100), points(100) + 50])
-    with pytest.warns(GraphWarning, match="2 connected components"):
-        y = LaplacianEigenmaps(1, Landmarks(40, 3), HeatKernel(0.05))(x)[:, 0]
-    torch.testing.assert_close(y[:100], y[0].expand(100))
-    torch.testing.assert_close(y[100:], y[100].expand(100))
-    model = LaplacianEigenmaps(2, Landmarks(20, 3), HeatKernel(0.05)).fit(x[:100])
-    assert model.transform(x[100:]).isfinite().all()

@@ -1,7 +1,5 @@
 """LaplacianEigenmaps inside networks: batches of unequal graphs, options, and how it behaves as a torch.nn layer."""
 
-import copy
-import pickle
 import warnings
 
 import pytest
@@ -9,24 +7,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from problems import (
-    DEVICES,
-    DTYPES,
-    complete,
-    complete_bipartite,
-    covering,
-    cycle,
-    grams,
-    in_every_dtype,
-    on_every_device,
-    path,
-    points,
-    two_cliques,
-)
+from problems import DEVICES, DTYPES, complete, covering, cycle, grams, in_every_dtype, on_every_device, path, points
 from torch_lapeig import (
     KNN,
     ConvergenceWarning,
-    DegeneracyWarning,
     Graph,
     GraphWarning,
     HeatKernel,
@@ -34,9 +18,7 @@ from torch_lapeig import (
     LaplacianEigenmaps,
     Precomputed,
     Radius,
-    SimpleWeights,
     eigenpairs,
-    knn_graph,
 )
 
 SIZES = [30, 4, 1, 0, 2, 17]
@@ -74,23 +56,6 @@ def test_items_of_a_batch_equal_single_items(scale, normalization, dtype, device
             assert (y[b] != 0).any(0).sum() == max(size - 1, 0)
 
 
-def test_padding_length_and_neighbours_in_the_batch_do_not_matter():
-    sizes = [25, 4, 9, 1]
-    module = LaplacianEigenmaps(3, KNN(5), scale="unit")
-    x, mask = padded(sizes)
-    longer, longer_mask = padded(sizes, 40)
-    longer[:, :25][mask] = x[mask]
-    y, from_longer = quiet(module, x, mask), quiet(module, longer, longer_mask)
-    torch.testing.assert_close(from_longer[:, :25], y)
-    assert not from_longer[:, 25:].any()
-    order = torch.tensor([2, 0, 3, 1])
-    torch.testing.assert_close(quiet(module, x[order], mask[order]), y[order])
-    scattered = torch.randperm(25, generator=torch.Generator().manual_seed(0))  # padding need not come last
-    torch.testing.assert_close(
-        grams(quiet(module, x[:, scattered], mask[:, scattered])), grams(y)[:, scattered][:, :, scattered]
-    )
-
-
 @pytest.mark.parametrize("weights", [HeatKernel(), HeatKernel("component-median"), HeatKernel(2.0)], ids=repr)
 @pytest.mark.parametrize("components", ["joint", "separate"])
 def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(components, weights):
@@ -105,84 +70,6 @@ def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(compo
         alone = x[b : b + 1, : SIZES[b]].detach().clone().requires_grad_()
         (quiet(module, alone) * probe[b, : SIZES[b]]).sum().backward()
         torch.testing.assert_close(x.grad[b, : SIZES[b]], alone.grad[0])
-
-
-@pytest.mark.parametrize("neighbors", [KNN(4), Radius(4.0)], ids=str)
-def test_gradcheck_with_masks(neighbors):
-    x, mask = padded([9, 4, 6, 1, 0])
-    module = LaplacianEigenmaps(2, neighbors, HeatKernel(2.0), scale="unit")
-    valid = x[mask].clone().requires_grad_()
-    h = points(9, 9, batch=5)
-
-    def loss(valid):
-        filled = torch.zeros_like(x).masked_scatter(mask[..., None].expand_as(x), valid)
-        return (grams(quiet(module, filled, mask)) * h).sum()
-
-    assert torch.autograd.gradcheck(loss, valid)
-
-
-def test_a_batch_with_nothing_to_embed_is_zero():
-    x, mask = torch.zeros(2, 3, 2, requires_grad=True), torch.tensor([[True, False, False], [False, False, False]])
-    for neighbors in (KNN(2), Radius(1.0)):
-        with pytest.warns(GraphWarning, match="1 of 6 nodes are isolated"):
-            y = LaplacianEigenmaps(2, neighbors)(x, mask=mask)
-        assert not y.any()
-        y.sum().backward()
-        assert not x.grad.any()
-
-
-def test_isolated_nodes_and_several_components_in_one_item():
-    """Item 0: two triangles, item 1: a triangle and two isolated nodes, item 2: a path."""
-    triangle, alone = complete(3), torch.zeros(2, 2, dtype=torch.float64)
-    affinity = torch.stack(
-        [
-            nn.functional.pad(a, (0, 6 - len(a), 0, 6 - len(a)))
-            for a in (torch.block_diag(triangle, triangle), torch.block_diag(triangle, alone), path(6))
-        ]
-    ).requires_grad_()
-    with pytest.warns(GraphWarning) as caught:
-        found = LaplacianEigenmaps(5, Precomputed("affinity")).embed(affinity)
-    assert any("2 connected components" in str(w.message) for w in caught)
-    y, values = found.columns, found.eigenvalues
-    expected = torch.tensor([[0, 1.5, 1.5, 1.5, 1.5], [1.5, 1.5, *[torch.inf] * 3]], dtype=torch.float64)
-    torch.testing.assert_close(values[:2], expected)
-    assert not y[1, 3:].any()
-    assert not y[1, :, 2:].any()
-    assert (y[0, :3, 0] == y[0, 0, 0]).all()  # the null space tells the triangles apart
-    assert y[0, 0, 0] * y[0, 3, 0] < 0
-    y.square().sum(-1).square().sum().backward()
-    assert affinity.grad.isfinite().all()
-
-
-def test_eigenvalues_carry_gradients():
-    x = points(20, 3, batch=2).requires_grad_()
-    module = LaplacianEigenmaps(3, KNN(5), HeatKernel(1.0))
-    assert torch.autograd.gradcheck(lambda x: module.embed(x).eigenvalues, x)
-
-
-def test_drop_trivial():
-    x = points(40, 3, batch=2)
-    kept = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).embed(x)
-    dropped = LaplacianEigenmaps(3, KNN(6)).embed(x)
-    torch.testing.assert_close(kept.columns[..., 1:], dropped.columns)
-    assert not kept.eigenvalues[:, 0].any()
-    volume = Laplacian(HeatKernel()(x, knn_graph(x, 6))).degrees.sum(1)
-    torch.testing.assert_close(kept.columns[..., 0], volume[:, None].rsqrt().expand(2, 40))
-    fitted = LaplacianEigenmaps(4, KNN(6), drop_trivial=False).fit(x[0])
-    torch.testing.assert_close(fitted.transform(points(5, 3, seed=4))[:, 0], fitted.embedding_[0, 0].expand(5))
-
-
-@pytest.mark.parametrize("time", [1, 2, 0.5])
-def test_diffusion_distances(time):
-    """With all columns ‖y_i − y_j‖ is the diffusion distance Σ_l (P^t_il − P^t_jl)² / d_l at time t."""
-    affinity = Graph.from_dense(torch.stack([cycle(7), two_cliques(4, 3) + cycle(7), complete(7)]))
-    y = LaplacianEigenmaps(6, Precomputed("affinity"), diffusion=time)(affinity)
-    d = affinity.to_dense().sum(-1)
-    s = affinity.to_dense() / (d[:, :, None] * d[:, None, :]).sqrt()
-    values, vectors = torch.linalg.eigh(s)
-    power = (vectors * values.abs()[:, None] ** time) @ vectors.mT  # |S|^t, with the same squared distances
-    rows = power / d[:, :, None].sqrt()
-    torch.testing.assert_close(torch.cdist(y, y), torch.cdist(rows, rows), atol=1e-7, rtol=1e-7)
 
 
 @pytest.mark.parametrize("time", [1, 0.5])
@@ -201,25 +88,6 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     assert torch.autograd.gradcheck(loss, weights)
 
 
-@pytest.mark.parametrize(
-    ("affinity", "time"),
-    [(complete(5), 0.5), (complete(5), 1), (complete(5), 2), (complete(5), 3)]
-    # Eigenvalues 0, 1, 2: |1 − λ|^time alone is not differentiable there.
-    + [(complete_bipartite(2, 3), time) for time in (1, 2, 3)],
-)
-def test_second_derivative_of_diffusion_with_equal_eigenvalues(affinity, time):
-    """Along a line of weights that leaves a graph of multiple eigenvalues."""
-    n = len(affinity)
-    direction, h = points(n, n), points(n, n, seed=1)
-    module = LaplacianEigenmaps(n - 1, Precomputed("affinity"), diffusion=time)
-
-    def loss(t):
-        return (grams(module(affinity * (t * (direction + direction.T)).exp())) * h).sum()
-
-    t = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(loss, t, eps=1e-4, atol=1e-5)
-
-
 def test_random_signs_only_in_training_and_by_the_generator():
     x = points(20, 3, batch=8)
     module = LaplacianEigenmaps(4, KNN(6), random_signs=True)
@@ -235,83 +103,6 @@ def test_random_signs_only_in_training_and_by_the_generator():
     torch.testing.assert_close(one, plain * signs[:, None])
     assert 4 < (signs > 0).sum() < 28
     assert torch.equal(module.fit(x[0]).embedding_, LaplacianEigenmaps(4, KNN(6))(x[0]))
-
-
-def test_copies_of_points_give_a_finite_median():
-    """A median length of zero is replaced by that of the positive lengths, or by 1 if all points are copies."""
-    x = torch.cat([points(4, 2), torch.zeros(8, 2, dtype=torch.float64)])
-    batch = torch.stack([x, torch.ones_like(x), points(12, 2, seed=3)]).requires_grad_()
-    graph = knn_graph(batch, 5)
-    lengths = graph.pattern.squared_lengths(batch.detach())
-    with pytest.warns(GraphWarning, match="in 2 of 3 graphs"):
-        t = HeatKernel().bandwidth(lengths, graph)[:, 0]
-    of_first = lengths[(graph.edge_index[0] < 12) & (lengths > 0)]
-    assert t[0] == of_first.median()
-    assert t[1] == 1
-    assert t[2] == HeatKernel().bandwidth(lengths[graph.edge_index[0] >= 24], knn_graph(batch[2], 5))[0]
-    y = quiet(LaplacianEigenmaps(2, KNN(5), scale="unit"), batch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegeneracyWarning)  # of the complete graph of equal weights
-        grams(y).square().sum().backward()
-    assert batch.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_in_and_out(dtype):
-    """Computed in float32, returned as it came; `.half()` rounds parameters and buffers, not the computation."""
-    x = points(40, 3, batch=2, dtype=torch.float32).to(dtype)
-    module = LaplacianEigenmaps(3, KNN(6), HeatKernel(1.0, learnable=True))
-    found = module.embed(x)
-    assert found.columns.dtype == found.eigenvalues.dtype == dtype
-    assert torch.equal(found.columns, module(x.float()).to(dtype))
-    leaf = x.clone().requires_grad_()
-    module(leaf).float().pow(2).sum(-1).pow(2).sum().backward()
-    assert leaf.grad.dtype == dtype
-    assert leaf.grad.abs().max() > 0
-    module.fit(x[0])
-    module.to(dtype)
-    assert module.weights.log_factor.dtype == module.embedding_.dtype == dtype
-    assert torch.equal(module(x), found.columns)
-    new = module.transform(x[0])
-    assert new.dtype == dtype
-    torch.testing.assert_close(new, module.embedding_, atol=2e-2, rtol=2e-2)
-
-
-def test_under_autocast_after_a_layer_of_half_precision():
-    torch.manual_seed(0)
-    linear, module = nn.Linear(3, 4), LaplacianEigenmaps(2, KNN(6), scale="unit")
-    x = points(40, 3, batch=2, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        features = linear(x)
-        y = module(features)
-    assert features.dtype == y.dtype == torch.bfloat16
-    assert torch.equal(y, module(features.float()).bfloat16())
-    y.float().pow(4).sum().backward()
-    assert linear.weight.grad.isfinite().all()
-    assert linear.weight.grad.abs().max() > 0
-
-
-@on_every_device
-def test_moves_with_its_device_and_dtype(device):
-    module = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).fit(points(30, 3)).to(device)
-    assert module.embedding_.device.type == module.transform(points(4, 3).to(device)).device.type == device
-    assert module.double().weights.log_factor.dtype == torch.float64
-    assert module(points(30, 3).to(device)).device.type == device
-
-
-@pytest.mark.parametrize("fitted", [False, True])
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
-def test_copies(copied, fitted):
-    x = points(30, 3)
-    module = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True), diffusion=1.0)
-    module = module.fit(x) if fitted else module
-    other = copied(module)
-    assert repr(other) == repr(module)
-    assert torch.equal(other(x), module(x))
-    if fitted:
-        assert torch.equal(other.transform(x), module.transform(x))
-        other.fit(points(20, 3))
-        assert len(module.embedding_) == 30
 
 
 class Network(nn.Module):
@@ -376,35 +167,6 @@ def test_deterministic_algorithms(device):
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
-def test_repr_reads_like_the_constructor():
-    module = LaplacianEigenmaps(3, Radius(0.5), diffusion=2.0, random_signs=True, components="separate")
-    text = repr(module)
-    for part in ("3, Radius(radius=0.5", "diffusion=2.0", "random_signs=True", "components='separate'", "t='median'"):
-        assert part in text
-    arguments = module.extra_repr()
-    again = eval(f"LaplacianEigenmaps({arguments})", {"LaplacianEigenmaps": LaplacianEigenmaps, "Radius": Radius})
-    assert again.extra_repr() == arguments
-
-
-def test_trains_on_random_graphs_without_a_nan():
-    """Copies, isolated nodes, equal eigenvalues, unequal sizes."""
-    torch.manual_seed(0)
-    network = Network()
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
-    for step in range(30):
-        sizes = torch.randint(0, 16, (4,), generator=torch.Generator().manual_seed(step)).tolist()
-        x, mask = padded(sizes, 16, seed=step, dtype=torch.float32)
-        x = x.nan_to_num(0)
-        if step % 3 == 0:
-            x = x.round()  # copies of points
-        optimiser.zero_grad()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            network(x, mask).pow(2).sum().backward()
-        assert all(p.grad.isfinite().all() for p in network.parameters())
-        optimiser.step()
-
-
 @in_every_dtype
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
@@ -430,12 +192,6 @@ def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
             torch.testing.assert_close(grams(pairs.vectors[b, :have]), grams(alone.vectors), atol=1e-5, rtol=1e-5)
     (grams(pairs.vectors).sum() + (-pairs.values).exp().sum()).backward()
     assert leaf.grad.isfinite().all()
-
-
-def test_simple_weights_of_equal_points():
-    """All points equal and all of an item joined: a complete graph, whose eigenvalues are n / (n − 1)."""
-    found = LaplacianEigenmaps(3, KNN(5), SimpleWeights()).embed(torch.zeros(1, 4, 2))
-    torch.testing.assert_close(found.eigenvalues, torch.full((1, 3), 4 / 3))
 
 
 def random_batch(generator):

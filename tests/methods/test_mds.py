@@ -1,10 +1,9 @@
-"""Classical scaling: distances of old and new points, distances that are given, peers."""
+"""Classical scaling: distances of old and new points, distances that are not Euclidean, digits."""
 
 import pytest
 import torch
-from sklearn.decomposition import KernelPCA as PeerKernelPCA
 
-from problems import distances, points, subspace_angle, swiss_roll
+from problems import distances, points
 from torch_lapeig import KNN, LLE, MDS, Isomap, KernelPCA, Precomputed
 from torch_lapeig.eigen import Eigh
 
@@ -15,13 +14,6 @@ def test_mds_reproduces_euclidean_distances_of_old_and_new_points():
     torch.testing.assert_close(distances(module.embedding_), distances(x))
     torch.testing.assert_close(torch.cdist(module.transform(new), module.embedding_), torch.cdist(new, x))
     torch.testing.assert_close(module.eigenvalues_, torch.linalg.svdvals(x - x.mean(0)).square())
-
-
-def test_mds_of_given_distances():
-    x, new = points(30, 3), points(5, 3, seed=1)
-    given = MDS(3, metric=Precomputed("distance")).fit(distances(x))
-    torch.testing.assert_close(given.embedding_, MDS(3)(x))
-    torch.testing.assert_close(given.transform(torch.cdist(new, x)), MDS(3).out_of_sample(x, new)[1])
 
 
 def test_distances_that_are_not_euclidean():
@@ -45,14 +37,6 @@ def test_gradient_to_given_distances_and_second_derivatives():
     # `Eigh`, as differences of 1e-6 show the tolerance of an iterative backward.
     for module in (MDS(2), KernelPCA(2), LLE(2, KNN(4), solve=Eigh()), Isomap(2, KNN(4))):
         assert torch.autograd.gradgradcheck(lambda x, m=module: m(x).square().sum(1)[:3], x), module
-
-
-def test_agrees_with_scikit_learn():
-    """Scaling of Euclidean distances is linear kernel PCA: both are PCA."""
-    x = swiss_roll(600)
-    ours, theirs = MDS(2)(x), torch.from_numpy(PeerKernelPCA(2).fit_transform(x.numpy()))
-    assert subspace_angle(torch.linalg.qr(ours)[0], torch.linalg.qr(theirs)[0]) < 1e-5
-    torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

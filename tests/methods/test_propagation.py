@@ -1,14 +1,12 @@
-"""Semi-supervised methods: dense solves, the contract of the other methods, components without labels, gradients."""
+"""Semi-supervised methods: the contract of the other methods, components without labels, wild weights, gradients."""
 
-import copy
-import io
 import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 from problems import edge_parameters, on_every_device, points, random_affinity, surface
 from torch_lapeig import (
@@ -25,7 +23,6 @@ from torch_lapeig import (
     SimpleWeights,
     eigenpairs,
 )
-from torch_lapeig.eigen import Eigh
 
 METHODS = {
     "LabelSpreading": lambda *a, **o: LabelSpreading(*a, alpha=0.9, **o),
@@ -65,19 +62,6 @@ def expected(name, graph, labels):
     return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
 
 
-@pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
-@pytest.mark.parametrize("name", METHODS)
-def test_scores_equal_dense_solves(name, dense):
-    graph = HeatKernel()(X, KNN(6)(X))
-    graph = Graph.from_dense(graph.to_dense()) if dense else graph
-    options = {"ridge": 1e-12} if name == "EigenmapsRegression" else {}
-    model = METHODS[name](GIVEN, **options)
-    torch.testing.assert_close(model(graph, LABELS), expected(name, graph, LABELS), atol=1e-8, rtol=0)
-    of_points = METHODS[name](KNN(6), **options)(X, LABELS)
-    torch.testing.assert_close(of_points, model(graph, LABELS), atol=1e-9, rtol=0)
-    torch.testing.assert_close(model(graph.to_dense(), LABELS), model(graph, LABELS), atol=1e-9, rtol=0)
-
-
 @every_method
 @on_every_device
 def test_shapes_dtypes_and_labels(make, device):
@@ -94,11 +78,6 @@ def test_shapes_dtypes_and_labels(make, device):
         assert torch.equal(model.predict()[labels >= 0], labels[labels >= 0]) or make is METHODS["EigenmapsRegression"]
     assert make(KNN(6), n_classes=5)(X, LABELS).shape == (60, 5)
     torch.testing.assert_close(make(KNN(6))(X, LABELS.int()), make(KNN(6))(X, one_hot(LABELS)))
-
-
-@every_method
-def test_float32_is_solved_in_float64(make):
-    torch.testing.assert_close(make(KNN(6))(X.float(), LABELS).double(), make(KNN(6))(X, LABELS), atol=1e-4, rtol=1e-3)
 
 
 @every_method
@@ -148,32 +127,6 @@ def test_items_of_any_size(make):
 
 
 @every_method
-@pytest.mark.parametrize("rule", [KNN(6), Radius(1.5)], ids=["KNN", "Radius"])
-def test_fitted_points_keep_their_scores_as_new_ones(make, rule):
-    model = make(rule).fit(X, LABELS)
-    torch.testing.assert_close(model.transform(X), model.scores_, atol=1e-8, rtol=0)
-    mixed = torch.cat([NEW, X[:4]])
-    scores, new = model.out_of_sample(X, LABELS, mixed)
-    torch.testing.assert_close(scores, model.scores_, atol=1e-9, rtol=0)
-    torch.testing.assert_close(new, model.transform(mixed), atol=1e-9, rtol=0)
-    assert torch.equal(model.predict(mixed)[9:], model.predict()[:4])
-
-
-def test_a_new_point_is_a_node_more_that_the_others_do_not_see():
-    """The score of a harmonic function is the weighted mean of its neighbours."""
-    x = torch.arange(6.0, dtype=torch.float64)[:, None]
-    labels = torch.tensor([0, -1, -1, -1, -1, 1])
-    model = HarmonicFunction(Radius(1.1), SimpleWeights(), class_prior=None).fit(x, labels)
-    torch.testing.assert_close(model.scores_[:, 1], torch.arange(6, dtype=torch.float64) / 5)
-    between = model.transform(torch.tensor([[1.5], [4.25]], dtype=torch.float64))
-    torch.testing.assert_close(between[:, 1], torch.tensor([0.3, 0.9], dtype=torch.float64))
-    spreading = LabelSpreading(GIVEN, alpha=0.8).fit(Radius(1.1)(x), labels)
-    row = torch.tensor([[0.0, 2.0, 0, 0, 1.0, 0]], dtype=torch.float64)
-    by_hand = 0.8 * (row / (3 * torch.tensor([1, 2, 2, 2, 2, 1])).sqrt()) @ spreading.scores_
-    torch.testing.assert_close(spreading.transform(row), by_hand)
-
-
-@every_method
 def test_gradients_to_weights_labels_points_and_bandwidth(make):
     """The loss is on all scores; labels of others are constant zeros."""
     graph = HeatKernel()(X[:14], KNN(4)(X[:14]))
@@ -202,24 +155,6 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
     slope = torch.autograd.grad(total, kernel.log_factor)[0]
     up, down = (both(x, new, torch.tensor(step)).square().sum() for step in (1e-5, -1e-5))
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
-@pytest.mark.parametrize("name", ["LabelSpreading", "HarmonicFunction"])
-def test_forward_mode_is_the_transpose_of_the_backward(name):
-    graph, soft = HeatKernel()(X, KNN(6)(X)), one_hot(LABELS)
-    model, generator = METHODS[name](GIVEN), torch.Generator().manual_seed(0)
-    change = torch.rand(graph.weight.shape, generator=generator).double()
-    change = change + graph.pattern.transpose(change)
-    of_scores = points(60, 3, seed=4)
-    with forward_ad.dual_level():
-        weight = forward_ad.make_dual(graph.weight, change)
-        rows = forward_ad.make_dual(soft, soft * 0.5)
-        with_tangent = model(Graph(graph.pattern, weight), rows)
-        forward = (forward_ad.unpack_dual(with_tangent).tangent * of_scores).sum()
-    weight, rows = graph.weight.clone().requires_grad_(), soft.clone().requires_grad_()
-    (model(Graph(graph.pattern, weight), rows) * of_scores).sum().backward()
-    torch.testing.assert_close(forward, (weight.grad * change).sum() + (rows.grad * soft * 0.5).sum())
 
 
 @every_method
@@ -296,34 +231,6 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
     assert leaf.grad[:, :5, :5].abs().max() > 0
 
 
-def test_one_class_is_that_of_all_nodes_that_it_reaches():
-    labels = LABELS.clamp_max(0)
-    for make in METHODS.values():
-        model = make(KNN(6)).fit(X, labels)
-        assert model.scores_.shape == (60, 1)
-        assert not model.predict().any()
-    torch.testing.assert_close(HarmonicFunction(KNN(6))(X, labels), torch.ones(60, 1, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_node_that_a_path_reaches_has_the_label_of_the_limit(dtype):
-    """Along a path with α = 0.01 scores fall to 1e-690, below all numbers: the nearest label decides."""
-    x, labels = torch.arange(601.0, dtype=dtype)[:, None], torch.full((601,), -1)
-    labels[0], labels[-1] = 0, 1
-    predicted = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=0.01).fit(x, labels).predict()
-    assert not predicted[:300].any()
-    assert predicted[301:].all()
-
-
-def test_scores_fall_along_a_path_as_the_limit_does():
-    """Down to the smallest that one solve resolves, each score is the one before times the root of αr² − 2r + α = 0."""
-    x, labels, alpha = torch.arange(300.0, dtype=torch.float64)[:, None], torch.full((300,), -1), 0.01
-    labels[0] = 0
-    scores = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=alpha).fit(x, labels).scores_[:, 0]
-    root = (1 - (1 - alpha**2) ** 0.5) / alpha
-    torch.testing.assert_close(scores[3:122] / scores[2:121], torch.full((119,), root, dtype=torch.float64))
-
-
 def test_scores_of_far_nodes_are_right_to_some_digits():
     """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
     x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9
@@ -358,23 +265,6 @@ def test_gradients_of_far_scores():
         torch.autograd.grad(part[-1] * 1e28, weight, retain_graph=True)[0] for part in (scores, expected)
     )
     torch.testing.assert_close(gradient, exact, rtol=1e-5, atol=1e-8 * float(exact.abs().max()))
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_loops_are_nothing_to_harmonic_functions(kind):
-    """A walk that stays where it is meets the same labels; however often it stays, and in the gradient as well."""
-    x, labels = points(40, 2), torch.tensor([0, 1, 2] + 37 * [-1])
-    weight = HeatKernel()(x, KNN(6)(x)).to_dense()
-    scores, gradients = [], []
-    for loops in (torch.zeros(40), torch.logspace(-3, 15, 40)):
-        affinity = (weight + torch.diag(loops.double())).requires_grad_()
-        graph = Graph.from_dense(affinity)
-        harmonic = HarmonicFunction(GIVEN, class_prior=None)
-        scores.append(harmonic.fit(graph if kind == "dense" else graph.to_sparse(), labels).scores_)
-        (gradient,) = torch.autograd.grad(harmonic(graph, labels)[:, 0].sum(), affinity)
-        gradients.append(gradient * (weight > 0))
-    torch.testing.assert_close(scores[1], scores[0])
-    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def met_first(affinity, labels):
@@ -459,40 +349,6 @@ def test_gradients_of_harmonic_functions_of_wild_weights(problem):
     torch.testing.assert_close(found, exact, atol=1e-8, rtol=1e-6)
 
 
-def test_heavy_tails_do_not_decide_the_class_prior():
-    x = torch.tensor(np.random.default_rng(5).standard_cauchy((400, 2)))
-    labels = some_labels(400, count=20)
-    with pytest.warns(GraphWarning):
-        scores = HarmonicFunction(KNN(5)).fit(x, labels).scores_
-    plain = met_first(HeatKernel()(x, KNN(5)(x)).to_dense(), labels)
-    share = labels[labels >= 0].bincount() + 1.0
-    expected = plain * share / share.sum() * plain.any(1).sum() / plain.sum(0)
-    torch.testing.assert_close(scores, expected, atol=1e-7, rtol=0)
-
-
-@every_method
-def test_a_fit_goes_through_a_file(make):
-    model, file = make(KNN(6)).fit(X, LABELS), io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    fresh = make(KNN(6))
-    fresh.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(fresh.transform(NEW), model.transform(NEW))
-    assert torch.equal(copy.deepcopy(model).predict(), model.predict())
-    file.seek(0)
-    with pytest.raises(RuntimeError, match=r"neighbors.k is 6 in the state and 7 here"):
-        make(KNN(7)).load_state_dict(torch.load(file, weights_only=True))
-    assert eval(repr(KNN(6))) == model.neighbors
-    assert "KNN(k=6" in repr(model)
-
-
-def test_regression_takes_the_solver_that_it_is_given():
-    model = EigenmapsRegression(3, KNN(6), solve=Eigh())
-    torch.testing.assert_close(model(X, LABELS), EigenmapsRegression(3, KNN(6))(X, LABELS), atol=1e-8, rtol=0)
-    with pytest.raises(TypeError, match="solve must be a Solve"):
-        EigenmapsRegression(3, solve="chebyshev")
-
-
 PRIORS = {"uniform": "uniform", "labels": "labels", "given": (0.2, 0.5, 0.3)}
 
 
@@ -516,29 +372,6 @@ def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
         make(KNN(4)).load_state_dict(model.state_dict())
 
 
-@pytest.mark.parametrize("make", list(METHODS.values())[:2], ids=list(METHODS)[:2])
-def test_class_priors_of_a_batch_equal_its_items_and_have_gradients(make):
-    x, labels = torch.stack([X[:14], X[14:28]]), torch.stack([some_labels(14, seed=s) for s in (0, 1)])
-    mask = torch.arange(14) < torch.tensor([[14], [11]])
-    labels[1, :3], labels[1, 3:11] = torch.arange(3), -1
-    model = make(KNN(4), class_prior="labels", n_classes=4)  # no label is of the last class
-    scores, new = model.out_of_sample(x, labels, NEW.expand(2, -1, -1), mask=mask)
-    torch.testing.assert_close(scores, model(x, labels, mask=mask))
-    for b, size in enumerate((14, 11)):
-        alone = model.fit(x[b, :size], labels[b, :size])
-        torch.testing.assert_close(scores[b, :size], alone.scores_)
-        torch.testing.assert_close(new[b], alone.transform(NEW))
-    assert not scores[..., 3].any()
-    assert scores.isfinite().all()
-    soft = (one_hot(labels[0])[labels[0] >= 0] + 0.3).requires_grad_()
-    place, model = (labels[0] >= 0).nonzero().flatten(), make(KNN(4), class_prior="labels")
-
-    def of(x, soft):
-        return model(x, soft.new_zeros(14, 3).index_copy(0, place, soft))
-
-    assert gradcheck(of, (x[0].clone().requires_grad_(), soft), atol=1e-6, fast_mode=True)
-
-
 def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
     """Two equal clusters that touch, the label of one in its middle, that of the other at its far end."""
     x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(1.06, 2.06, 30)]).double()[:, None]
@@ -550,62 +383,3 @@ def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
     assert right["labels"] > right[None] + 5
     by_default = HarmonicFunction(KNN(4)).fit(x, labels).scores_
     torch.testing.assert_close(by_default, HarmonicFunction(KNN(4), class_prior="labels")(x, labels))
-
-
-def spreading(x=X, labels=LABELS, **options):
-    return LabelSpreading(options.pop("neighbors", KNN(6)), **options)(x, labels)
-
-
-ERRORS = {
-    "no labels": (lambda: spreading(labels=torch.full((60,), -1)), ValueError, "at least one label, got −1 for every"),
-    "no soft ones": (lambda: spreading(labels=torch.zeros(60, 2)), ValueError, "at least one label, got zeros for"),
-    "below": (lambda: spreading(labels=LABELS - 1), ValueError, "labels must be at least −1, .* got -2"),
-    "beyond": (lambda: spreading(n_classes=2), ValueError, "smaller than n_classes=2, got 2"),
-    "float": (lambda: spreading(labels=LABELS.double()), TypeError, "labels must be integers, .* got torch.float64"),
-    "bool": (lambda: spreading(labels=LABELS > 0), TypeError, "labels must be integers, .* got torch.bool"),
-    "list": (lambda: spreading(labels=LABELS.tolist()), TypeError, "labels must be a torch.Tensor, got list"),
-    "length": (lambda: spreading(labels=LABELS[:50]), ValueError, r"labels must have shape \(60,\), .* got \(50,\)"),
-    "soft length": (lambda: spreading(labels=torch.ones(50, 2)), ValueError, r"soft labels must have shape"),
-    "soft classes": (lambda: spreading(labels=torch.ones(60, 2), n_classes=3), ValueError, r"\(60, 3\), a row"),
-    "NaN": (lambda: spreading(labels=torch.full((60, 2), torch.nan)), ValueError, "labels must be finite"),
-    "negative": (lambda: spreading(labels=torch.full((60, 2), -1.0)), ValueError, "labels must be non-negative"),
-    "integers": (lambda: spreading(labels=torch.ones(60, 2).long()), TypeError, "labels must be float32 or float64"),
-    "NaN points": (lambda: spreading(x=X * torch.nan), ValueError, "x must be finite"),
-    "a graph": (lambda: spreading(x=KNN(6)(X)), TypeError, "x must be points, got a Graph"),
-    "alpha 0": (lambda: LabelSpreading(alpha=0), ValueError, "alpha must be above 0 and below 1"),
-    "alpha 1": (lambda: LabelSpreading(alpha=1), ValueError, "for 1 use HarmonicFunction"),
-    "prior": (
-        lambda: LabelSpreading(class_prior="equal"),
-        ValueError,
-        "class_prior must be one of 'labels', 'uniform'",
-    ),
-    "prior number": (lambda: LabelSpreading(class_prior=3), TypeError, '"labels", "uniform" or a share .* got 3'),
-    "prior sum": (lambda: HarmonicFunction(class_prior=[0.5, 0.6]), ValueError, "positive numbers that sum to 1"),
-    "prior sign": (lambda: HarmonicFunction(class_prior=[1.5, -0.5]), ValueError, "positive numbers that sum to 1"),
-    "prior length": (lambda: spreading(class_prior=[0.5, 0.5]), ValueError, "share for each of 3 classes, got 2"),
-    "classes": (lambda: HarmonicFunction(n_classes=0), ValueError, "n_classes must be at least 1"),
-    "weights": (lambda: HarmonicFunction(GIVEN, HeatKernel()), ValueError, "weights must be None with Precomputed"),
-    "unreached": (lambda: HarmonicFunction(unreached="zero"), ValueError, "unreached must be one of 'nearest'"),
-    "unreached pairs": (lambda: HarmonicFunction(GIVEN, unreached="nearest"), ValueError, "needs points, got neigh"),
-    "columns": (lambda: EigenmapsRegression(61, KNN(6))(X, LABELS), ValueError, "n_components must be at most"),
-    "ridge": (lambda: EigenmapsRegression(2, ridge=0), ValueError, "ridge must be positive"),
-    "not fitted": (lambda: HarmonicFunction().predict(), RuntimeError, "must be fitted"),
-    "batch": (lambda: HarmonicFunction().fit(X[None], LABELS[None]), ValueError, "fit takes one set of points"),
-    "new": (lambda: HarmonicFunction(KNN(6)).fit(X, LABELS).transform(NEW[:, :2]), ValueError, "of dimension 3"),
-    "new batch": (
-        lambda: HarmonicFunction(KNN(6)).out_of_sample(X, LABELS, NEW[None]),
-        ValueError,
-        r"x_new must have shape \(Q, D\)",
-    ),
-    "new affinities": (
-        lambda: HarmonicFunction(GIVEN).fit(KNN(6)(X), LABELS).transform(-torch.ones(1, 60).double()),
-        ValueError,
-        "affinities must be non-negative",
-    ),
-}
-
-
-@pytest.mark.parametrize(("call", "error", "message"), ERRORS.values(), ids=ERRORS.keys())
-def test_errors(call, error, message):
-    with pytest.raises(error, match=message):
-        call()

@@ -1,6 +1,5 @@
 """Numbers in README and docs are those of the recorded runs, and markers that cannot be filled are refused."""
 
-import json
 import subprocess
 import sys
 
@@ -8,7 +7,6 @@ import pytest
 
 from experiments import results
 from experiments.results import Disagreement, Found, fill
-from experiments.tables import Table
 
 RECORDS = {
     "bars": Found({"mean": 0.99951, "least > x": 1234.0}, {"One, two": [["", "a"], ["x | y", "1 ± 2"], ["z", ""]]}),
@@ -90,44 +88,6 @@ def test_a_table_is_filled_in_and_stays():
 def test_markers_that_cannot_be_filled_are_refused_with_their_place(text, says):
     with pytest.raises(Disagreement, match=says):
         fill(text, RECORDS, "page")
-
-
-def test_numbers_of_benchmarks_are_named_by_row_and_column():
-    tables = [Table(title, {"": "", "ms": ".1f"}) for title in ("small", "large")]
-    tables[0].add("ours", 1.25)
-    tables[0].add("peer", None)
-    tables[1].add("ours", 2.0)
-    tables[1].add("other", 3.0)
-    found = results.of_benchmark({"parts": ["a line", *(table.pack() for table in tables)]})
-    assert found.values == {"small > ours > ms": 1.25, "large > ours > ms": 2.0, "other > ms": 3.0}
-    assert found.tables["small"] == [["", "ms"], ["ours", "1.2"], ["peer", "–"]]
-
-
-def test_a_record_is_written_and_read(tmp_path, monkeypatch):
-    values = results.flat({"a": {"b": 1, "c": [1], "d": True, "e": float("nan")}, "f": 0.5})
-    results.record("bars", "python -m experiments bars", values, {"One": [["", "a"], ["x", "1"]]}, tmp_path)
-    monkeypatch.setattr(results, "RECORDS", tmp_path)
-    found = results.load()["bars"]
-    assert found == Found({"a.b": 1, "f": 0.5}, {"One": [["", "a"], ["x", "1"]]})
-    packed = json.loads((tmp_path / "bars.json").read_text())
-    assert packed["command"] == "python -m experiments bars"
-    assert packed["environment"]["threads"] >= 1
-    assert {"torch", "numpy", "python"} <= set(packed["environment"]["versions"])
-
-
-@pytest.mark.parametrize(
-    ("values", "tables", "says"),
-    [
-        ({}, {"One": [["", "a"], ["x"]]}, "rows of one length"),
-        ({}, {"One": []}, "rows of one length"),
-        ({"a :b": 1.0}, {}, "no ' :'"),
-        ({}, {"a  b": [[""]]}, "single spaces"),
-    ],
-)
-def test_numbers_that_text_cannot_show_are_not_recorded(values, tables, says, tmp_path):
-    with pytest.raises(ValueError, match=says):
-        results.record("bars", "", values, tables, tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_changes_differing_places_and_checks(tmp_path, monkeypatch, capsys):

@@ -8,11 +8,11 @@ import time
 import pytest
 import torch
 
-from torch_lapeig import KNN, LLE, Graph, HeatKernel, Laplacian, eigen, eigenpairs, laplacian_positional_encoding
+from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.support import checks, threads
-from torch_lapeig.support.threads import in_parts, slices, solve_each, together
+from torch_lapeig.support.threads import together
 
 LIMIT = 60  # seconds until a wait counts as one for ever
 
@@ -42,30 +42,6 @@ def symmetric(b, n, dtype=torch.float64, seed=0):
     return (a + a.mT) / 2
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (1, 70), (2, 90), (3, 64), (7, 37), (13, 100), (301, 12)])
-def test_eigenpairs_equal_the_whole_batch(shape, dtype):
-    a = symmetric(*shape, dtype)
-    values, vectors = eigh_of_batch(a)
-    expected = torch.linalg.eigvalsh(a)
-    eps = 100 * torch.finfo(dtype).eps
-    torch.testing.assert_close(values, expected, rtol=eps, atol=eps * shape[1])
-    torch.testing.assert_close(vectors * values[:, None, :] @ vectors.mT, a, rtol=eps, atol=eps * shape[1])
-    assert vectors.dtype == dtype
-
-
-def test_one_thread_is_the_plain_call(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setattr(threads, "_workers", None)  # not even asked for
-    a, callers = symmetric(9, 80), []
-    values, vectors = in_parts(lambda part: (callers.append(threading.get_ident()), *torch.linalg.eigh(part))[1:], a, 1)
-    expected = torch.linalg.eigh(a)
-    assert torch.equal(values, expected[0])
-    assert torch.equal(vectors, expected[1])
-    assert callers == [threading.get_ident()]
-    assert together([lambda: 1, lambda: 2]) == [1, 2]
-
-
 def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order():
     def task():
         time.sleep(0.05)
@@ -81,30 +57,12 @@ def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order():
     assert together([]) == []
 
 
-def test_slices_cover_everything_once():
-    for count, least in ((0, 1), (1, 1), (7, 1), (100, 30), (100, 1000), (5, 0.1)):
-        parts = slices(count, least)
-        assert [i for part in parts for i in range(count)[part]] == list(range(count))
-        sizes = [part.stop - part.start for part in parts]
-        assert max(sizes) - min(sizes) <= 1
-        assert len(parts) == 1 or min(sizes) >= int(least)
-
-
 def test_settings_stay_also_after_errors_and_for_threads_to_come():
     before = torch.get_num_threads(), on_thread(torch.get_num_threads)
     for tasks in ([lambda: 1] * 4, [lambda: 1 / 0] * 4):
         with contextlib.suppress(ZeroDivisionError):
             together(tasks)
         assert (torch.get_num_threads(), on_thread(torch.get_num_threads)) == before
-
-
-def test_fresh_workers_leave_the_number_of_threads_to_come(monkeypatch):
-    monkeypatch.setattr(threads, "_pool", None)
-    for number in (2, 3):
-        torch.set_num_threads(number)
-        together([lambda: time.sleep(0.02)] * 4)
-        assert on_thread(torch.get_num_threads) == number == torch.get_num_threads()
-        monkeypatch.setattr(threads, "_pool", None)
 
 
 def test_threads_have_the_modes_of_the_caller():
@@ -124,45 +82,6 @@ def test_threads_have_the_modes_of_the_caller():
         assert [found.dtype for found in together([lambda: torch.zeros(1)] * 3)] == [torch.float64] * 3
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def test_gradients_flow_through_parts():
-    a = symmetric(6, 12).requires_grad_()
-    (values,) = in_parts(lambda part: (torch.linalg.eigvalsh(part),), a, 1)
-    values.square().sum().backward()  # tr A²
-    torch.testing.assert_close((a.grad + a.grad.mT) / 2, 2 * a.detach(), rtol=1e-10, atol=1e-10)
-
-
-def test_the_first_error_is_raised_and_later_work_succeeds():
-    def fail(number):
-        raise ValueError(f"task {number}")
-
-    for _ in range(20):
-        with pytest.raises(ValueError, match=r"task 1$"):
-            together([lambda: 0, *(lambda i=i: fail(i) for i in range(1, 9))])
-    assert together([lambda: 5] * 3) == [5] * 3
-
-
-def test_the_error_of_eigh_names_the_matrix_among_all(monkeypatch):
-    def eigh(a):  # LAPACK's own fails on some processors only
-        if a.isnan().any():
-            raise torch.linalg.LinAlgError(f"matrix {int(a.isnan().any(2).any(1).int().argmax())}")
-        return plain(a)
-
-    plain = torch.linalg.eigh
-    monkeypatch.setattr(torch.linalg, "eigh", eigh)
-    a = symmetric(16, 64)
-    a[11, 3, 3] = torch.nan
-    with pytest.raises(torch.linalg.LinAlgError, match=r"matrix 11$"):
-        eigh_of_batch(a)
-
-
-def test_nested_calls_do_their_tasks_themselves():
-    def outer():
-        return together([threading.get_ident] * 3), threading.get_ident()
-
-    for inner, ident in on_thread(lambda: together([outer] * 8)):
-        assert inner == [ident] * 3
 
 
 def test_threads_of_the_user_at_work_at_the_same_time():
@@ -205,21 +124,6 @@ def test_solves_are_the_same_with_two_threads_and_with_gradients():
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
 
 
-def test_modes_that_watch_this_thread_see_the_work():
-    class Count(torch.utils._python_dispatch.TorchDispatchMode):
-        seen = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            self.seen += 1
-            return function(*args, **(kwargs or {}))
-
-    with Count() as count:
-        eigh_of_batch(symmetric(8, 64))
-    assert count.seen > 0
-    jacobian = torch.func.jacrev(lambda a: in_parts(lambda part: (torch.linalg.eigvalsh(part),), a, 1)[0])
-    assert jacobian(symmetric(2, 4)).shape == (2, 4, 2, 4, 4)
-
-
 def _in_child(a, queue):
     values = eigh_of_batch(a)[0]
     queue.put((values.tolist(), torch.get_num_threads()))
@@ -241,14 +145,6 @@ def test_a_forked_process_makes_its_own_threads():
     torch.testing.assert_close(torch.tensor(values, dtype=torch.float64), expected, rtol=1e-11, atol=1e-11)
 
 
-def test_without_more_threads_the_caller_does_the_work(monkeypatch):
-    def none_left():
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threads, "_workers", none_left)
-    assert together([lambda i=i: i for i in range(5)]) == list(range(5))
-
-
 def test_warnings_of_tasks_name_the_line_that_waits_for_them():
     def task(number):
         checks.warn(f"of task {number}", checks.GraphWarning)
@@ -258,24 +154,6 @@ def test_warnings_of_tasks_name_the_line_that_waits_for_them():
         assert together([lambda i=i: task(i) for i in range(5)]) == list(range(5))
     assert [str(warning.message) for warning in caught] == [f"of task {i}" for i in range(5)]
     assert {warning.filename for warning in caught} == {__file__}
-
-
-def test_encodings_of_many_graphs_are_the_same_on_two_threads():
-    sizes = torch.arange(2, 60).repeat(8)
-    batch = torch.arange(len(sizes)).repeat_interleave(sizes)
-    ends = (batch[1:] == batch[:-1]).nonzero().flatten()
-    edges = torch.stack([ends, ends + 1])
-    weight = torch.rand(edges.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.5
-    weight.requires_grad_()
-    found = []
-    for number in (1, 2):
-        torch.set_num_threads(number)
-        both = torch.cat([edges, edges.flip(0)], 1)
-        vectors, values = laplacian_positional_encoding(both, batch, 3, torch.cat([weight, weight]))
-        loss = (vectors.square().sum(1) * torch.arange(len(batch))).mean() + values[values.isfinite()].sum()
-        found.append((vectors.detach(), values.detach(), *torch.autograd.grad(loss, weight)))
-    for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
 
 
 def sparse_batch(b, n, dtype):
@@ -304,44 +182,3 @@ def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtyp
     accuracy = 1e-7 if dtype == torch.float64 else 2e-3
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(two, one, rtol=accuracy, atol=accuracy * float(one.abs().max()))
-
-
-def test_parts_of_a_pattern_are_its_graphs():
-    graph = sparse_batch(5, 20, torch.float64)
-    for one in (graph, Graph.from_dense(graph.to_dense())):
-        whole = Laplacian(one, "symmetric").symmetric
-        for part in (slice(0, 2), slice(2, 5), slice(3, 4)):
-            torch.testing.assert_close(whole.part(part).to_dense(), whole.to_dense()[part])
-            assert torch.equal(whole.part(part).null_vectors(1), whole.null_vectors(1)[part])
-
-
-@pytest.mark.parametrize("shape", [(3, 170), (2, 2, 151), (4, 20), (160,)])
-def test_systems_of_a_batch_are_each_solved(shape):
-    """Torch's LU factors of batches of more than 150 rows fail on several threads, or never end."""
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(*shape, shape[-1], dtype=torch.float64, generator=generator).requires_grad_()
-    b = torch.randn(*shape, 2, dtype=torch.float64, generator=generator)
-    x = on_thread(lambda: solve_each(a, b))
-    torch.testing.assert_close(a @ x, b, rtol=1e-9, atol=1e-9)
-    (gradient,) = torch.autograd.grad(x.sum(), a)
-    torch.set_num_threads(1)
-    expected = torch.linalg.solve(a, b)
-    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), a)[0])
-
-
-@pytest.mark.parametrize("n", [3, 170])
-def test_a_singular_system_raises_or_is_not_finite(n):
-    a = torch.stack([torch.eye(n), torch.zeros(n, n)])
-    b = torch.ones(2, n, 1)
-    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
-        solve_each(a, b)
-    x = solve_each(a, b, check=False)
-    assert (x[0] == 1).all()
-    assert not x[1].isfinite().any()
-
-
-def test_many_neighbours_of_lle_on_two_threads():
-    x = torch.randn(400, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    found = on_thread(lambda: LLE(2, KNN(160))(x))
-    torch.set_num_threads(1)
-    torch.testing.assert_close(found, LLE(2, KNN(160))(x), rtol=1e-6, atol=1e-6)

@@ -16,13 +16,10 @@ from problems import (
     projector_loss,
     random_affinity,
     swiss_roll,
-    two_cliques,
 )
 from torch_lapeig import (
-    KNN,
     DegeneracyWarning,
     Graph,
-    GraphWarning,
     HeatKernel,
     Laplacian,
     LaplacianEigenmaps,
@@ -31,7 +28,6 @@ from torch_lapeig import (
     knn_graph,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
-from torch_lapeig.eigen.gradient import cg
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
@@ -46,14 +42,6 @@ def test_gradcheck_of_edge_weights(normalization, solver):
         return invariants(pairs, loss)
 
     assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
-
-
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_gradcheck_of_the_vectors_themselves(normalization):
-    """With distinct eigenvalues and deterministic signs, each vector has a gradient of its own."""
-    weight, graph_of = edge_parameters(random_affinity(9))
-    function = lambda w: eigenpairs(Laplacian(graph_of(w), normalization), 4).vectors  # noqa: E731
-    assert torch.autograd.gradcheck(function, (weight,))
 
 
 @covering(2, batch=[None, 2], t=[0.8, "median"], device=DEVICES)
@@ -85,33 +73,6 @@ def test_conjugate_gradients_agree_with_the_whole_complement():
     assert (exact - iterative).norm() <= 1e-7 * exact.norm()
 
 
-@pytest.mark.parametrize("exponent", [-40, 40])
-def test_the_linear_solve_takes_as_many_steps_in_any_unit(exponent, monkeypatch):
-    """Weights times 2^e are the same problem: what guards and the rest are preconditioned by has the unit of A⁻¹."""
-    steps, gradients = [], []
-    monkeypatch.setattr(cg, "_step", lambda *parts, step=cg._step: steps.append(len(gradients)) or step(*parts))
-    graph, loss = HeatKernel()(x := points(600, 4), knn_graph(x, 10)), projector_loss(600)
-    for unit in (1.0, 2.0**exponent):
-        weight = (unit * graph.weight).requires_grad_()
-        loss(
-            eigenpairs(Laplacian(graph.with_weight(weight), "unnormalized"), 5, ChebyshevSubspace()).vectors
-        ).backward()
-        gradients.append(unit * weight.grad)
-    assert steps.count(1) <= 1.1 * steps.count(0)
-    assert (gradients[1] - gradients[0]).norm() <= 1e-9 * gradients[0].norm()
-
-
-def test_float32_gradient_is_close_to_float64():
-    x = points(200, 3, seed=2)
-    grads = []
-    for dtype in (torch.float32, torch.float64):
-        y = x.to(dtype).requires_grad_()
-        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4)
-        projector_loss(200)(pairs.vectors.double()).backward()
-        grads.append(y.grad.double())
-    assert (grads[0] - grads[1]).norm() <= 1e-3 * grads[1].norm()
-
-
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
     weight, graph_of = edge_parameters(torch.nn.functional.pad(random_affinity(8), (0, 1, 0, 1)))
     padded = eigenpairs(Laplacian(graph_of(weight), "random_walk"), 3)
@@ -122,14 +83,6 @@ def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
         loss(eigenpairs(Laplacian(graph_without(without), "random_walk"), 3).vectors), without
     )
     torch.testing.assert_close(gradient, expected[0])
-
-
-def test_gradient_on_a_disconnected_graph():
-    """The null space is degenerate; functions of the projector are exact."""
-    weight, graph_of = edge_parameters(two_cliques(4, 3) * random_affinity(7, keep=1.0))
-    loss = projector_loss(7)
-    function = lambda w: loss(eigenpairs(Laplacian(graph_of(w)), 3).vectors)  # noqa: E731
-    assert torch.autograd.gradcheck(function, (weight,))
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
@@ -161,30 +114,6 @@ def test_unequal_weights_of_the_two_directions_get_the_symmetric_gradient():
     torch.testing.assert_close((gradient + graph.pattern.transpose(gradient))[row < col], expected)
 
 
-def test_tiny_degrees_in_float32_have_finite_gradients():
-    """One outlier: its degree is 1e-20 or less, and d^-3/2 would overflow; at last it is no normal number."""
-    warnings.simplefilter("ignore", GraphWarning)
-    for distance in (5.0, 6.0, 6.5, 7.0, 7.5):
-        x = points(60, 2, dtype=torch.float32)
-        x[0] = torch.tensor([distance, 0.0])
-        x.requires_grad_()
-        y = LaplacianEigenmaps(2, KNN(6))(x)
-        y.square().sum().backward()
-        assert x.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=3)], ids=str)
-def test_gradgradcheck_of_edge_weights(solver):
-    weight, graph_of = edge_parameters(random_affinity(9))
-    loss = projector_loss(9)
-
-    def function(w):
-        laplacian = Laplacian(graph_of(w), "random_walk")
-        return invariants(eigenpairs(laplacian, 3, solver, tolerance=1e-13, backward_tolerance=1e-12), loss)
-
-    assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.parametrize("heavy", [1e4, 2.0**18])
 def test_second_derivatives_of_a_vector_near_the_null_vector_where_the_first_is_zero_by_symmetry(heavy):
@@ -213,16 +142,6 @@ class TestForwardMode:
         loss = projector_loss(9)
         function = lambda w: invariants(eigenpairs(Laplacian(graph_of(w), normalization), 3), loss)  # noqa: E731
         assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True, check_backward_ad=False)
-
-    @pytest.mark.parametrize("batch", [None, 2])
-    def test_points(self, batch):
-        x = points(10, 2, batch=batch).requires_grad_()
-
-        def function(x):
-            pairs = eigenpairs(Laplacian(HeatKernel(0.7)(x, knn_graph(x, 4)), "random_walk"), 3)
-            return pairs.values, pairs.vectors
-
-        assert torch.autograd.gradcheck(function, (x,), check_forward_ad=True, check_backward_ad=False)
 
     def test_forward_over_reverse(self):
         """Hessian-vector products, against reverse over reverse."""
@@ -260,8 +179,8 @@ def test_gradients_agree_between_solvers(solver, storage):
     assert (exact - found).norm() <= 1e-6 * exact.norm()
 
 
-@pytest.mark.parametrize("solver", [ChebyshevSubspace(), Lobpcg()], ids=str)
-def test_gradgradcheck_of_iterative_solvers(solver):
+@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), Lobpcg()], ids=str)
+def test_gradgradcheck_of_solvers(solver):
     weight, graph_of = edge_parameters(random_affinity(12))
     loss = projector_loss(12)
 
@@ -271,18 +190,6 @@ def test_gradgradcheck_of_iterative_solvers(solver):
 
     assert torch.autograd.gradcheck(function, (weight,), atol=1e-6, fast_mode=True)
     assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5, fast_mode=True)
-
-
-def test_batched_gradients_with_hierarchies_of_each_graph():
-    x = torch.stack([swiss_roll(600, seed=i) for i in range(2)])
-    graph = knn_graph(x, 10)
-    results = []
-    for solver in (Eigh(), Lobpcg()):
-        weight = graph.weight.clone().requires_grad_()
-        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 4, solver)
-        (pairs.vectors * points(600, 4)).sum().backward()
-        results.append(weight.grad)
-    assert (results[0] - results[1]).norm() <= 1e-6 * results[0].norm()
 
 
 def test_differentiate_through_the_solver_as_oracle():
@@ -296,18 +203,6 @@ def test_differentiate_through_the_solver_as_oracle():
         x = torch.linalg.qr(shifted @ x)[0]
     (oracle,) = torch.autograd.grad(loss(x), weight)
     torch.testing.assert_close(ours, oracle, atol=1e-8, rtol=1e-6)
-
-
-def test_a_loss_that_stays_within_the_space_has_no_complement():
-    """A cotangent in the span of V leaves round-off as the right-hand side: zero is the answer, not NaN."""
-    x = points(500, 3, seed=2)
-    for dtype in (torch.float32, torch.float64):
-        graph = knn_graph(x.to(dtype), 8)
-        weight = graph.weight.clone().requires_grad_()
-        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 4, ChebyshevSubspace())
-        (gradient,) = torch.autograd.grad(pairs.vectors.square().sum(), weight)
-        assert gradient.isfinite().all()
-        assert gradient.abs().max() < 1e2 * torch.finfo(dtype).eps / float(pairs.gap)
 
 
 def test_the_sign_of_projected_is_that_of_the_vectors():

@@ -7,7 +7,6 @@ from problems import points
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.search import neighbors
-from torch_lapeig.graph.search.neighbors import first_copies
 
 
 def brute(x, k, queries=None, valid=None):
@@ -59,16 +58,6 @@ def test_thousands_of_copies_are_not_measured_against_each_other():
     """By default, too: of 6000 equal points the few that can be found are candidates."""
     x = torch.ones(6000, 20)
     x[::2] = 2
-    assert torch.equal(first_copies(x, torch.ones(6000, dtype=torch.bool), 4), torch.arange(8))
     found = nearest_neighbors(x, 3).indices
     assert found[:4].tolist() == [[2, 4, 6], [3, 5, 7], [0, 4, 6], [1, 5, 7]]
     assert found[-1].tolist() == [1, 3, 5]
-    assert len(first_copies(points(6000, 20).float(), torch.ones(6000, dtype=torch.bool), 4)) == 6000
-
-
-def test_different_points_of_one_key_are_no_copies(small, monkeypatch):
-    """Different points with one hash key are not taken for copies."""
-    monkeypatch.setattr(torch, "randint", lambda low, high, size, **options: torch.zeros(size, dtype=torch.int64))
-    x = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).repeat(30, 1)  # equal sums of bits
-    kept = first_copies(x, torch.ones(60, dtype=torch.bool), 3)
-    assert {0, 1, 2, 3, 4, 5} <= set(kept.tolist())

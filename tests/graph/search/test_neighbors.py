@@ -1,11 +1,10 @@
 """Exact search against brute force in float64 and scikit-learn; padding, ties, copies, points far from the origin."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.neighbors import NearestNeighbors, radius_neighbors_graph
+from sklearn.neighbors import radius_neighbors_graph
 
 from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning
@@ -72,18 +71,6 @@ def test_separate_queries(n, dtype):
     same = nearest_neighbors(x, 1, x[:20])  # a query that is one of the points finds it
     assert torch.equal(same.indices[:, 0], torch.arange(20))
     assert not same.squared_distances.any()
-
-
-def test_agrees_with_scikit_learn():
-    x, queries = points(400, 6), points(30, 6, seed=1)
-    peer = NearestNeighbors(n_neighbors=8, algorithm="brute").fit(x.numpy())
-    np.testing.assert_array_equal(nearest_neighbors(x, 8).indices, peer.kneighbors(return_distance=False))
-    np.testing.assert_array_equal(nearest_neighbors(x, 8, queries).indices, peer.kneighbors(queries.numpy(), 8)[1])
-    cosine = NearestNeighbors(n_neighbors=8, algorithm="brute", metric="cosine").fit(x.numpy())
-    found = nearest_neighbors(x, 8, metric="cosine")
-    distance, indices = cosine.kneighbors()
-    np.testing.assert_array_equal(found.indices, indices)
-    np.testing.assert_allclose(found.squared_distances / 2, distance, atol=1e-12)
 
 
 @in_every_dtype
@@ -167,13 +154,6 @@ def test_radius_agrees_with_scikit_learn(dtype, shift):
     assert close <= (0 if dtype == torch.float64 and not shift else 2)
 
 
-@pytest.mark.parametrize("n", [2000, 4200])
-def test_an_integer_grid_is_exact(n):
-    """Nearly every row has ties at its k-th distance: among the points within it, the smaller indices count."""
-    x = torch.randint(0, 12, (n, 3), generator=torch.Generator().manual_seed(0)).float()
-    assert check_exact(x, 10) == 1
-
-
 def test_a_coarse_product_is_allowed_for():
     """If the user lets torch round products coarsely, more rows are measured again, with equal answers."""
     x = points(5000, 8, dtype=torch.float32)
@@ -186,31 +166,6 @@ def test_a_coarse_product_is_allowed_for():
             assert torch.equal(radius_neighbors(x, 1.0).point, radius_neighbors(x.double(), 1.0).point)
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize("radius", [1e20, torch.full((60,), 1e20)])
-def test_an_endless_radius_reaches_all_but_padding(radius):
-    x, mask = points(60, 3, dtype=torch.float32), torch.arange(60) < 50
-    found = radius_neighbors(x, radius, mask=mask)
-    assert len(found.query) == 50 * 49
-    assert found.query.max() == found.point.max() == 49
-
-
-def test_a_batch_with_ties_equals_direct_differences():
-    """A lattice, whose distances are equal by the dozen, beside points whose distances are all far apart."""
-    generator = torch.Generator().manual_seed(0)
-    axis = torch.arange(6, dtype=torch.float64)
-    lattice = torch.cartesian_prod(axis, axis)
-    lattice[18:] += 100 + torch.rand(18, 2, generator=generator, dtype=torch.float64)
-    x = torch.stack([lattice, torch.rand(36, 2, generator=generator, dtype=torch.float64)])
-    found = nearest_neighbors(x, 7)
-    d2 = (x[:, :, None] - x[:, None]).square().sum(-1)
-    d2.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    values, order = d2.sort(stable=True)
-    assert torch.equal(found.indices, order[..., :7])
-    torch.testing.assert_close(found.squared_distances, values[..., :7], rtol=1e-9, atol=0)
-    all_of_few = nearest_neighbors(x[0, :3], 3, x[0, :5])
-    torch.testing.assert_close(all_of_few.squared_distances[0], torch.tensor([0.0, 1, 4], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rows", [64, 10**6])

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from problems import DTYPES, covering, points
-from torch_lapeig import KNN
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import neighbors, tiles
 
@@ -98,58 +97,6 @@ def test_batches_and_masks(k, by_tiles):
         assert torch.equal(found.indices[b, :length], nearest_neighbors(x[b, :length], k).indices)
 
 
-def test_all_of_few_points(by_tiles):
-    by_tiles(True)
-    x = points(6, 2)
-    assert torch.equal(nearest_neighbors(x, 5).indices.sort().values[0], torch.arange(1, 6))
-    assert torch.equal(nearest_neighbors(x, 6, x).indices.sort().values[3], torch.arange(6))
-
-
-@pytest.mark.parametrize("budget", [1, 10**5])
-def test_the_budget_changes_nothing_but_memory(budget, by_tiles):
-    by_tiles(True)
-    for x in (points(500, 3), few_values(torch.float64)):
-        assert torch.equal(nearest_neighbors(x, 5, budget=budget).indices, nearest_neighbors(x, 5).indices)
-        assert torch.equal(radius_neighbors(x, 0.5, budget=budget).point, radius_neighbors(x, 0.5).point)
-
-
-def test_new_points_join_the_same_way(by_tiles):
-    x, queries = points(600, 3), points(80, 3, seed=1)
-    rule, answers = KNN(6), []
-    for on in (True, False):
-        by_tiles(on)
-        graph, state = rule.with_state(x)
-        answers.append((graph.to_dense(), state, *rule.extend(queries, x, state)[:3]))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*answers, strict=True))
-
-
-def test_tiles_are_left_where_most_of_them_are_near():
-    rolled, filled = points(5000, 2), points(5000, 12)
-    assert tiles.Tiles(rolled).nearest(5, None, 10**6) is not None
-    assert tiles.Tiles(filled).nearest(5, None, 10**6) is None
-    assert tiles.Tiles(rolled).nearest(1000, None, 10**6) is None  # more than a tile has
-    assert tiles.Tiles(rolled).within(torch.full((5000,), 100.0), None, 10**6) is None
-
-
-def test_tiles_beyond_the_radius_are_skipped(by_tiles):
-    """Neighbours within it are those without it; others may be any."""
-    by_tiles(True)
-    x, queries = points(5000, 2), points(700, 2, seed=1)
-    searched = tiles.Tiles(x)
-    exact = searched.nearest(6, queries, 10**6)
-    reach = exact[1][:, 2].sqrt()
-    found = searched.nearest(6, queries, 10**6, reach)
-    assert torch.equal(found[0][:, :3], exact[0][:, :3])
-
-
-def test_not_a_number_is_refused(by_tiles):
-    by_tiles(True)
-    x = points(50, 2)
-    x[3, 1] = torch.nan
-    with pytest.raises(ValueError, match="finite"):
-        nearest_neighbors(x, 3)
-
-
 def test_an_item_of_which_all_points_are_masked():
     x = points(1000, 2, batch=2)
     mask = torch.tensor([True, False])[:, None].expand(2, 1000)
@@ -158,11 +105,3 @@ def test_an_item_of_which_all_points_are_masked():
     assert not pairs.item.any()
     assert torch.equal(pairs.query, alone.query)
     assert torch.equal(pairs.point, alone.point)
-
-
-def test_queries_of_which_all_are_out_of_reach(by_tiles):
-    by_tiles(True)
-    searched = tiles.Tiles(points(5000, 2))
-    pairs = searched.within(torch.full((5000,), 0.1), points(700, 2, seed=1) + 100, 10**6)
-    assert pairs is not None
-    assert len(pairs.query) == len(pairs.point) == len(pairs.squared_distances) == 0
