@@ -116,6 +116,7 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
     if others:
         more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
+        more += "; numbers begin with a hyphen, not with '−' (U+2212)" if re.search(r"−\.?\d", "".join(said)) else ""
         raise InputError(
             f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
             f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"

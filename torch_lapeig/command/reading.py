@@ -275,7 +275,7 @@ def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
     """Return whether line 1 names the columns; raise `InputError` where it has numbers and no option says so."""
     if options.header is not None:
         return bool(options.header)
-    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", "."))]
+    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", ".").replace("−", "-"))]
     if numbers or not any(first):
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         raise InputError(f"{path}: line 1 has numbers ({listed(numbers, 4)}): {way}")
