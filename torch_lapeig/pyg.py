@@ -43,7 +43,7 @@ class AddLaplacianPE:
     Args:
         k: number of columns, at least 1.
         attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
-        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
+        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     Raises:
@@ -152,7 +152,7 @@ class AddMagneticPE(AddLaplacianPE):
         k: number of eigenvectors of each charge, at least 1; the first is among them.
         attr_name: attribute ``(M, 2k)`` to add, or ``(M, 2Qk)`` with Q charges; None appends the columns to ``data.x``.
         q, normalization: see `MagneticLaplacian`.
-        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None for none.
+        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None to leave them out.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Raises:
@@ -200,7 +200,7 @@ class AddMagneticPE(AddLaplacianPE):
 
 
 class AddSpectralFeatures(AddLaplacianPE):
-    """Transform for PyTorch Geometric that adds `spectral_signature` of each graph: features without signs and bases.
+    """Transform for PyTorch Geometric that adds `spectral_signature` of each graph, which no sign and no basis changes.
 
     Args:
         phi: response to eigenvalues, such as `torch_lapeig.methods.HeatResponse`; gets them in float64.
@@ -271,7 +271,7 @@ class DataParts(NamedTuple):
         return cls(edges, weight, batch, len(batch), int(item.num_graphs))
 
     def weights(self) -> Tensor:
-        """Return the weights of the edges, 1 where there are none."""
+        """Return the weights of the edges, 1 if the data has none."""
         if self.weight is None:
             return torch.ones(self.edges.shape[1], device=self.edges.device)
         return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()

@@ -125,7 +125,7 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
         nearest = nearest[:, : int(neighbors.value)]
         row, col = np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel()
         length = pairs[row, col]
-    # Both directions of each pair, of which the file or the search may have one: the mean, as `KNN` takes it.
+    # The file or the search may have one direction of a pair only: the mean of both, as `KNN` takes it.
     keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions

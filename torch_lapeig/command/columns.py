@@ -30,7 +30,7 @@ KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"
 class Used:
     """Used part of a file: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
 
-    ``columns`` are those of the file, ``names`` those of ``x``, of which ``categories`` come last as 0 and 1;
+    ``columns`` are those of the file, ``names`` those of ``x``, with ``categories`` last, as 0 and 1;
     ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.
     """
 
@@ -46,7 +46,7 @@ class Used:
 
 
 def used_of(data: Data, options: Namespace) -> Used:
-    """Return the points or pairs of a file, with labels and advice; raise `InputError` where an option is needed."""
+    """Return the points or pairs of a file, with labels and advice; raise `InputError` if an option is needed."""
     is_sparse = sparse.issparse(data.rows)
     for name in [*options.leave_out, *options.columns, *options.one_hot]:
         known(name, () if is_sparse else data.rows, data.source)
@@ -90,12 +90,12 @@ def _table(data: Data, options: Namespace) -> Used:
 
 
 def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[str]]) -> tuple[Array, list[str]]:
-    """Return coordinates ``(N, D)``, those that are one-hot last, NaN where one is missing, and their names."""
+    """Return coordinates ``(N, D)``, those that are one-hot last, NaN if one is missing, and their names."""
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
     x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
-    x = np.ascontiguousarray(x)  # pandas has columns one after the other, of which a search is slow
+    x = np.ascontiguousarray(x)  # pandas stores column by column, which makes a search slow
     for name, values in categories.items():
         cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
         if (strange := {*cells[~is_missing]} - {*values}) or not values:
@@ -106,7 +106,7 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
 
 
 def _check_numbers(data: Data, columns: list[str]) -> None:
-    """Raise `InputError` with all columns that are no numbers, and the options."""
+    """Raise `InputError` with all columns that are not numbers, and the options."""
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
     said = []
     for name in others[:12]:
@@ -172,7 +172,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
 
 
 def drop_missing(used: Used, source: str, options: Namespace) -> str:
-    """Leave out rows with missing or infinite values, and say so; raise `InputError` where that is not asked for."""
+    """Leave out rows with missing or infinite values, and say so; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
     if complete.all():
@@ -210,7 +210,7 @@ def _advice(used: Used, data: Data) -> list[str]:
     for i in np.flatnonzero((np.diff(x[:LEAST_POINTS], axis=0) == 1).all(0)):
         if (np.diff(x[:, i]) == 1).all():
             options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
-            said.append(f"column {names[i]!r} counts the rows: if it is no coordinate, say {options}")
+            said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
     whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
     if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
         said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")

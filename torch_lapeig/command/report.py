@@ -91,12 +91,12 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             words = (
                 f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight leads"
             )
-            said.append(f"{words} elsewhere. If it is no cluster, --standardize or more --neighbors may join it.")
+            said.append(f"{words} elsewhere. If it is not a cluster, --standardize or more --neighbors may join it.")
     return said
 
 
 def picture(answer: Answer, used: Used, name: str) -> bytes:
-    """Return a PNG of columns two by two, with thumbnails where points are images, and the eigenvalues."""
+    """Return a PNG of columns two by two, with thumbnails if points are images, and the eigenvalues."""
     from matplotlib.figure import Figure
 
     y, images, shape = answer.module.embedding_.numpy(), None, used.shape

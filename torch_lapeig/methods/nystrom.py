@@ -52,15 +52,15 @@ def nystrom(
         query, point: int64 ``(E,)``, the query and the training point of each.
         num_queries: Q.
         embedding: Y ``(N, k)``.
-        eigenvalues: λ ``(k,)``, or ``(N, k)`` where training points belong to separate problems.
+        eigenvalues: λ ``(k,)``, or ``(N, k)`` if training points belong to separate problems.
         normalized: L y = λ D y if True, L y = λ y if False.
-        degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
+        degrees: d ``(N,)`` if ``embedding`` holds the eigenvectors of L_sym, with gradients.
         off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
             which are 0 but have derivatives where eigenvalues are equal.
-        same: int64 ``(Q,)``, the training point that a query equals, or −1; None where it is not known.
+        same: int64 ``(Q,)``, the training point that a query equals, or −1; None if it is not known.
 
     Returns:
-        ``(Q, k)``; zero in the row of a query without any weight. Where the formula divides by less than 1e-3 of D(x),
+        ``(Q, k)``; zero in the row of a query without any weight. If the formula divides by less than 1e-3 of D(x),
         the training row of a training point, and zero, with a `GraphWarning`, for another query. Another `GraphWarning`
         reports queries whose weights all underflow, whose rows are correct.
     """

@@ -68,7 +68,7 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: multiply each column of each graph by a random sign, as the paper does in training. Otherwise the
             largest entry is positive.
-        generator: of the random signs; default: torch's own.
+        generator: generator of the random signs; default: torch's own.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
@@ -100,7 +100,7 @@ def columns_of_nodes(
 ) -> tuple[NodeEncoding, Tensor]:
     """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`.
 
-    ``columns``: what stands in the place of the vectors after the first, a function of all k + 1 pairs, and its width.
+    ``columns``: a function of all k + 1 pairs that replaces the vectors after the first, and its width.
     """
     check_edge_index(edge_index)
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
@@ -185,7 +185,7 @@ def _plain_pairs(
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
     """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
 
-    None where the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
+    None if the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
     if not solves_all_pairs(count, widest, weight.device):
@@ -221,7 +221,7 @@ def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Te
 
 
 def of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
-    """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, no empty ones."""
+    """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, without empty ones."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)
     most = TOGETHER if sizes.device.type == "cpu" else TOGETHER_ON_ACCELERATORS

@@ -31,7 +31,7 @@ UNLABELLED = -1
 class SemiSupervised(OnGraph):
     """Contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
-    ``forward(x, labels)`` returns scores with gradients to labels, points, and the parameters of the weighting.
+    ``forward(x, labels)`` returns scores with gradients to labels, points and the parameters of the weighting.
     ``fit(x, labels)`` keeps the scores of one set, and ``predict()`` returns its labels; ``transform`` and ``predict``
     return scores and labels of new points. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; with
     ``Precomputed("affinity")`` affinities or a `Graph` take their place. Systems are solved in float64 for every dtype.
@@ -94,7 +94,7 @@ class SemiSupervised(OnGraph):
                 with a `Graph`, which has its own mask.
 
         Raises:
-            TypeError: labels without an axis of classes that are no integers. ValueError: no label at all, labels
+            TypeError: labels without an axis of classes that are not integers. ValueError: no label at all, labels
                 below −1 or not below ``n_classes``, of another shape; soft labels that are not finite and ≥ 0; invalid
                 points, see `EmbeddingModule`.
         """
@@ -121,7 +121,7 @@ class SemiSupervised(OnGraph):
     def predict(self, x_new: Tensor | None = None) -> Tensor:
         """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
-        The label is −1 where all scores are zero.
+        The label is −1 if all scores are zero.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.

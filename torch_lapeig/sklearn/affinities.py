@@ -219,7 +219,7 @@ class OnGraph(Estimator):
     """Estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
 
     weights: Weighting | None
-    _affinities: Affinities | None  # None where the module searches the neighbours
+    _affinities: Affinities | None  # None if the module searches the neighbours
 
     def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
         """Return the input of the module's fit: samples, or the graph of their affinities."""
@@ -233,7 +233,7 @@ class OnGraph(Estimator):
         return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
 
     def _check_unweighted(self, given: str, instead: str) -> None:
-        """Raise ValueError where weights are given beside affinities."""
+        """Raise ValueError if weights are given beside affinities."""
         if self.weights is not None:
             raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
 
@@ -276,7 +276,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
 
 def symmetric(matrix: Matrix) -> Matrix:
-    """Return the mean of affinities and their transpose; warn where they differ by more than round-off."""
+    """Return the mean of affinities and their transpose; warn if they differ by more than round-off."""
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     difference, round_off = abs(matrix - other), ROUNDOFF_UNITS * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:

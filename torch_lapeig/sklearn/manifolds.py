@@ -32,7 +32,7 @@ KERNELS = (*OWN_KERNELS, "sigmoid", "cosine", "precomputed")
 
 
 class OfPairs(Embedding):
-    """Embedding by a matrix of pairs of samples; the estimator computes it where the module does not."""
+    """Embedding by a matrix of pairs of samples; the estimator computes it if the module does not."""
 
     @abstractmethod
     def _is_computed_here(self, X: Any) -> bool:

@@ -109,7 +109,7 @@ class ConvergenceError(RuntimeError):
     """
 
 
-# Packages that call this library for the user: none of their lines is the user's.
+# Packages that call this library for the user; their lines are not the user's.
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
@@ -211,7 +211,7 @@ def check_floating(value: Any, name: str) -> None:
 
 
 def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
-    """Raise unless ``value`` is an int64 tensor, if ``below`` is given of numbers from ``least`` to ``below`` − 1."""
+    """Raise unless ``value`` is an int64 tensor; with ``below``, of numbers from ``least`` to ``below`` − 1."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
         way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
@@ -293,9 +293,9 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
 def check_points(
     x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
 ) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``.
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``.
 
-    ``is_squared``: whether its squared distances, and sums of several of them, must be finite too.
+    With ``is_squared`` its squared distances, and sums of several of them, must be finite too.
     """
     check_floating(x, name)
     ranks = (2, 3) if batched else (2,)
@@ -401,7 +401,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
 
 
 def check_function(value: Any, name: str, expected: str) -> None:
-    """Raise TypeError unless ``value`` is callable and no class; ``expected`` says which function is meant."""
+    """Raise TypeError unless ``value`` is callable and not a class; ``expected`` says which function is meant."""
     if isinstance(value, type) or not callable(value):
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
 

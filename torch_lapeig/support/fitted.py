@@ -34,7 +34,7 @@ class FittedModule(Configured, nn.Module):
     """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
 
     The tensors move with the module and are part of ``state_dict``, which loads into a module of equal configuration,
-    whatever that module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each
+    whatever that module was fitted to. They are not buffers: `DistributedDataParallel` broadcasts buffers at each
     forward, and a fit belongs to the data of its own process, of any size.
     """
 
