@@ -48,8 +48,8 @@ def diffmap(
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Raises:
-        TypeError: ``adata`` is not an AnnData. ValueError: no neighbours, affinities that are negative or not symmetric,
-            ``n_comps`` more than the number of cells with neighbours.
+        TypeError: ``adata`` is not an AnnData. ValueError: no neighbours, affinities that are negative or not
+            symmetric, ``n_comps`` more than the number of cells with neighbours.
 
     Source: Coifman & Lafon 2006; Haghverdi, Buettner & Theis, *Bioinformatics* 31 (2015).
 

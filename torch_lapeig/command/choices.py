@@ -144,7 +144,6 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Choice:
-    """Return the choice of a count from 1 to ``most``."""
     value = getattr(options, option)
     if value is not None and not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} for so many points, got {value}")

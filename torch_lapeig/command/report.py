@@ -67,7 +67,7 @@ def of_answer(answer: Answer, index: Any) -> list[Section]:
 
 
 def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
-    """Return a sentence for each part that hardly any weight joins to the others, by a sweep along each column.
+    """Return a sentence for each nearly separate part of the graph, found by a sweep along each column.
 
     The cut with the smallest share of leaving weight (the conductance) is taken. A part that is found leaves the graph
     before the next sweep, so that it is named once.

@@ -69,7 +69,12 @@ def nystrom(
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
     small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values)
     _warn_of_far(total)
-    scaled = share if degrees is None else share * _roots(total, degrees, query, point)
+    if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
+        half = torch.where(total.isinf(), 0, total) / 2
+        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
+        scaled = share * (half[query] - root[point]).exp()
+    else:
+        scaled = share
     off = off if off is None or off.ndim == 2 else off[point]
     terms = scaled[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
     rows = sum_of_groups(terms, query, num_queries)
@@ -109,13 +114,6 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
         return grown
     once = checks.matmul(grown[:, None], off)[:, 0] * inverse
     return grown + once + checks.matmul(once[:, None], off)[:, 0] * inverse
-
-
-def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
-    """Return D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
-    root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-    half = torch.where(total.isinf(), 0, total) / 2
-    return (half[query] - root[point]).exp()
 
 
 def _warn_of_far(total: Tensor) -> None:

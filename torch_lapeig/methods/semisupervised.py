@@ -157,10 +157,13 @@ class SemiSupervised(OnGraph):
         return super()._checked(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return labels as rows ``(..., N, C)``, zeros without a label, and bool ``(..., N)``: True with a label."""
+        """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes, not for padding."""
         like = x.weight if isinstance(x, Graph) else x
-        targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
-        checks.check_same_device(targets, "labels", like, "x")
+        checks.check_tensor(labels, "labels")
+        checks.check_same_device(labels, "labels", like, "x")
+        shape = shape_of(x)
+        read = _soft_targets if labels.ndim == len(shape) + 1 else _hard_targets
+        targets, labelled = read(labels, shape, self.n_classes, mask)
         return targets.to(like.dtype), labelled
 
     def _fits(
@@ -225,13 +228,9 @@ class SemiSupervised(OnGraph):
         """
 
 
-def targets_of(
-    labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
+def _hard_targets(
+    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes; padding is unlabelled."""
-    checks.check_tensor(labels, "labels")
-    if labels.ndim == len(shape) + 1:
-        return _soft_targets(labels, shape, n_classes, mask)
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "

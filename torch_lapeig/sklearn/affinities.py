@@ -70,7 +70,7 @@ class Affinities(ABC):
         return same_rows(X, self.samples)
 
 
-class Given(Affinities):
+class PrecomputedAffinity(Affinities):
     """Affinities that the user gives; a new row that equals a training row is that training sample."""
 
     def __init__(self, X: Matrix) -> None:
@@ -227,7 +227,6 @@ class OnGraph(Estimator):
         return self._on_device(X) if affinities is None else affinities.graph(self.device)
 
     def _rule(self) -> tuple[GraphRule, Weighting | None]:
-        """Return rule and weighting of the module."""
         if self._affinities is not None:
             return Precomputed("affinity"), None
         return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)

@@ -133,8 +133,8 @@ class LabelSpreading(FromLabels):
             reaches, with a `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
 
     Raises (``fit``, ``predict``, ``predict_proba``):
-        TypeError, ValueError: samples that are not finite, fewer than two samples or no label among them, a parameter out of
-            range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
+        TypeError, ValueError: samples that are not finite, fewer than two samples or no label among them, a parameter
+            out of range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
 
     The scores of a new sample solve its own row of the linear system, while scikit-learn averages label distributions.
     A training sample keeps its fitted scores.

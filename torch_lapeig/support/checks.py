@@ -126,7 +126,12 @@ def warn(message: str, category: type[Warning]) -> None:
     if (kept := kept_warnings.get()) is not None:
         return kept.append((message, category))
     frames = list(_frames(sys._getframe(1)))
-    frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
+    tops = (top for top in sys._current_frames().values() if top.f_code.co_name == "_engine_run_backward")
+    for frame in itertools.chain(frames, *map(_frames, tops)):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH:
+            break
+    else:
+        frame = frames[-1]
     names = frame.f_globals
     warnings.warn_explicit(
         message,
@@ -143,17 +148,6 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _is_of_user(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH
-
-
-def _frames_that_wait_for_autograd() -> Iterator[FrameType]:
-    """Yield the frames of every thread that has called autograd and waits for it."""
-    for frame in sys._current_frames().values():
-        if frame.f_code.co_name == "_engine_run_backward":
-            yield from _frames(frame)
 
 
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:

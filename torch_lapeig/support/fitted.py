@@ -60,7 +60,6 @@ class FittedModule(Configured, nn.Module):
             setattr(self, name, value.clone() if value is given and value is not None else value)
 
     def _fitted(self) -> State:
-        """Return the fitted tensors."""
         values = ((name, getattr(self, name)) for name in self.FITTED)
         return {name: value for name, value in values if value is not None}
 
@@ -145,8 +144,6 @@ def entry_of(module: Configured) -> Tensor:
 
 
 def _as_json(value: Any) -> str:
-    """Return a configuration as JSON."""
-
     def plain(value: Any) -> Any:
         if isinstance(value, Configured):
             return value.configuration()
