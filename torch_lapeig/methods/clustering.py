@@ -194,20 +194,13 @@ class SpectralClustering(GraphEmbedding):
         if self.assign_labels == "kmeans":
             k_means(1, 1, random)  # so that a missing scikit-learn is reported before the solve
         super().fit(x)
-        active, k = self.embedding_[:, 0] != 0, self.n_clusters
-        if isinstance(k, str):
-            k = int(self.embedding_.any(0).sum())  # columns after k are zero
+        active, k = self.embedding_[:, 0] != 0, self._chosen_count()
         # Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
         # eigenvalues, and take the place of these clusters.
         fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
-        rows = self.embedding_
-        if self._isolated_get_labels:  # the last columns become indicators of the first isolated nodes
-            isolated, last = (~active).nonzero().flatten()[:fewer], rows.shape[1] - fewer
-            rows[:, last:] = 0
-            rows[isolated, torch.arange(last, rows.shape[1], device=rows.device)] = 1
-            fewer = 0
-        else:
-            rows = rows[active]
+        if self._isolated_get_labels:
+            self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
+        rows = self.embedding_ if self._isolated_get_labels else self.embedding_[active]
         if fewer > 0 or self.n_clusters == "eigengap":
             rows = rows[:, : k - fewer]
         found = self._partition(rows, k - fewer, random, verbose)
@@ -216,6 +209,10 @@ class SpectralClustering(GraphEmbedding):
         self.cluster_axes_ = None if is_of_means else found
         self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
         return self
+
+    def _chosen_count(self) -> int:
+        """Return k: as given, or the number of columns of a fit that are not zero."""
+        return self.n_clusters if isinstance(self.n_clusters, int) else int(self.embedding_.any(0).sum())
 
     @property
     def n_clusters_(self) -> int:
@@ -289,10 +286,12 @@ class SpectralClustering(GraphEmbedding):
         return self._labels_of(self.transform(x_new))
 
     def _labels_of(self, rows: Tensor) -> Tensor:
+        """Return the nearest centre or axis of each row, −1 for zeros."""
         labels = self._nearest(rows, self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_)
         return labels if self._isolated_get_labels else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
+        """Return the nearest of centres or axes of each row."""
         if self.assign_labels == "kmeans":
             return nearest_centre(rows[:, : found.shape[1]], found)
         return nearest_axis(rows[:, : len(found)], found.to(rows.dtype), signed=self.assign_labels == "discretize")
@@ -344,6 +343,14 @@ def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
         return float("nan")
     size = 2000 if len(rows) > 2000 else None
     return float(silhouette_score(rows.cpu().numpy(), labels.cpu().numpy(), sample_size=size, random_state=seed))
+
+
+def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
+    """Return rows whose last ``count`` columns are replaced by indicators of the first isolated nodes."""
+    rows, isolated = rows.clone(), (~active).nonzero().flatten()[:count]
+    rows[:, rows.shape[1] - count :] = 0
+    rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
+    return rows
 
 
 class _UnitRows(nn.Module):

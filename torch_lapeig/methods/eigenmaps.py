@@ -284,6 +284,7 @@ class LaplacianEigenmaps(OnLandmarks):
         return off
 
     def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
+        """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
         if isinstance(self.neighbors, Landmarks):
