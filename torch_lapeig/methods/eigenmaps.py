@@ -256,7 +256,7 @@ class LaplacianEigenmaps(OnLandmarks):
         parts = graph.nodes_of_components()
         if not parts and not fill:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
-        # A sum of no weights: zeros are connected to the weights by autograd even if no component is solved.
+        # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         values = torch.full_like(y, torch.inf)
         residuals, gap = values.clone(), values[:, :1].clone()

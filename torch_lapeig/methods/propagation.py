@@ -355,7 +355,7 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
 
 
 def _in_double(graph: Graph) -> Graph:
-    """Return a graph in float64, with the derivatives of the logarithms of the weights if it has any."""
+    """Return a graph in float64, with the derivatives of the logarithms of the weights where it has any."""
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
     log_weight = None if graph.log_weight is None else graph.log_weight.double()
