@@ -234,9 +234,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"it must be square, got {n} × {m}; other columns are --index or --leave-out, and"
         failed += " scipy.spatial.distance.squareform writes out condensed distances"
     elif bad := int((~np.isfinite(values)).sum()):
-        failed = (
-            f"{bad} entries are missing or infinite: replace them, by a larger distance than all others for instance"
-        )
+        failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
         failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
     elif not (values > 0).any():
@@ -245,9 +243,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
         i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
-        failed = (
-            f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} in row {j}, column {i}"
-        )
+        failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
         failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
     if failed:
         raise InputError(f"{source} is no matrix for --given {given}: {failed}")
@@ -261,9 +257,8 @@ def _edges(data: Data, options: Namespace) -> Used:
 
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        raise InputError(
-            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
-        )
+        way = f"choose among {listed(rows)} by --columns"
+        raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
     weight = numbers_of(data, list(rows)[2:], {})[0][:, 0] if rows.shape[1] == 3 else np.ones(len(rows))
     if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
         raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
@@ -279,8 +274,6 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: {ends} have two weights: edges have no direction, give each pair one weight")
     half = sparse.csr_array((once.weight, (once.i, once.j)), (len(names), len(names)))
     used = Used(half + half.T, pandas.Index(names, name="name"))
-    used.lines["columns"] = listed(rows)
-    used.lines["edges"] = (
-        f"{len(once):,}, {len(rows) - len(table)} loops and {len(table) - len(once)} repeated left out"
-    )
+    loops, repeated = len(rows) - len(table), len(table) - len(once)
+    used.lines |= {"columns": listed(rows), "edges": f"{len(once):,}, {loops} loops and {repeated} repeated left out"}
     return used

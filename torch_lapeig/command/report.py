@@ -88,10 +88,9 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            words = (
-                f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight leads"
-            )
-            said.append(f"{words} elsewhere. If it is not a cluster, --standardize or more --neighbors may join it.")
+            words = f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight"
+            way = "If it is not a cluster, --standardize or more --neighbors may join it."
+            said.append(f"{words} leads elsewhere. {way}")
     return said
 
 
@@ -147,9 +146,8 @@ def scatter(y: Array, used: Used, name: str) -> str:
 
 def page(title: str, answer: Answer, used: Used, name: str, png: bytes) -> str:
     """Return the report as one HTML file, with the picture and the scatter inside."""
-    before, after = (
-        "".join(section.html() for section in part) for part in (of_input(used), of_answer(answer, used.index))
-    )
+    before = "".join(section.html() for section in of_input(used))
+    after = "".join(section.html() for section in of_answer(answer, used.index))
     image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = f"<h1>{html.escape(title)}</h1>{before}{image}{scatter(answer.module.embedding_.numpy(), used, name)}{after}"
