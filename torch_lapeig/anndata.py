@@ -38,18 +38,18 @@ def diffmap(
 
     Columns equal scanpy's up to their signs, and up to the basis of an eigenspace of equal eigenvalues; of a
     disconnected graph all copies of 1 are found. scanpy takes the eigenvalues largest in size, these are the largest:
-    a difference where some are near −1. The sign of a column does not depend on chance.
+    they differ if some are near −1. The sign of a column does not depend on chance.
 
     Args:
         adata: an AnnData whose neighbours are computed (``scanpy.pp.neighbors``).
         n_comps: number of columns, the stationary one included.
-        neighbors_key: of ``uns``, where the neighbours are; default ``"neighbors"``.
+        neighbors_key: key of ``uns`` with the neighbours; default ``"neighbors"``.
         alpha: correction for the density of cells, see `DiffusionMap`; scanpy's is 1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Raises:
-        TypeError: no AnnData. ValueError: no neighbours, affinities that are negative or not symmetric, ``n_comps``
-            more than the number of cells with neighbours.
+        TypeError: ``adata`` is not an AnnData. ValueError: no neighbours, affinities that are negative or not
+            symmetric, ``n_comps`` more than the number of cells with neighbours.
 
     Source: Coifman & Lafon 2006; Haghverdi, Buettner & Theis, *Bioinformatics* 31 (2015).
 
@@ -122,17 +122,17 @@ def label_transfer(
 ) -> None:
     """Carry labels of some cells along the neighbour graph to all cells: a `HarmonicFunction` of the graph.
 
-    ``obs[key_added]``: the class of each cell, a categorical; missing where no path leads to a labelled cell.
+    ``obs[key_added]``: the class of each cell, a categorical; missing if no path leads to a labelled cell.
     ``obs[f"{key_added}_score"]``: the share of the scores that its class has.
 
     Args:
         adata, neighbors_key: as for `diffmap`; one AnnData of labelled and other cells, with a joint graph.
-        key: column of ``obs`` with the labels, missing (NaN) where there is none.
+        key: column of ``obs`` with the labels, missing (NaN) for cells without one.
         key_added: default ``f"{key}_transferred"``.
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
 
     Raises:
-        TypeError: no AnnData. ValueError: as `diffmap`; no such column, or no label in it.
+        TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
 
     Source: Zhu, Ghahramani & Lafferty, ICML 2003.
 
@@ -161,7 +161,8 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix.
 
     Raises:
-        TypeError: no AnnData. ValueError: no such neighbours; affinities that are negative or not symmetric.
+        TypeError: ``adata`` is not an AnnData. ValueError: no such neighbours; affinities that are negative or not
+            symmetric.
     """
     if not all(hasattr(adata, name) for name in ("obsp", "obsm", "uns", "obs")):
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")

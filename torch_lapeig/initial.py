@@ -27,7 +27,7 @@ class InitialLayout(NamedTuple):
         eigenvalues: ``(c, k)`` of the columns of each of the c components; +∞ for random columns, as a component of m
             nodes has m − 1 eigenvectors after the trivial one.
         residuals: ``(c, k)``, ‖L_sym v − λ v‖ of each column before it was scaled; +∞ for random columns.
-        converged: whether the tolerance allows all residuals; False where a column is random.
+        converged: whether the tolerance allows all residuals; False if a column is random.
 
     >>> start = spectral_init(
     ...     torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]), 1, seed=0
@@ -59,9 +59,9 @@ def spectral_init(
     The coordinates are the eigenvectors after the trivial one. A disconnected graph is laid out as umap-learn does
     (`umap.spectral.multi_component_layout`): each component on its own, in a cube of half the distance to the nearest
     other component around its place. Up to 2k places are ± the axes. More are the spectral embedding of the components'
-    centroids, with the median bandwidth where umap-learn has 1, which underflows for most units. Without ``points``
-    they are a grid, where umap-learn draws at random. A component of m ≤ k nodes has m − 1 eigenvectors, and its other
-    columns are random; umap-learn draws all columns at random where m < 2k.
+    centroids, with the median bandwidth; umap-learn has 1, which underflows for most units. Without ``points``
+    they are a grid; umap-learn draws at random. A component of m ≤ k nodes has m − 1 eigenvectors, and its other
+    columns are random; umap-learn draws all columns at random if m < 2k.
 
     The work is bounded: each solver gives up after a fixed number of products, and a solve that has not converged is
     warned of. Tolerances are relative to eigengaps, so that nearly disconnected graphs do not stop the solve, as they
@@ -72,7 +72,7 @@ def spectral_init(
             ``(2, E)`` of both directions, or a pair of it and its weights ``(E,)``; an object with one of these as
             ``graph_`` (a fitted ``umap.UMAP``) or ``P`` (affinities of openTSNE).
         k: number of columns. If no component has k + 1 nodes, the last are random, with a `GraphWarning`.
-        seed: of noise and random places; None draws from torch's own generator.
+        seed: seed of noise and random places; None draws from torch's own generator.
         scale: ``"umap"``: eigenvectors of L_sym, the largest |coordinate| 10, with noise of standard deviation 1e-4, as
             umap-learn. ``"tsne"``: generalised eigenvectors times 1 − λ, the standard deviation of the first column
             1e-4, with noise of 1 % of it, as openTSNE.
@@ -224,7 +224,7 @@ def _places(component: Tensor, k: int, points: Any) -> Tensor:
 
 
 def _room(places: Tensor) -> Tensor:
-    """Return half the distance ``(c,)`` of each place to the nearest other one; 1 where there is no other."""
+    """Return half the distance ``(c,)`` of each place to the nearest other one; 1 if there is no other."""
     distinct, number = places.unique(dim=0, return_inverse=True)
     if len(distinct) == 1:
         return places.new_ones(len(places))

@@ -67,7 +67,7 @@ class SmoothnessCallback(Callback):
             with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the points from which a batch's graph is
             built, without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or
             ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of
-            random batches join points that are no neighbours, and may lower accuracy: see docs/losses.md.
+            random batches join points that are not neighbours, and may lower accuracy: see docs/losses.md.
         name: name of the logged value, the smoothness without the factor ``weight``.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
             default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``. It may also return

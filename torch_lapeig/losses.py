@@ -42,7 +42,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     far from the origin.
 
     In mini-batches, use a part of a graph of all points, ``graph.subgraph(nodes)``, with the batches of
-    `torch_lapeig.samplers`, which contain neighbours. A graph built from a random batch joins points that are no
+    `torch_lapeig.samplers`, which contain neighbours. A graph built from a random batch joins points that are not
     neighbours, and trains a classifier to blur its classes (docs/losses.md).
 
     Args:
@@ -199,7 +199,7 @@ class _GraphLoss(nn.Module):
     def forward(self, y: Tensor, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
         """Return the loss of ``y`` ``(N, k)`` or ``(B, N, k)`` on a graph, or on the graph of points ``x`` with a mask.
 
-        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` where that is not wanted.
+        Gradients flow to ``y``, and to ``x`` through the weights; use ``x.detach()`` to prevent it.
         """
         return self._of_graph(y, self.graph_of(x, mask))
 
@@ -239,8 +239,8 @@ class LaplacianSmoothness(_GraphLoss):
     points, ``loss(y, graph.subgraph(nodes))``: a graph built from a random batch lowers accuracy.
 
     Raises:
-        TypeError, ValueError: no rule, no `Weighting`, an unknown ``reduction``; when called, see
-            `laplacian_smoothness`.
+        TypeError, ValueError: ``neighbors`` is not a rule, ``weights`` is not a `Weighting`, ``reduction`` is unknown;
+            when called, see `laplacian_smoothness`.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -273,7 +273,8 @@ class SpectralLoss(_GraphLoss):
         weights: weighting of the edges; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: no rule, no `Weighting`; when called, see `spectral_loss`.
+        TypeError, ValueError: ``neighbors`` is not a rule, ``weights`` is not a `Weighting`; when called, see
+            `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -302,7 +303,7 @@ class Whitening(FittedModule):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
     Raises:
-        TypeError, ValueError: ``n_components`` is no integer or below 1.
+        TypeError, ValueError: ``n_components`` is not an integer, or below 1.
         RuntimeError: when called before ``fit``.
 
     >>> z = torch.randn(

@@ -64,7 +64,7 @@ def plot_embedding(
         The axes, a list of them with ``parts``.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: an embedding that is none, or complex. ValueError: a batch;
+        ImportError: matplotlib is not installed. TypeError: not an embedding, or complex. ValueError: a batch;
             values that are not finite; labels, images or new points of another shape; no such column or node.
 
     >>> from matplotlib.figure import Figure
@@ -107,19 +107,19 @@ def plot_spectrum(
     axes: Axes | None = None,
     label: str | None = None,
 ) -> Axes:
-    """Draw eigenvalues over their numbers, and the next one where the gap to it is known.
+    """Draw eigenvalues over their numbers, and the next one if the gap to it is known.
 
     Args:
         found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot; or values ``(k,)``. Items of a
             batch are lines, and so are components of ``components="separate"``. Infinite values, which an item lacks,
             are left out.
         first: number of the first one; default: 1.
-        after: draws a dashed line after the eigenvalue of this number, as where the spectrum has its gap.
+        after: number of the eigenvalue after which a dashed line is drawn, such as the last one before a gap.
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: no spectrum, or complex values. ValueError: NaN;
+        ImportError: matplotlib is not installed. TypeError: not a spectrum, or complex values. ValueError: NaN;
             another shape; no such number.
 
     >>> from matplotlib.figure import Figure
@@ -179,8 +179,8 @@ def plot_graph(
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
     Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is no graph, a batch, of several ranks, or of
-            another number of nodes.
+        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is not a graph, a batch, on several ranks, or
+            of another number of nodes.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
@@ -274,7 +274,7 @@ def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
 
 
 def _is_missing(label: Any) -> bool:
-    """Return whether a label is None, NaN, infinite, or pandas' NA, of which nothing can be asked."""
+    """Return whether a label is None, NaN, infinite, or pandas' NA, which has no truth value."""
     try:
         return label is None or bool(label != label) or (isinstance(label, float) and math.isinf(label))
     except TypeError:

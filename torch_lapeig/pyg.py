@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import itertools
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from torch_lapeig.graph.graph import check_edge_index
 from torch_lapeig.methods.filters import Response, response_to, spectral_signature
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import (
-    Columns,
+    ColumnFunction,
     NodeEncoding,
     columns_of_nodes,
     laplacian_positional_encoding,
@@ -43,7 +42,7 @@ class AddLaplacianPE:
     Args:
         k: number of columns, at least 1.
         attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
-        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None for none.
+        eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     Raises:
@@ -87,26 +86,28 @@ class AddLaplacianPE:
         if not items:
             return []
         parts = [DataParts.of(item) for item in items]
-        nodes, first_nodes = _with_offsets([part.nodes for part in parts])
-        counts, first_graphs = _with_offsets([part.graphs for part in parts])
+        counts = torch.tensor([(part.edges.shape[1], part.nodes, part.graphs) for part in parts])
+        edges, nodes, graphs = counts.T
+        _, first_nodes, first_graphs = (counts.cumsum(0) - counts).T
         edge_index = torch.cat([part.edges for part in parts], 1)
-        item = torch.arange(len(items)).repeat_interleave(torch.tensor([part.edges.shape[1] for part in parts]))
-        item = item.to(edge_index)
-        if ((edge_index < 0) | (edge_index >= torch.tensor(nodes).to(edge_index)[item])).any():
+        item = torch.arange(len(items)).repeat_interleave(edges).to(edge_index)
+        if ((edge_index < 0) | (edge_index >= nodes.to(edge_index)[item])).any():
             raise ValueError("edge_index must lie in [0, num_nodes) of its data")
-        edge_index = edge_index + torch.tensor(first_nodes).to(edge_index)[item]
+        edge_index = edge_index + first_nodes.to(edge_index)[item]
         if all(part.batch is None for part in parts):
-            batch = torch.arange(len(items)).repeat_interleave(torch.tensor(nodes)).to(edge_index)
+            batch = torch.arange(len(items)).repeat_interleave(nodes).to(edge_index)
         else:
-            batch = torch.cat([part.batch_from(first) for part, first in zip(parts, first_graphs, strict=True)])
+            firsts = zip(parts, first_graphs.tolist(), strict=True)
+            batch = torch.cat([part.batch_from(first) for part, first in firsts])
         if all(part.weight is None for part in parts):
             weight = torch.ones(edge_index.shape[1], device=edge_index.device)
         else:
             weight = torch.cat([part.weights() for part in parts])
         found = self._encode(edge_index, batch, weight)
         # Graphs without nodes at the end have no number in the batch.
-        values = torch.nn.functional.pad(found.values, (0, 0, 0, sum(counts) - len(found.values)), value=torch.inf)
-        columns = zip(items, found.vectors.split(nodes), values.split(counts), strict=True)
+        lacking = int(graphs.sum()) - len(found.values)
+        values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf)
+        columns = zip(items, found.vectors.split(nodes.tolist()), values.split(graphs.tolist()), strict=True)
         results = [self._with(*column) for column in columns]
         return results if isinstance(data, (list, tuple)) else results[0]
 
@@ -152,7 +153,7 @@ class AddMagneticPE(AddLaplacianPE):
         k: number of eigenvectors of each charge, at least 1; the first is among them.
         attr_name: attribute ``(M, 2k)`` to add, or ``(M, 2Qk)`` with Q charges; None appends the columns to ``data.x``.
         q, normalization: see `MagneticLaplacian`.
-        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None for none.
+        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None to leave them out.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Raises:
@@ -200,7 +201,7 @@ class AddMagneticPE(AddLaplacianPE):
 
 
 class AddSpectralFeatures(AddLaplacianPE):
-    """Transform for PyTorch Geometric that adds `spectral_signature` of each graph: features without signs and bases.
+    """Transform for PyTorch Geometric that adds `spectral_signature` of each graph, which no sign and no basis changes.
 
     Args:
         phi: response to eigenvalues, such as `torch_lapeig.methods.HeatResponse`; gets them in float64.
@@ -235,7 +236,7 @@ class AddSpectralFeatures(AddLaplacianPE):
         self.phi = phi
         width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
         self.normalize = checks.check_flag(normalize, "normalize")
-        self.columns = Columns(partial(spectral_signature, phi=phi, normalize=normalize), width)
+        self.columns = ColumnFunction(partial(spectral_signature, phi=phi, normalize=normalize), width)
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
         return columns_of_nodes(edge_index, nodes, self.k, weight, self.normalization, self.solve, self.columns)[0]
@@ -271,7 +272,7 @@ class DataParts(NamedTuple):
         return cls(edges, weight, batch, len(batch), int(item.num_graphs))
 
     def weights(self) -> Tensor:
-        """Return the weights of the edges, 1 where there are none."""
+        """Return the weights of the edges, 1 if the data has none."""
         if self.weight is None:
             return torch.ones(self.edges.shape[1], device=self.edges.device)
         return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()
@@ -281,8 +282,3 @@ class DataParts(NamedTuple):
         if self.batch is None:
             return torch.full((self.nodes,), first, device=self.edges.device)
         return self.batch + first
-
-
-def _with_offsets(counts: list[int]) -> tuple[list[int], list[int]]:
-    """Return the counts, and the sum of the counts before each."""
-    return counts, [0, *itertools.accumulate(counts)][:-1]

@@ -1,6 +1,6 @@
 """Mini-batches from a graph of all points: edges, and neighbourhoods.
 
-A graph built from a random batch joins points that are no neighbours in the whole set, and smoothness along its edges
+A graph built from a random batch joins points that are not neighbours in the whole set, and smoothness along its edges
 lowers the accuracy of a classifier. These samplers draw batches from a fixed graph instead. Each is the
 ``batch_sampler`` of a `torch.utils.data.DataLoader`; docs/losses.md explains when to use which.
 """
@@ -111,13 +111,13 @@ class NeighborhoodSampler(_GraphSampler):
     Args:
         graph: one graph of all points, such as the result of `knn_graph`. Padding of its mask is left out.
         batch_size: maximum number of nodes of a batch.
-        neighbors: number of neighbours of each centre, chosen at random where it has more.
-        seed: of the order of centres and the choice of neighbours.
+        neighbors: number of neighbours of each centre, chosen at random if it has more.
+        seed: seed of the order of centres and the choice of neighbours.
         num_replicas, rank: number of processes, and number of this process; default: those of `torch.distributed` if it
             is initialised, else 1 and 0.
 
     Raises:
-        TypeError, ValueError: no single graph; ``batch_size`` does not hold a centre with its neighbours.
+        TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
 
     >>> from torch_lapeig import knn_graph
     >>> graph = knn_graph(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), 5)
@@ -196,7 +196,7 @@ class EdgeSampler(_GraphSampler):
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
     Raises:
-        TypeError, ValueError: no single graph, or one without edges; an odd ``batch_size``.
+        TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])

@@ -185,6 +185,8 @@ REFUSED = {
         {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
         "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
     ),
+    "minus signs": ({"t.csv": csv().replace("-", "−")}, "", "'a' .words, such as '−.*a hyphen, not with '−'"),
+    "minus signs in line 1": ({"t.csv": "−1,−2\n1,2\n3,4\n"}, "", "line 1 has numbers .'−1', '−2'"),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
     "missing values": (
         {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",

@@ -3,7 +3,7 @@
     torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
     torch-lapeig transform folder new.csv
 
-It asks where a file can be read in several ways, and says first what it used (docs/command.md). Extra ``embed``.
+It asks if a file can be read in several ways, and first prints what it used (docs/command.md). Extra ``embed``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_OF_PAIRS = ("standardize", "weighting", "one_hot", "drop_rows_with_missing")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; raise SystemExit with a message where the data cannot be embedded."""
+    """Run the command line; raise SystemExit with a message if the data cannot be embedded."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
     commands = parser.add_subparsers(required=True)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--input", required=True, metavar="FILE", help="a row is a point; file.npz:NAME is one array of several")
     add("--labels", metavar="COLUMN|FILE", help="colours: a column, or a file with a label for each row")
     add("--given", choices=("distance", "affinity", "edges"), help="the input has pairs of points")
-    add("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns that are no coordinates")
+    add("--leave-out", nargs="+", default=[], metavar="COLUMN", help="columns that are not coordinates")
     add("--columns", nargs="+", default=[], metavar="COLUMN", help="the coordinates (default: all other columns)")
     add("--one-hot", nargs="+", default=[], metavar="COLUMN", help="categories: a column of 0 and 1 for each")
     add("--standardize", action="store_true", help="subtract each column's mean, divide by its standard deviation")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         add("--thousands", metavar="SIGN", help="in numbers (default: none)")
         add("--encoding", metavar="NAME", help="of text (default: UTF-8)")
         add("--missing", nargs="+", metavar="MARK", help="missing cells, beside empty ones, NA, nan, null")
-        add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="lines that are no rows, from 1")
+        add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="numbers of lines that are not rows, from 1")
         add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
     options = parser.parse_args(arguments)
     try:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def embed(options: Namespace) -> None:
-    """Read, embed, write and report; raise `InputError`, before anything is written, where that is impossible."""
+    """Read, embed, write and report; raise `InputError`, before anything is written, if that is impossible."""
     for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
         import_module(name)
     out = options.out or Path(f"embedding-{stem(options.input)}")

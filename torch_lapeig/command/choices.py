@@ -125,7 +125,7 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
         nearest = nearest[:, : int(neighbors.value)]
         row, col = np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel()
         length = pairs[row, col]
-    # Both directions of each pair, of which the file or the search may have one: the mean, as `KNN` takes it.
+    # The file or the search may have one direction of a pair only: the mean of both, as `KNN` takes it.
     keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
@@ -144,7 +144,6 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Choice:
-    """Return the choice of a count from 1 to ``most``."""
     value = getattr(options, option)
     if value is not None and not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} for so many points, got {value}")

@@ -30,7 +30,7 @@ KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"
 class Used:
     """Used part of a file: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
 
-    ``columns`` are those of the file, ``names`` those of ``x``, of which ``categories`` come last as 0 and 1;
+    ``columns`` are those of the file, ``names`` those of ``x``, with ``categories`` last, as 0 and 1;
     ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.
     """
 
@@ -46,7 +46,7 @@ class Used:
 
 
 def used_of(data: Data, options: Namespace) -> Used:
-    """Return the points or pairs of a file, with labels and advice; raise `InputError` where an option is needed."""
+    """Return the points or pairs of a file, with labels and advice; raise `InputError` if an option is needed."""
     is_sparse = sparse.issparse(data.rows)
     for name in [*options.leave_out, *options.columns, *options.one_hot]:
         known(name, () if is_sparse else data.rows, data.source)
@@ -90,12 +90,12 @@ def _table(data: Data, options: Namespace) -> Used:
 
 
 def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[str]]) -> tuple[Array, list[str]]:
-    """Return coordinates ``(N, D)``, those that are one-hot last, NaN where one is missing, and their names."""
+    """Return coordinates ``(N, D)``, those that are one-hot last, NaN if one is missing, and their names."""
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
     x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
-    x = np.ascontiguousarray(x)  # pandas has columns one after the other, of which a search is slow
+    x = np.ascontiguousarray(x)  # pandas stores column by column, which makes a search slow
     for name, values in categories.items():
         cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
         if (strange := {*cells[~is_missing]} - {*values}) or not values:
@@ -106,7 +106,7 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
 
 
 def _check_numbers(data: Data, columns: list[str]) -> None:
-    """Raise `InputError` with all columns that are no numbers, and the options."""
+    """Raise `InputError` with all columns that are not numbers, and the options."""
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
     said = []
     for name in others[:12]:
@@ -116,6 +116,7 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
     if others:
         more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
+        more += "; numbers begin with a hyphen, not with '−' (U+2212)" if re.search(r"−\.?\d", "".join(said)) else ""
         raise InputError(
             f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
             f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"
@@ -171,7 +172,7 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
 
 
 def drop_missing(used: Used, source: str, options: Namespace) -> str:
-    """Leave out rows with missing or infinite values, and say so; raise `InputError` where that is not asked for."""
+    """Leave out rows with missing or infinite values, and say so; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
     if complete.all():
@@ -209,7 +210,7 @@ def _advice(used: Used, data: Data) -> list[str]:
     for i in np.flatnonzero((np.diff(x[:LEAST_POINTS], axis=0) == 1).all(0)):
         if (np.diff(x[:, i]) == 1).all():
             options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
-            said.append(f"column {names[i]!r} counts the rows: if it is no coordinate, say {options}")
+            said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
     whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
     if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
         said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
@@ -233,9 +234,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"it must be square, got {n} × {m}; other columns are --index or --leave-out, and"
         failed += " scipy.spatial.distance.squareform writes out condensed distances"
     elif bad := int((~np.isfinite(values)).sum()):
-        failed = (
-            f"{bad} entries are missing or infinite: replace them, by a larger distance than all others for instance"
-        )
+        failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
         failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
     elif not (values > 0).any():
@@ -244,9 +243,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
         i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
-        failed = (
-            f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} in row {j}, column {i}"
-        )
+        failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
         failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
     if failed:
         raise InputError(f"{source} is no matrix for --given {given}: {failed}")
@@ -260,9 +257,8 @@ def _edges(data: Data, options: Namespace) -> Used:
 
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        raise InputError(
-            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
-        )
+        way = f"choose among {listed(rows)} by --columns"
+        raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
     weight = numbers_of(data, list(rows)[2:], {})[0][:, 0] if rows.shape[1] == 3 else np.ones(len(rows))
     if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
         raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
@@ -278,8 +274,6 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: {ends} have two weights: edges have no direction, give each pair one weight")
     half = sparse.csr_array((once.weight, (once.i, once.j)), (len(names), len(names)))
     used = Used(half + half.T, pandas.Index(names, name="name"))
-    used.lines["columns"] = listed(rows)
-    used.lines["edges"] = (
-        f"{len(once):,}, {len(rows) - len(table)} loops and {len(table) - len(once)} repeated left out"
-    )
+    loops, repeated = len(rows) - len(table), len(table) - len(once)
+    used.lines |= {"columns": listed(rows), "edges": f"{len(once):,}, {loops} loops and {repeated} repeated left out"}
     return used

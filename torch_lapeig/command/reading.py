@@ -105,7 +105,7 @@ def known(name: str, names: Iterable[Any], given: str) -> str:
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
-    """Return names in quotes, the middle left out where there are many.
+    """Return names in quotes, the middle left out if there are many.
 
     >>> listed("abcd", 3)
     "'a', 'b', …, 'd'"
@@ -272,10 +272,10 @@ def _first_rows(text: str, separator: str) -> list[list[str]]:
 
 
 def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
-    """Return whether line 1 names the columns; raise `InputError` where it has numbers and no option says so."""
+    """Return whether line 1 names the columns; raise `InputError` if it has numbers and no option says so."""
     if options.header is not None:
         return bool(options.header)
-    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", "."))]
+    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", ".").replace("−", "-"))]
     if numbers or not any(first):
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         raise InputError(f"{path}: line 1 has numbers ({listed(numbers, 4)}): {way}")

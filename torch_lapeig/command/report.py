@@ -67,7 +67,7 @@ def of_answer(answer: Answer, index: Any) -> list[Section]:
 
 
 def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
-    """Return a sentence for each part that hardly any weight joins to the others, by a sweep along each column.
+    """Return a sentence for each nearly separate part of the graph, found by a sweep along each column.
 
     The cut with the smallest share of leaving weight (the conductance) is taken. A part that is found leaves the graph
     before the next sweep, so that it is named once.
@@ -88,15 +88,14 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            words = (
-                f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight leads"
-            )
-            said.append(f"{words} elsewhere. If it is no cluster, --standardize or more --neighbors may join it.")
+            words = f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight"
+            way = "If it is not a cluster, --standardize or more --neighbors may join it."
+            said.append(f"{words} leads elsewhere. {way}")
     return said
 
 
 def picture(answer: Answer, used: Used, name: str) -> bytes:
-    """Return a PNG of columns two by two, with thumbnails where points are images, and the eigenvalues."""
+    """Return a PNG of columns two by two, with thumbnails if points are images, and the eigenvalues."""
     from matplotlib.figure import Figure
 
     y, images, shape = answer.module.embedding_.numpy(), None, used.shape
@@ -147,9 +146,8 @@ def scatter(y: Array, used: Used, name: str) -> str:
 
 def page(title: str, answer: Answer, used: Used, name: str, png: bytes) -> str:
     """Return the report as one HTML file, with the picture and the scatter inside."""
-    before, after = (
-        "".join(section.html() for section in part) for part in (of_input(used), of_answer(answer, used.index))
-    )
+    before = "".join(section.html() for section in of_input(used))
+    after = "".join(section.html() for section in of_answer(answer, used.index))
     image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
     body = f"<h1>{html.escape(title)}</h1>{before}{image}{scatter(answer.module.embedding_.numpy(), used, name)}{after}"

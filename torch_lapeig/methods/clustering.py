@@ -43,8 +43,8 @@ class SpectralClustering(GraphEmbedding):
         n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from 2 to
             ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
             batch, all from one solve; `path` returns the evidence for each number. It is ``max_clusters``, with a
-            `GraphWarning`, where the graph has more components. It is never 1. Where ``gap_`` is at most three times
-            λ_k, as within one body of any shape, nothing speaks for more than one cluster (docs/clustering.md).
+            `GraphWarning`, if the graph has more components. It is never 1. If ``gap_`` is at most three times λ_k, as
+            within one body of any shape, there is no evidence for more than one cluster (docs/clustering.md).
         neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
@@ -59,7 +59,7 @@ class SpectralClustering(GraphEmbedding):
         max_clusters: largest number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, and the
             columns after k are zero.
         solve: options of the eigensolve, a `Solve`, or just a solver.
-        seed: of k-means and ``"discretize"``.
+        seed: seed of k-means and ``"discretize"``.
 
     Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. In I − S they have the eigenvalue 1. So they
     take the place of clusters that would be split from the other nodes by eigenvalues above 1.
@@ -147,7 +147,8 @@ class SpectralClustering(GraphEmbedding):
             return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
         gaps = gaps_of(pairs)
         has_more = _has_more_parts(laplacian, self.max_clusters)
-        count = torch.where(has_more, self.max_clusters, _largest_gap(gaps))[..., None]
+        largest = torch.where(gaps.isinf(), -1, gaps)[..., 1:].argmax(-1) + 2  # 2 if no gap is finite
+        count = torch.where(has_more, self.max_clusters, largest)[..., None]
         there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
         pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
         solved.append(pairs)
@@ -233,7 +234,7 @@ class SpectralClustering(GraphEmbedding):
     @torch.no_grad()
     @checks.full_precision
     def path(self, x: Tensor | Graph) -> ClusterPath:
-        """Return what speaks for each number of clusters from 2 to ``max_clusters``, from one solve; keeps nothing.
+        """Return the evidence for each number of clusters from 2 to ``max_clusters``, from one solve; keep nothing.
 
         Args:
             x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
@@ -301,10 +302,10 @@ class ClusterPath(NamedTuple):
 
     Attributes:
         n_clusters: int64 ``(K,)``, 2, 3, …
-        gaps: λ_{k+1} − λ_k ``(K,)``: large where k suits the graph.
+        gaps: λ_{k+1} − λ_k ``(K,)``: large if k suits the graph.
         cuts: `normalized_cut` of the labels, ``(K,)``: it grows with k, and slowly up to a k that suits the graph.
         silhouettes: mean silhouette width of the rows, ``(K,)``, in [−1, 1] (Rousseeuw 1987), of at most 2000 rows at
-            random; large where k suits the graph; NaN where all rows have one label.
+            random; large if k suits the graph; NaN if all rows have one label.
         labels: int64 ``(K, N)``, −1 for isolated nodes.
     """
 
@@ -316,7 +317,7 @@ class ClusterPath(NamedTuple):
 
 
 def gaps_of(pairs: Eigenpairs) -> Tensor:
-    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ where there is no λ_{k+1}."""
+    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ if λ_{k+1} does not exist."""
     values = pairs.values.detach()
     between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
     return torch.cat([between, pairs.gap.detach()[..., None]], -1)
@@ -332,12 +333,6 @@ def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:
             checks.GraphWarning,
         )
     return (counts > most).reshape(laplacian.graph.shape[:-1])
-
-
-def _largest_gap(gaps: Tensor) -> Tensor:
-    """Return the k ≥ 2 of the largest gap that is finite, int64 ``(...)``; 2 where none is."""
-    known = torch.where(gaps.isinf(), -1, gaps)[..., 1:]
-    return known.argmax(-1) + 2
 
 
 def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
@@ -359,9 +354,7 @@ def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
 
 
 class _UnitRows(nn.Module):
-    """Rows scaled to length 1; zero rows as they are."""
-
     def forward(self, y: Tensor) -> Tensor:
-        """Return the rows."""
+        """Return rows scaled to length 1, and rows of zeros as they are."""
         length = y.square().sum(1, keepdim=True).sqrt()
         return y / torch.where(length > 0, length, 1)

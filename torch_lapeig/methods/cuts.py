@@ -54,7 +54,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
 
 def _check_cuttable(graph: Graph) -> None:
-    """Raise unless a graph is symmetric and in one place."""
+    """Raise unless a graph is symmetric and on one process."""
     check_graph(graph)
     if graph.similarity is not None:
         raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
@@ -98,13 +98,13 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
 
-    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; where that does not
-    make the cut smaller, the next round makes the better half of them, and so on. It ends where no move of one node
+    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; if that does not
+    make the cut smaller, the next round makes the better half of them, and so on. It ends when no move of one node
     gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so; or bool.
-        graph: of the same nodes.
+        graph: graph of the same nodes.
         rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
 
     Returns:

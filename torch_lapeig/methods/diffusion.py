@@ -31,13 +31,13 @@ class DiffusionMap(LaplacianEigenmaps):
         n_components: dimension of the embedding, without the constant column.
         neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
             ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
-            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk is that of ½.
+            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk has α = ½.
         weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
             has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
         alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator whatever the density, ½ the Fokker–Planck
             operator of diffusion in its potential, 0 the normalised graph Laplacian.
         time: diffusion time τ ≥ 0; 0 leaves the eigenvectors as they are.
-        components: of a disconnected graph, see `LaplacianEigenmaps`.
+        components: treatment of a disconnected graph, see `LaplacianEigenmaps`.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit``: as of `LaplacianEigenmaps`; ``eigenvalues_`` are 1 − μ.

@@ -50,7 +50,7 @@ class LaplacianEigenmaps(OnLandmarks):
         drop_trivial: leave out the first column, with λ = 0; ``n_components`` other columns are returned.
         diffusion: τ ≥ 0: multiply columns by |1 − λ|^τ. Euclidean distances are then the part of the diffusion
             distances at time τ (Coifman & Lafon 2006, section 2.2) that lies in the columns; 0 for no factor. Only with
-            ``scale="degree"``, because distances at other scales are no diffusion distances, and not if unnormalised.
+            ``scale="degree"``, because distances at other scales are not diffusion distances, and not if unnormalised.
         random_signs: in training mode, multiply each column of each graph by a random sign in ``forward`` and
             ``embed``, as in the training of networks with Laplacian positional encodings (Dwivedi et al., *Benchmarking
             graph neural networks*, 2020). Otherwise signs are deterministic: the largest entry is positive.
@@ -65,7 +65,7 @@ class LaplacianEigenmaps(OnLandmarks):
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
-        row for each component of two or more nodes (+∞ where it has no further column). gap_: the eigengap after
+        row for each component of two or more nodes (+∞ if it has no further column). gap_: the eigengap after
         the last column, ``()`` or one for each such component.
 
     New points are joined to training points by the rule of the graph with the reach of the training points, and
@@ -107,7 +107,17 @@ class LaplacianEigenmaps(OnLandmarks):
         self.normalization: Normalization = normalization
         self.scale: Scale = scale
         self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
-        self.diffusion = _checked_diffusion(diffusion, normalization, scale)
+        self.diffusion = checks.check_number(diffusion, "diffusion", 0)
+        if self.diffusion > 0 and normalization == "unnormalized":
+            raise ValueError(
+                f'diffusion must be 0 with normalization="unnormalized", got {self.diffusion:g}: 1 − λ does '
+                'not decay there; use "random_walk"'
+            )
+        if self.diffusion > 0 and scale != "degree":
+            raise ValueError(
+                f'diffusion must be 0 with scale="{scale}", got {self.diffusion:g}: only with scale="degree" are '
+                "distances diffusion distances"
+            )
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
         if isinstance(neighbors, Landmarks) and components == "separate":
@@ -158,7 +168,7 @@ class LaplacianEigenmaps(OnLandmarks):
                 ``(B, N, N)`` or a `Graph` with ``Precomputed("affinity")``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are its gradients. None
                 with a `Graph`, which has its own mask.
-            generator: of random signs, on the device of ``x``; default: torch's own.
+            generator: generator of random signs, on the device of ``x``; default: torch's own.
 
         Raises:
             TypeError, ValueError: as `EmbeddingModule` and the class.
@@ -225,7 +235,7 @@ class LaplacianEigenmaps(OnLandmarks):
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
-        """Warn of isolated nodes; warn or raise where a graph has several components."""
+        """Warn of isolated nodes; warn or raise if a graph has several components."""
         warn_of_isolated(laplacian)
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
@@ -241,7 +251,7 @@ class LaplacianEigenmaps(OnLandmarks):
         checks.warn(message, checks.GraphWarning)
 
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
-        """Solve each component of two or more nodes on its own; zeros where there are too few eigenvectors."""
+        """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
         parts = graph.nodes_of_components()
         if not parts and not fill:
@@ -301,21 +311,6 @@ class LaplacianEigenmaps(OnLandmarks):
         return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
-def _checked_diffusion(diffusion: Any, normalization: str, scale: str) -> float:
-    time = checks.check_number(diffusion, "diffusion", 0)
-    if time > 0 and normalization == "unnormalized":
-        raise ValueError(
-            f'diffusion must be 0 with normalization="unnormalized", got {time:g}: 1 − λ is no decay there; use '
-            '"random_walk"'
-        )
-    if time > 0 and scale != "degree":
-        raise ValueError(
-            f'diffusion must be 0 with scale="{scale}", got {time:g}: only with scale="degree" are distances diffusion '
-            "distances"
-        )
-    return time
-
-
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
@@ -324,8 +319,7 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes)
     """
     eps = torch.finfo(y.dtype).eps
     noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)
-    equal = (values[..., :, None] - values[..., None, :]).abs() <= noise[..., None, None]
-    equal = equal.triu(1)
+    equal = ((values[..., :, None] - values[..., None, :]).abs() <= noise[..., None, None]).triu(1)
     if y.device.type == "cpu" and not equal.any():
         return
     columns = y.detach()

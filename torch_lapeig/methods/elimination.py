@@ -2,7 +2,7 @@
 
 The system is (D − W) X = B at the nodes that are not grounded, with W ≥ 0 and D = diag(W 1). Each pivot is the sum of
 the weights of a node (Grassmann, Taksar & Heyman, *Operations Research* 1985), so that all sums are of positive terms.
-The solution is right relative to its size for any range of the weights, where the differences of a factorisation or of
+The solution is right relative to its size for any range of the weights; the differences of a factorisation or of
 conjugate gradients lose edges below 1e-16 of their neighbours (O'Cinneide, *Numerische Mathematik* 1993).
 """
 
@@ -58,7 +58,7 @@ class Elimination:
 
 
 def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:
-    """Eliminate the chosen nodes of a graph; return None where this would take more than some seconds.
+    """Eliminate the chosen nodes of a graph; return None if this would take more than some seconds.
 
     Nodes that are joined so strongly that X is equal at them to ten digits are one node of the elimination.
 
@@ -139,23 +139,18 @@ def _dense_steps(near: dict[int, dict[int, float]], left: list[int], rim: list[i
     return steps, np.stack([nodes[h:][first], nodes[h:][second], rest[first, second]])
 
 
-def _parts(ends: Array, n: int) -> Array:
-    """Return the number of the component of each of n nodes."""
+def _groups(ends: Array, weight: Array, leak: Array) -> Array:
+    """Return the node that stands for each node, one node of the largest group with equal X that contains it.
+
+    A component of the edges of weight w or more is such a group if its weights to other nodes are at most `TIGHT` w
+    over its size: they bound the flow through the component, and its size bounds the length of a path within.
+    """
     from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/components.py
 
-    found: Array = connected_components(csr_array((np.ones(ends.shape[1]), ends), (n, n)), directed=False)[1]
-    return found
-
-
-def _groups(ends: Array, weight: Array, leak: Array) -> Array:
-    """Return the node that stands for each node: one of the largest group, of those that hold it, with equal X.
-
-    A part is one if edges of at least w hold it together, and its weights to others, which bound what flows through
-    the part, are at most `TIGHT` w over its size, which is no less than the length of a path within.
-    """
     n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:
-        part = _parts(ends[:, level >= least], n)
+        edges = csr_array((weight[level >= least], ends[:, level >= least]), (n, n))
+        part = connected_components(edges, directed=False)[1]
         outward = part[ends[0]] != part[ends[1]]
         flow = np.bincount(part, leak, n) + np.bincount(part[ends[0][outward]], weight[outward], n)
         _, first, size = np.unique(part, return_index=True, return_counts=True)

@@ -34,7 +34,7 @@ class Expansion(NamedTuple):
 
     Attributes:
         values: φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs.
-        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty where no
+        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty if no
             derivative is asked for.
     """
 
@@ -93,7 +93,7 @@ def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
 def check_pairs(pairs: Any, *, whole: bool = False) -> None:
     """Raise TypeError for anything but `Eigenpairs`.
 
-    Raise ValueError, if they must be ``whole``, where this process has some rows only: sums over nodes would be wrong.
+    Raise ValueError if they must be ``whole`` and this process has some rows only: sums over nodes would be wrong.
     """
     checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
     if whole and pairs.is_sharded:
@@ -124,11 +124,11 @@ def _derivative(value: Tensor, at: Tensor) -> Tensor:
 
     Reverse mode gives Σ_m u_m φ′_m, which is linear in u: its derivative in u has all columns at once.
     """
-    value = value + 0 * at  # depends on `at` where φ is constant, too
+    value = value + 0 * at  # depends on `at` even if φ is constant
     u = torch.ones_like(value).requires_grad_()
     (weighted,) = torch.autograd.grad(value, at, u, create_graph=True)
     (slope,) = torch.autograd.grad(weighted, u, torch.ones_like(weighted), create_graph=True)
-    noise = 10 * torch.finfo(at.dtype).eps * value.abs().max() / at.abs().max()  # of slopes, where all are near 0
+    noise = 10 * torch.finfo(at.dtype).eps * value.abs().max() / at.abs().max()  # of slopes that are all near 0
     if ((slope.sum(1, keepdim=True) - weighted).abs().max() > 0.01 * slope.abs().max() + noise).item():
         raise ValueError("phi must be twice differentiable, got a function with a once_differentiable backward")
     return slope
@@ -150,7 +150,7 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
 
     Raises:
         TypeError: ``pairs`` or ``phi`` of another type; φ returns another dtype. ValueError: φ returns another shape,
-            NaN or Inf; φ′ is not finite where gradients to the graph are asked for.
+            NaN or Inf; φ′ is not finite and gradients to the graph are asked for.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -174,11 +174,11 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
 
     Args:
         pairs, phi: see `spectral_function`.
-        normalize: divide by the traces Σ_l φ_m(λ_l) of each graph; zeros where a trace is zero.
+        normalize: divide by the traces Σ_l φ_m(λ_l) of each graph; zeros if a trace is zero.
 
     Returns:
-        ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero. Of
-        pairs whose rows lie on several ranks: this rank's rows.
+        ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero. If
+        the rows of the pairs lie on several ranks: this rank's rows.
 
     Raises:
         TypeError, ValueError: see `spectral_function`.
@@ -202,9 +202,9 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
 class SpectralFilter(nn.Module):
     """Filter V φ(Λ) Vᴴ x of signals on the nodes of a graph, with a learnable φ.
 
-    What lies outside of the span of the k vectors is left out. Gradients flow to x, φ and the weights of the graph. Of
-    generalised vectors with Yᵀ M Y = I, Y φ(Λ) Yᵀ is a kernel with respect to the mass M, and φ(M⁻¹ L) x is the filter
-    of M x: with ``"random_walk"``, of ``laplacian.degrees[..., None] * x``.
+    The filter removes the part outside the span of the k vectors. Gradients flow to x, φ and the weights of the graph.
+    For generalised vectors with Yᵀ M Y = I, Y φ(Λ) Yᵀ is a kernel with respect to the mass M, and φ(M⁻¹ L) x is the
+    filter of M x: with ``"random_walk"``, of ``laplacian.degrees[..., None] * x``.
 
     Args:
         phi: response to eigenvalues, see `spectral_function`: `HeatResponse`, `PolynomialResponse`, `WaveletResponse`,
@@ -213,7 +213,7 @@ class SpectralFilter(nn.Module):
             all columns.
 
     Raises:
-        TypeError, ValueError: ``phi`` is no function; when called: see `spectral_function`, and ``x`` or ``mask`` of
+        TypeError, ValueError: ``phi`` is not a function; when called: see `spectral_function`, and ``x`` or ``mask`` of
             another shape, dtype or device, and pairs whose rows lie on several ranks.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
@@ -238,7 +238,7 @@ class SpectralFilter(nn.Module):
         Args:
             pairs: of `eigenpairs`, with vectors ``(N, k)`` or ``(B, N, k)``; or of a `MagneticLaplacian`.
             x: signals ``(N, C)`` or ``(B, N, C)``, real or complex in the precision of the pairs, or in half precision.
-                The result is complex where the signals or the vectors are; otherwise it has the dtype of the signals.
+                The result is complex if the signals or the vectors are; otherwise it has the dtype of the signals.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
         """
         check_pairs(pairs, whole=True)
@@ -273,7 +273,7 @@ class HeatResponse(nn.Module):
         times: t, positive. learnable: make their logarithms parameters.
 
     Raises:
-        TypeError, ValueError: no list of positive numbers.
+        TypeError, ValueError: ``times`` is not a list of positive numbers.
 
     >>> HeatResponse([1.0, 2.0])(torch.tensor([[1.0]]))
     tensor([[0.3679, 0.1353]])
@@ -291,7 +291,7 @@ class HeatResponse(nn.Module):
 
 
 class PolynomialResponse(nn.Module):
-    """Polynomials Σ_j c_j T_j(2 λ / bound − 1) of Chebyshev with learnable coefficients, at first constant 1.
+    """Polynomials Σ_j c_j T_j(2 λ / bound − 1) of Chebyshev with learnable coefficients, which begin as the constant 1.
 
     Args:
         order: highest power, at least 0. channels: number of polynomials m.
@@ -329,7 +329,7 @@ class WaveResponse:
         energies: e. sigma: σ, positive.
 
     Raises:
-        TypeError, ValueError: no list of numbers; an argument of another type or out of range.
+        TypeError, ValueError: ``energies`` is not a list of numbers; an argument of another type or out of range.
 
     >>> WaveResponse([0.0], 1.0)(torch.tensor([[0.0], [1.0]])).tolist()
     [[0.0], [1.0]]

@@ -1,4 +1,4 @@
-"""Potentials of a graph some nodes of which are grounded: its linear system with gradients, for any range of weights.
+"""Potentials of a graph with some grounded nodes: the linear system with gradients, for any range of weights.
 
 The functions with given values at some nodes and harmonic at the others are such potentials.
 """
@@ -130,7 +130,7 @@ class Grounded(Operator):
             z = found
 
     def _without(self, hard: Tensor) -> tuple[Elimination, Grounded] | None:
-        """Return the elimination of some nodes, and the system of the other nodes; None where it is too large."""
+        """Return the elimination of some nodes, and the system of the other nodes; None if it is too large."""
         graph = self.graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
         ends = torch.stack([graph.pattern.row, graph.pattern.col]).cpu().numpy().astype(np.int64)

@@ -20,15 +20,15 @@ Network = Callable[..., Tensor]
 class SignInvariant(nn.Module):
     """Encoding φ(v) + φ(−v) of each eigenvector v on its own (SignNet, Lim et al. 2023): the same for either sign.
 
-    It depends on the basis where eigenvalues are equal; `StableEncoding` does not.
+    It depends on the basis if eigenvalues are equal; `StableEncoding` does not.
 
     Args:
         phi: network on nodes: gets v and −v as ``(2, ..., k, N, 1)``, or with eigenvalues as ``(2, ..., k, N, 2)``, and
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
     Raises:
-        TypeError, ValueError: ``phi`` is no function; when called: vectors or values of another dtype or shape, complex
-            vectors, which have a phase in the place of a sign, or φ returns another shape.
+        TypeError, ValueError: ``phi`` is not a function; when called: vectors or values of another dtype or shape,
+            complex vectors, which have a phase in the place of a sign, or φ returns another shape.
 
     >>> encode = SignInvariant(nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 4)))
     >>> vectors = torch.randn(10, 3)
@@ -45,7 +45,7 @@ class SignInvariant(nn.Module):
         """Return the encodings ``(..., N, k, w)`` of eigenvectors ``(..., N, k)``.
 
         Args:
-            vectors: all, or some.
+            vectors: all eigenvectors, or some.
             values: their eigenvalues ``(..., k)``, for φ. Encodings of missing pairs (+∞) are zero.
             context: further arguments of φ, such as the edges.
         """
@@ -173,17 +173,17 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
 
     In each eigenspace with projector P the nodes are grouped by ‖P e_i‖, largest first. The first vector is the
     direction of P x for the indicator x of the first group, the next one that of the second group, orthogonal to the
-    first, and so on; groups that add nothing are left out. What an automorphism turns, such as the vectors of a ring,
-    has no such basis: these columns are an arbitrary one, and not ``unique``; nor are those of an eigenspace that k
-    cuts. Gradients are those of P x for fixed groups. Complex pairs get canonical phases in this way, too.
+    first, and so on; groups that add nothing are left out. Vectors that an automorphism turns, such as those of a ring,
+    have no such basis: their columns are an arbitrary one, and not ``unique``. Columns of an eigenspace that k cuts are
+    not ``unique``, either. Gradients are those of P x for fixed groups. Complex pairs get canonical phases in this way.
 
     Args:
         pairs: of `eigenpairs`, orthonormal. Eigenvalues closer than ten residuals or 50 eps of the largest are equal.
-        tolerance: of ‖P e_i‖ and ‖P x‖; default √eps.
+        tolerance: tolerance of ‖P e_i‖ and ‖P x‖; default √eps.
 
     Raises:
-        TypeError, ValueError: no `Eigenpairs`; vectors that are not orthonormal, or on several ranks; a tolerance that
-            is not positive.
+        TypeError, ValueError: ``pairs`` are not `Eigenpairs`; vectors that are not orthonormal, or on several ranks;
+            a tolerance that is not positive.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> tree = torch.tensor([[0, 0, 0, 1, 2, 3, 3, 4], [1, 2, 3, 0, 0, 0, 4, 3]])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
-from torch_lapeig.graph import KNN, Graph, NeighborRule, Precomputed
+from torch_lapeig.graph import KNN, NeighborRule, Precomputed
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -28,7 +28,7 @@ class Isomap(CentredKernelEmbedding):
     Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
     points along the edges of the paths; the paths are fixed. The kernel mostly has negative eigenvalues, too; see
     `MDS`. A new point x has the geodesics D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j by the rule of the
-    graph; it is no intermediate node of other paths. A new point that equals a training point has the neighbours of the
+    graph; other paths do not lead through it. A new point that equals a training point has the neighbours of the
     training point, and so its row.
 
     With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, and all other points
@@ -41,7 +41,7 @@ class Isomap(CentredKernelEmbedding):
             use `MDS`.
         landmarks: None for all points; a number of points, drawn with ``seed``; or indices, int64 ``(L,)``, among the
             valid points of each set. In an item of a batch with fewer points than that number, all are landmarks.
-        seed: of the drawn landmarks.
+        seed: seed of the drawn landmarks.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
@@ -94,10 +94,16 @@ class Isomap(CentredKernelEmbedding):
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         chosen = self._chosen(x, fill)
-        advice = "use landmarks=1000"
-        check_dense(len(x), len(chosen), 8, torch.device("cpu"), type(self).__name__, advice)  # Dijkstra's distances
+        # Dijkstra's distances, in float64.
+        check_dense(len(x), len(chosen), 8, torch.device("cpu"), type(self).__name__, "use landmarks=1000")
         graph, train_rule = graph_with_state(self.neighbors, x.detach())
-        _check_connected(graph)
+        sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
+        if len(sizes) > 1:
+            shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
+            raise ValueError(
+                f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics "
+                "between them are infinite; use more neighbours or a larger radius, or embed each on its own"
+            )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
         points = measured(x, graph.metric)
@@ -115,7 +121,6 @@ class Isomap(CentredKernelEmbedding):
         return state
 
     def _chosen(self, x: Tensor, fill: bool) -> Tensor:
-        """Return the indices of the landmarks."""
         n = len(x)
         if self.landmarks is None:
             return torch.arange(n, device=x.device)
@@ -174,14 +179,3 @@ def _root(squares: Tensor) -> Tensor:
     """Return √, with a zero gradient at zero."""
     positive = squares > 0
     return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)
-
-
-def _check_connected(graph: Graph) -> None:
-    """Raise ValueError unless one graph is connected."""
-    sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
-    if len(sizes) > 1:
-        shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
-        raise ValueError(
-            f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics between "
-            "them are infinite; use more neighbours or a larger radius, or embed each on its own"
-        )

@@ -95,7 +95,7 @@ def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> T
 
 
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
-    """Return x · y ``(Q, N)`` about the mean of points ``(N, D)``: as a centred kernel equal, and more accurate."""
+    """Return x · y ``(Q, N)`` about the mean of points ``(N, D)``: once centred the same kernel, and more accurate."""
     centre = checks.primal(points).mean(0)
     return checks.matmul(x - centre, (points - centre).mT)
 

@@ -1,6 +1,6 @@
 """Labels from rows of eigenvectors: k-means, pivoted QR, and the nearest partition up to a rotation.
 
-Each way returns labels ``(N,)`` and a matrix that labels new rows: centres, or axes, of which the nearest is the label.
+Each returns labels ``(N,)`` and the centres (or axes) used to label new rows, which get the nearest one.
 All but k-means run on the device of the rows. A common factor of all rows does not matter.
 """
 
@@ -55,8 +55,8 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
     most orthogonal to it.
 
     Args:
-        rows: ``(N, k)``, floating, none of them zero.
-        random: of the first row.
+        rows: ``(N, k)``, floating, without rows of zeros.
+        random: generator that draws the first row.
 
     Returns:
         int64 ``(N,)``, the axis of the largest coordinate of each row, and the axes ``(k, k)`` as columns.

@@ -117,7 +117,7 @@ class LLE(EmbeddingModule):
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
     """Return the weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003).
 
-    ``reg`` times the trace is added to the diagonal of the local Gram matrix; ``reg`` itself where the trace is 0.
+    ``reg`` times the trace is added to the diagonal of the local Gram matrix; ``reg`` itself if the trace is 0.
     """
     m = indices.shape[1]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)

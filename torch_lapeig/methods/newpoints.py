@@ -76,21 +76,14 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
         squared_lengths = differentiable_pair_distances(measured(x, metric), query, points, point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
-        there = are_in_fit(log_affinity.detach(), query, same)
+        # In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. A fitted
+        # point lacks these edges only now: the scale of a point, as in `SelfTuning`, depends on all its edges.
+        weight = log_affinity.detach().exp()
+        active = sum_of_groups(weight, query, len(same)) > torch.finfo(weight.dtype).tiny
+        there = (same < 0)[query] | ((weight > 0) & active[query])
         log_affinity, query, point = log_affinity[there], query[there], point[there]
     warn_of_unreached(int((query.bincount(minlength=len(x)) == 0).sum()), len(x))
     return NewAffinities(log_affinity, query, point, same)
-
-
-def are_in_fit(log_affinity: Tensor, query: Tensor, same: Tensor) -> Tensor:
-    """Return bool ``(E,)``: True for all edges of new points, and for edges of fitted points that the fit had.
-
-    In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. Such edges are
-    left out only after weighting: the scale of a point, as in `SelfTuning`, depends on all its edges.
-    """
-    weight = log_affinity.exp()
-    active = sum_of_groups(weight, query, len(same)) > torch.finfo(weight.dtype).tiny
-    return (same < 0)[query] | ((weight > 0) & active[query])
 
 
 @torch.no_grad()

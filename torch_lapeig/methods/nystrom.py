@@ -52,15 +52,15 @@ def nystrom(
         query, point: int64 ``(E,)``, the query and the training point of each.
         num_queries: Q.
         embedding: Y ``(N, k)``.
-        eigenvalues: λ ``(k,)``, or ``(N, k)`` where training points belong to separate problems.
+        eigenvalues: λ ``(k,)``, or ``(N, k)`` if training points belong to separate problems.
         normalized: L y = λ D y if True, L y = λ y if False.
-        degrees: d ``(N,)`` where ``embedding`` holds the eigenvectors of L_sym, with gradients.
+        degrees: d ``(N,)`` if ``embedding`` holds the eigenvectors of L_sym, with gradients.
         off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
             which are 0 but have derivatives where eigenvalues are equal.
-        same: int64 ``(Q,)``, the training point that a query equals, or −1; None where it is not known.
+        same: int64 ``(Q,)``, the training point that a query equals, or −1; None if it is not known.
 
     Returns:
-        ``(Q, k)``; zero in the row of a query without any weight. Where the formula divides by less than 1e-3 of D(x),
+        ``(Q, k)``; zero in the row of a query without any weight. If the formula divides by less than 1e-3 of D(x),
         the training row of a training point, and zero, with a `GraphWarning`, for another query. Another `GraphWarning`
         reports queries whose weights all underflow, whose rows are correct.
     """
@@ -69,7 +69,12 @@ def nystrom(
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
     small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values)
     _warn_of_far(total)
-    scaled = share if degrees is None else share * _roots(total, degrees, query, point)
+    if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
+        half = torch.where(total.isinf(), 0, total) / 2
+        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
+        scaled = share * (half[query] - root[point]).exp()
+    else:
+        scaled = share
     off = off if off is None or off.ndim == 2 else off[point]
     terms = scaled[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
     rows = sum_of_groups(terms, query, num_queries)
@@ -109,13 +114,6 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
         return grown
     once = checks.matmul(grown[:, None], off)[:, 0] * inverse
     return grown + once + checks.matmul(once[:, None], off)[:, 0] * inverse
-
-
-def _roots(total: Tensor, degrees: Tensor, query: Tensor, point: Tensor) -> Tensor:
-    """Return D(x)^½ / d_i^½ of edges, by logarithms; 0 for a training point without edges, whose row is zero."""
-    root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-    half = torch.where(total.isinf(), 0, total) / 2
-    return (half[query] - root[point]).exp()
 
 
 def _warn_of_far(total: Tensor) -> None:

@@ -68,7 +68,7 @@ def laplacian_positional_encoding(
             ``"random_walk"`` for L y = λ D y; ``"unnormalized"`` for D − W.
         random_signs: multiply each column of each graph by a random sign, as the paper does in training. Otherwise the
             largest entry is positive.
-        generator: of the random signs; default: torch's own.
+        generator: generator of the random signs; default: torch's own.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
@@ -89,6 +89,7 @@ def laplacian_positional_encoding(
     return NodeEncoding(vectors, values)
 
 
+@checks.full_precision
 def columns_of_nodes(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -96,48 +97,19 @@ def columns_of_nodes(
     edge_weight: Tensor | None,
     normalization: Normalization,
     solve: Solve | Solver | None,
-    columns: Columns | None = None,
+    columns: ColumnFunction | None = None,
 ) -> tuple[NodeEncoding, Tensor]:
     """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`.
 
-    ``columns``: what stands in the place of the vectors after the first, a function of all k + 1 pairs, and its width.
+    ``columns``: a function of all k + 1 pairs that replaces the vectors after the first, and its width.
     """
     check_edge_index(edge_index)
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     check_solve(solve)
-    columns = columns or Columns(lambda pairs: pairs.vectors[..., 1:], k)
-    if isinstance(nodes, (int, float, str, np.generic)):
-        nodes = checks.check_count(nodes, "nodes", 0)
-        batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
-        sizes = batch.new_tensor([nodes])
-    else:
-        check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
-        batch, sizes = nodes, nodes.bincount()
-    check_edge_index(edge_index, len(batch))
+    columns = columns or ColumnFunction(lambda pairs: pairs.vectors[..., 1:], k)
+    batch, sizes = _batch_of(nodes, edge_index)
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
-    vectors, values = _encoding(edge_index, batch, sizes, k, weight, normalization, solve, columns)
-    return NodeEncoding(vectors.to(weight.dtype), values.to(weight.dtype)), batch
-
-
-class Columns(NamedTuple):
-    """Function of eigenpairs ``(B, N, ...)`` to columns ``(B, N, width)``."""
-
-    of: Callable[[Eigenpairs], Tensor]
-    width: int
-
-
-@checks.full_precision
-def _encoding(
-    edge_index: Tensor,
-    batch: Tensor,
-    sizes: Tensor,
-    k: int,
-    weight: Tensor,
-    normalization: Normalization,
-    solve: Solve | Solver | None,
-    columns: Columns,
-) -> NodeEncoding:
     loss, weight = weight.dtype, checks.single(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
@@ -169,7 +141,27 @@ def _encoding(
     for graphs, chosen, found in together(tasks) if is_large else (task() for task in tasks):
         vectors = vectors.index_copy(0, chosen, found.vectors)
         values = values.index_copy(0, graphs, found.values)
-    return NodeEncoding(vectors, values)
+    return NodeEncoding(vectors.to(loss), values.to(loss)), batch
+
+
+class ColumnFunction(NamedTuple):
+    """Function of eigenpairs ``(B, N, ...)`` to columns ``(B, N, width)``."""
+
+    of: Callable[[Eigenpairs], Tensor]
+    width: int
+
+
+def _batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the graph of each node, and the number of nodes of each graph, checked to go with the edges."""
+    if isinstance(nodes, (int, float, str, np.generic)):
+        nodes = checks.check_count(nodes, "nodes", 0)
+        batch = torch.zeros(nodes, dtype=torch.int64, device=edge_index.device)
+        sizes = batch.new_tensor([nodes])
+    else:
+        check_batch(nodes, nodes.numel() if isinstance(nodes, Tensor) else 0, "nodes")
+        batch, sizes = nodes, nodes.bincount()
+    check_edge_index(edge_index, len(batch))
+    return batch, sizes
 
 
 def _plain_pairs(
@@ -185,7 +177,7 @@ def _plain_pairs(
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
     """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
 
-    None where the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
+    None if the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
     """
     count, widest = len(sizes), int(sizes.amax())
     if not solves_all_pairs(count, widest, weight.device):
@@ -221,7 +213,7 @@ def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Te
 
 
 def of_similar_size(sizes: Tensor) -> Iterator[Tensor]:
-    """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, no empty ones."""
+    """Yield the numbers of graphs to solve together, int64, ascending; the largest graphs first, without empty ones."""
     graphs = sizes.nonzero().flatten()
     kind = torch.zeros_like(graphs)
     most = TOGETHER if sizes.device.type == "cpu" else TOGETHER_ON_ACCELERATORS

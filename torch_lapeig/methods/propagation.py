@@ -146,12 +146,12 @@ class HarmonicFunction(SemiSupervised):
     Args:
         neighbors, weights: as for `LaplacianEigenmaps`.
         class_prior: as for `LabelSpreading`, but ``"labels"`` by default: with few labels it removes most of the effect
-            of the spikes. None for the harmonic functions themselves, as of soft labels that are no classes.
+            of the spikes. None for the harmonic functions themselves, as for soft labels that are not classes.
         n_classes, unreached: see `SemiSupervised`.
 
     Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
     their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Weights may
-    have any range: nodes that round-off hides are eliminated without subtractions. Where this would take too long, a
+    have any range: nodes that round-off hides are eliminated without subtractions. If this would take too long, a
     `ConvergenceWarning` counts these nodes, and their scores are zero. For the rest of the contract see
     `SemiSupervised`.
 

@@ -31,7 +31,7 @@ UNLABELLED = -1
 class SemiSupervised(OnGraph):
     """Contract of methods that carry labels of a few nodes of a graph to all its nodes, and to new points.
 
-    ``forward(x, labels)`` returns scores with gradients to labels, points, and the parameters of the weighting.
+    ``forward(x, labels)`` returns scores with gradients to labels, points and the parameters of the weighting.
     ``fit(x, labels)`` keeps the scores of one set, and ``predict()`` returns its labels; ``transform`` and ``predict``
     return scores and labels of new points. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; with
     ``Precomputed("affinity")`` affinities or a `Graph` take their place. Systems are solved in float64 for every dtype.
@@ -94,7 +94,7 @@ class SemiSupervised(OnGraph):
                 with a `Graph`, which has its own mask.
 
         Raises:
-            TypeError: labels without an axis of classes that are no integers. ValueError: no label at all, labels
+            TypeError: labels without an axis of classes that are not integers. ValueError: no label at all, labels
                 below −1 or not below ``n_classes``, of another shape; soft labels that are not finite and ≥ 0; invalid
                 points, see `EmbeddingModule`.
         """
@@ -121,7 +121,7 @@ class SemiSupervised(OnGraph):
     def predict(self, x_new: Tensor | None = None) -> Tensor:
         """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
-        The label is −1 where all scores are zero.
+        The label is −1 if all scores are zero.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
@@ -157,10 +157,13 @@ class SemiSupervised(OnGraph):
         return super()._checked(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return labels as rows ``(..., N, C)``, zeros without a label, and bool ``(..., N)``: True with a label."""
+        """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes, not for padding."""
         like = x.weight if isinstance(x, Graph) else x
-        targets, labelled = targets_of(labels, shape_of(x), self.n_classes, mask)
-        checks.check_same_device(targets, "labels", like, "x")
+        checks.check_tensor(labels, "labels")
+        checks.check_same_device(labels, "labels", like, "x")
+        shape = shape_of(x)
+        read = _soft_targets if labels.ndim == len(shape) + 1 else _hard_targets
+        targets, labelled = read(labels, shape, self.n_classes, mask)
         return targets.to(like.dtype), labelled
 
     def _fits(
@@ -225,13 +228,9 @@ class SemiSupervised(OnGraph):
         """
 
 
-def targets_of(
-    labels: Any, shape: tuple[int, ...], n_classes: int | None = None, mask: Tensor | None = None
+def _hard_targets(
+    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes; padding is unlabelled."""
-    checks.check_tensor(labels, "labels")
-    if labels.ndim == len(shape) + 1:
-        return _soft_targets(labels, shape, n_classes, mask)
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "

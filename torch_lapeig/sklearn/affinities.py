@@ -70,7 +70,7 @@ class Affinities(ABC):
         return same_rows(X, self.samples)
 
 
-class Given(Affinities):
+class PrecomputedAffinity(Affinities):
     """Affinities that the user gives; a new row that equals a training row is that training sample."""
 
     def __init__(self, X: Matrix) -> None:
@@ -219,7 +219,7 @@ class OnGraph(Estimator):
     """Estimator on the graph of nearest neighbours that its module makes, or on a matrix of affinities."""
 
     weights: Weighting | None
-    _affinities: Affinities | None  # None where the module searches the neighbours
+    _affinities: Affinities | None  # None if the module searches the neighbours
 
     def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
         """Return the input of the module's fit: samples, or the graph of their affinities."""
@@ -227,13 +227,12 @@ class OnGraph(Estimator):
         return self._on_device(X) if affinities is None else affinities.graph(self.device)
 
     def _rule(self) -> tuple[GraphRule, Weighting | None]:
-        """Return rule and weighting of the module."""
         if self._affinities is not None:
             return Precomputed("affinity"), None
         return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
 
     def _check_unweighted(self, given: str, instead: str) -> None:
-        """Raise ValueError where weights are given beside affinities."""
+        """Raise ValueError if weights are given beside affinities."""
         if self.weights is not None:
             raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
 
@@ -276,7 +275,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
 
 def symmetric(matrix: Matrix) -> Matrix:
-    """Return the mean of affinities and their transpose; warn where they differ by more than round-off."""
+    """Return the mean of affinities and their transpose; warn if they differ by more than round-off."""
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     difference, round_off = abs(matrix - other), ROUNDOFF_UNITS * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:

@@ -60,7 +60,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
         self.label_distributions_ = shares(self.scores_)
         self.transduction_ = self._classes_of(self.scores_)
-        self.n_iter_ = 1  # scikit-learn asks for it where there is a max_iter
+        self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter
         return self
 
     def predict(self, X: Any) -> Array:
@@ -133,8 +133,8 @@ class LabelSpreading(FromLabels):
             reaches, with a `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
 
     Raises (``fit``, ``predict``, ``predict_proba``):
-        TypeError, ValueError: samples that are not finite, fewer than two samples, no labelled sample, a parameter out
-            of range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
+        TypeError, ValueError: samples that are not finite, fewer than two samples or no label among them, a parameter
+            out of range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
 
     The scores of a new sample solve its own row of the linear system, while scikit-learn averages label distributions.
     A training sample keeps its fitted scores.

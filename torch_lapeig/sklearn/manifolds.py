@@ -32,7 +32,7 @@ KERNELS = (*OWN_KERNELS, "sigmoid", "cosine", "precomputed")
 
 
 class OfPairs(Embedding):
-    """Embedding by a matrix of pairs of samples; the estimator computes it where the module does not."""
+    """Embedding by a matrix of pairs of samples; the estimator computes it if the module does not."""
 
     @abstractmethod
     def _is_computed_here(self, X: Any) -> bool:
@@ -182,14 +182,8 @@ class Isomap(Embedding):
         ).fit(X)
         search = self.nbrs_.kneighbors_graph if self.radius is None else self.nbrs_.radius_neighbors_graph
         graph = self._connected(search(mode="distance"), X)
-        check_dense(
-            X.shape[0],
-            X.shape[0],
-            8,
-            torch.device("cpu"),
-            type(self).__name__,
-            "use torch_lapeig.Isomap(landmarks=1000)",
-        )
+        n, advice = X.shape[0], "use torch_lapeig.Isomap(landmarks=1000)"
+        check_dense(n, n, 8, torch.device("cpu"), type(self).__name__, advice)
         self.dist_matrix_ = shortest_path(graph, method=self.path_method, directed=False).astype(X.dtype)
         return self._on_device(self.dist_matrix_)
 
@@ -359,9 +353,12 @@ class KernelPCA(OfPairs):
         checks.check_choice(self.kernel, "kernel", KERNELS)
         return self.kernel not in OWN_KERNELS or issparse(X)
 
+    @property
+    def _parameters(self) -> dict[str, Any]:
+        return {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+
     def _matrix(self, X: Any, samples: Any = None) -> Array:
-        parameters = {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
-        kernel: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **parameters)
+        kernel: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **self._parameters)
         return kernel
 
     def _columns(self, x: Tensor) -> int:
@@ -373,14 +370,7 @@ class KernelPCA(OfPairs):
 
     def _module(self, n_components: int, x: Any) -> methods.KernelPCA:
         kernel: Any = self.kernel if self._of_samples is None else Precomputed("kernel")
-        return methods.KernelPCA(
-            n_components,
-            kernel,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            solve=self.solve,
-        )
+        return methods.KernelPCA(n_components, kernel, solve=self.solve, **self._parameters)
 
 
 def _neighbors(n_neighbors: int | None, n_samples: int) -> int:

@@ -25,13 +25,13 @@ from torch_lapeig.methods.clustering import Variant
 from torch_lapeig.methods.labels import Assignment
 from torch_lapeig.sklearn.affinities import (
     Affinities,
-    Given,
     MatrixFunction,
     OfDistances,
     OfKernel,
     OfSparseSamples,
     OnGraph,
     PairwiseKernel,
+    PrecomputedAffinity,
     rbf,
 )
 from torch_lapeig.sklearn.base import Embedding, check_below
@@ -81,35 +81,30 @@ class Spectral(OnGraph):
         X = self._samples(X)
         if not callable(self.affinity):
             checks.check_choice(self.affinity, "affinity", self.WORDS)
+        if self.affinity in ("nearest_neighbors", "precomputed_nearest_neighbors"):
+            # It counts the sample itself; by default a tenth of the samples.
+            k = max(X.shape[0] // 10, 2) if self.n_neighbors is None else self.n_neighbors
+            self.n_neighbors_ = check_below(k, "n_neighbors", X.shape[0], 1)
         if self.affinity == "nearest_neighbors" and not issparse(X):
-            self.n_neighbors_ = self._neighbors(X.shape[0])
             return self._from(None, X, self.n_neighbors_ - 1)
         given = f"affinity={self.affinity!r}{' of sparse samples' * issparse(X)}"
         self._check_unweighted(given, 'affinity="nearest_neighbors" of dense samples')
-        return self._from(self._affinities_of(X), X)
-
-    def _affinities_of(self, X: Any) -> Affinities:
-        """Return affinities of the samples for every parameter that the module does not handle itself."""
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
+        affinities: Affinities
         if self.affinity == "precomputed":
-            return Given(X)
-        if self.affinity == "precomputed_nearest_neighbors":
-            self.n_neighbors_ = self._neighbors(X.shape[0])
-            return OfDistances(X, self.n_neighbors_)
-        if self.affinity == "nearest_neighbors":
-            self.n_neighbors_ = self._neighbors(X.shape[0])
-            return OfSparseSamples(X, self.n_neighbors_ - 1)
-        return OfKernel(X, self._kernel(X))
+            affinities = PrecomputedAffinity(X)
+        elif self.affinity == "precomputed_nearest_neighbors":
+            affinities = OfDistances(X, self.n_neighbors_)
+        elif self.affinity == "nearest_neighbors":
+            affinities = OfSparseSamples(X, self.n_neighbors_ - 1)
+        else:
+            affinities = OfKernel(X, self._kernel(X))
+        return self._from(affinities, X)
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
         """Return the kernel of the parameters."""
-
-    def _neighbors(self, n_samples: int) -> int:
-        """Return the checked ``n_neighbors``, which counts the sample itself; None means a tenth of the samples."""
-        k = max(n_samples // 10, 2) if self.n_neighbors is None else self.n_neighbors
-        return check_below(k, "n_neighbors", n_samples, 1)
 
     def _solve(self) -> Solve | Solver | None:
         """Return ``solve`` with the tolerance of ``eigen_tol``."""

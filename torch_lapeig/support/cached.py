@@ -18,7 +18,7 @@ else:
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Return the attribute; Python calls this only where the object does not have it yet."""
+            """Return the attribute; Python calls this only if the object does not have it yet."""
             if instance is None:
                 return self
             return vars(instance).setdefault(self.attrname, self.func(instance))

@@ -109,7 +109,7 @@ class ConvergenceError(RuntimeError):
     """
 
 
-# Packages that call this library for the user: none of their lines is the user's.
+# Packages that call this library for the user; their lines are not the user's.
 PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
 PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
 
@@ -126,7 +126,12 @@ def warn(message: str, category: type[Warning]) -> None:
     if (kept := kept_warnings.get()) is not None:
         return kept.append((message, category))
     frames = list(_frames(sys._getframe(1)))
-    frame = next(filter(_is_of_user, itertools.chain(frames, _frames_that_wait_for_autograd())), frames[-1])
+    tops = (top for top in sys._current_frames().values() if top.f_code.co_name == "_engine_run_backward")
+    for frame in itertools.chain(frames, *map(_frames, tops)):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH:
+            break
+    else:
+        frame = frames[-1]
     names = frame.f_globals
     warnings.warn_explicit(
         message,
@@ -143,17 +148,6 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-def _is_of_user(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH
-
-
-def _frames_that_wait_for_autograd() -> Iterator[FrameType]:
-    """Yield the frames of every thread that has called autograd and waits for it."""
-    for frame in sys._current_frames().values():
-        if frame.f_code.co_name == "_engine_run_backward":
-            yield from _frames(frame)
 
 
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
@@ -211,7 +205,7 @@ def check_floating(value: Any, name: str) -> None:
 
 
 def check_indices(value: Any, name: str, below: int | None = None, least: int = 0) -> None:
-    """Raise unless ``value`` is an int64 tensor, if ``below`` is given of numbers from ``least`` to ``below`` − 1."""
+    """Raise unless ``value`` is an int64 tensor; with ``below``, of numbers from ``least`` to ``below`` − 1."""
     check_tensor(value, name)
     if value.dtype != torch.int64:
         way_out = f"{name}.nonzero().flatten()" if value.dtype == torch.bool else f"{name}.long()"
@@ -293,9 +287,9 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
 def check_points(
     x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
 ) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` where ``batched``.
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``.
 
-    ``is_squared``: whether its squared distances, and sums of several of them, must be finite too.
+    With ``is_squared`` its squared distances, and sums of several of them, must be finite too.
     """
     check_floating(x, name)
     ranks = (2, 3) if batched else (2,)
@@ -401,7 +395,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
 
 
 def check_function(value: Any, name: str, expected: str) -> None:
-    """Raise TypeError unless ``value`` is callable and no class; ``expected`` says which function is meant."""
+    """Raise TypeError unless ``value`` is callable and not a class; ``expected`` says which function is meant."""
     if isinstance(value, type) or not callable(value):
         raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
 

@@ -34,7 +34,7 @@ class FittedModule(Configured, nn.Module):
     """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
 
     The tensors move with the module and are part of ``state_dict``, which loads into a module of equal configuration,
-    whatever that module was fitted to. They are no buffers: `DistributedDataParallel` broadcasts buffers at each
+    whatever that module was fitted to. They are not buffers: `DistributedDataParallel` broadcasts buffers at each
     forward, and a fit belongs to the data of its own process, of any size.
     """
 
@@ -60,7 +60,6 @@ class FittedModule(Configured, nn.Module):
             setattr(self, name, value.clone() if value is given and value is not None else value)
 
     def _fitted(self) -> State:
-        """Return the fitted tensors."""
         values = ((name, getattr(self, name)) for name in self.FITTED)
         return {name: value for name, value in values if value is not None}
 
@@ -145,8 +144,6 @@ def entry_of(module: Configured) -> Tensor:
 
 
 def _as_json(value: Any) -> str:
-    """Return a configuration as JSON."""
-
     def plain(value: Any) -> Any:
         if isinstance(value, Configured):
             return value.configuration()

@@ -41,14 +41,14 @@ AUTOCAST = ("cpu", "cuda")
 class _Float32:
     """State of float32 products of the process while some calls need full precision.
 
-    Torch has two interfaces to one state, and raises where they contradict each other, so both are set. A value that
+    Torch has two interfaces to one state, and raises if they contradict each other, so both are set. A value that
     was inherited from a more general setting inherits again after the last call.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.calls = 0
-        self.name: str | None = "highest"  # value of the older interface; None where only the newer one was set
+        self.name: str | None = "highest"  # value of the older interface; None if only the newer one was set
         self.kept: list[str] = []  # values of `PRODUCTS`, or of the older interface in torch before 2.9
 
     def begin(self) -> None:

@@ -1,6 +1,6 @@
 """Work on the processor in parts, each in a thread of its own that is single-threaded.
 
-MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. Where another process
+MKL and OpenMP split every single operation among all threads and wait for the slowest at its end. If another process
 takes a core for a while, each of these waits costs a slice of the scheduler's time: 64 matrices of 128² took `eigh`
 46 ms on one thread and 276 ms on two. Independent parts wait once, at the end of all. They run on a pool of threads of
 this library.
@@ -92,7 +92,7 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
     """Return ``function(batch)`` of a batch ``(B, ...)`` of independent items.
 
     On the processor the batch is divided into parts of at least ``least`` numbers, each on one thread. It stays whole
-    if it holds fewer, on other devices, and where torch may use one thread only.
+    if it holds fewer, on other devices, and if torch may use one thread only.
     """
     if batch.device.type != "cpu" or batch.numel() < least or _threads_here() == 1:
         return function(batch)
@@ -137,7 +137,7 @@ _here = threading.local()  # inside: whether this thread is one of a team at wor
 
 
 def _threads_here() -> int:
-    """Return the number of threads for tasks; 1 where a mode of torch watches this thread, but would not others."""
+    """Return the number of threads for tasks; 1 if a mode of torch watches this thread, but would not watch others."""
     threads = torch.get_num_threads()
     if threads == 1 or getattr(_here, "inside", False) or checks.is_watched():
         return 1
@@ -167,7 +167,7 @@ def _workers() -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """Forget the threads, of which a forked process has none; one of them may have held the lock."""
+    """Forget the threads, which a forked process lacks; one of them may have held the lock."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
 
@@ -207,7 +207,7 @@ def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
     with an error or without end (pytorch #142815).
 
     Args:
-        check: raise `torch.linalg.LinAlgError` where A is singular; else X has ∞ or NaN there.
+        check: raise `torch.linalg.LinAlgError` if A is singular; else X has ∞ or NaN there.
     """
 
     def solve(a: Tensor, b: Tensor) -> Tensor:

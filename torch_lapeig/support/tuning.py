@@ -28,21 +28,17 @@ class Budget(NamedTuple):
     cache: int
     factors: int
 
-    @classmethod
-    def of_mebibytes(cls, **sizes: int) -> Budget:
-        """Return the budget of sizes in MiB."""
-        return cls(**{name: size * 2**20 for name, size in sizes.items()})
 
-
+MIB = 2**20
 BUDGETS = {
     # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/neighbors.py).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
-    "cpu": Budget.of_mebibytes(search=384, memory=128, cache=1, factors=2048),
+    "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
     # Every other device. A launch costs some microseconds whatever its size, so blocks are as large as fits beside a
     # network; smaller blocks gain nothing. A search then handles tens of thousands of queries at a time with 50,000
     # points, and two thousand with 10⁶.
-    "accelerator": Budget.of_mebibytes(search=16384, memory=512, cache=512, factors=0),
+    "accelerator": Budget(search=16384 * MIB, memory=512 * MIB, cache=512 * MIB, factors=0),
 }
 
 
