@@ -3,7 +3,8 @@
     torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
     torch-lapeig transform folder new.csv
 
-It asks if a file can be read in several ways, and first prints what it used (docs/command.md). Extra ``embed``.
+If a file can be read in several ways, it asks for an option. It prints first what it used (docs/command.md). Needs
+the extra ``embed``.
 """
 
 from __future__ import annotations
