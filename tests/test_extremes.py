@@ -380,3 +380,42 @@ def test_nan_of_a_loss_is_not_hidden():
     x = cloud("heavy", torch.Generator().manual_seed(3)).requires_grad_()
     (LaplacianEigenmaps(2, KNN(8))(x) * torch.nan).sum().backward()
     assert x.grad.isnan().any()
+
+
+def chain(dtype=DOUBLE):
+    """Logarithms of weights that fall from 0 to −40 along a ring with chords, on undirected edges."""
+    row = torch.arange(14)
+    edges = torch.cat([torch.stack([row, (row + 1) % 14]), torch.stack([row, (row + 3) % 14])], 1)
+    level = torch.minimum(row, 14 - row).to(dtype)
+    logs = -3.0 * (level[edges[0]] + level[edges[1]]) + torch.linspace(0, 1, 28, dtype=dtype)
+    return torch.cat([edges, edges.flip(0)], 1), logs
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
+def test_derivatives_through_logarithms_of_weights(dense, normalization):
+    """First and second order, reverse and forward mode, of columns with rows solved for."""
+    edges, logs = chain()
+    order = (edges[0] * 14 + edges[1]).argsort()
+
+    def columns(logs):
+        both = torch.cat([logs, logs])[order]
+        sparse = Graph.from_edge_index(edges[:, order], both.detach().exp())
+        graph = Graph(sparse.pattern, both.exp(), log_weight=both)
+        if dense:
+            place = sparse.pattern
+            log_weight = torch.full((14, 14), -torch.inf, dtype=DOUBLE).index_put(
+                (place.row.long(), place.col.long()), both
+            )
+            graph = Graph.from_dense(place.to_dense(both.exp().detach()))
+            graph = Graph(graph.pattern, log_weight.exp(), log_weight=log_weight)
+        laplacian = Laplacian(graph, normalization)
+        assert laplacian.slight.any(-1).all()
+        return eigenpairs(laplacian, 3).vectors / size
+
+    size = 1.0
+    size = columns(logs).detach().abs().amax(0)
+    logs = logs.requires_grad_()
+    assert torch.autograd.gradcheck(columns, logs, check_forward_ad=True, atol=1e-5)
+    assert torch.autograd.gradgradcheck(columns, logs, atol=1e-4, rtol=1e-3, fast_mode=True)

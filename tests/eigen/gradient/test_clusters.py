@@ -362,3 +362,18 @@ def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
         warnings.simplefilter("error", DegeneracyWarning)
         exact, rounded = gradient(torch.float64), gradient(torch.float32)
     assert (rounded - exact).norm() < 1e-4 * exact.norm()
+
+
+@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
+def test_values_that_float32_does_not_resolve(solver):
+    """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
+    angle = 2 * torch.pi * torch.arange(200, dtype=torch.float64) / 200
+    for seed in (6, 31, 35):
+        noise = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed))
+        x = torch.stack([angle.cos(), angle.sin()], 1).float() + 1e-3 * noise
+        gradients = []
+        for dtype in (torch.float32, torch.float64):
+            points_of = x.to(dtype, copy=True).requires_grad_()
+            LaplacianEigenmaps(2, KNN(10), scale="unit", solve=solver)(points_of).pow(4).mean().backward()
+            gradients.append(points_of.grad.double())
+        assert (gradients[0] - gradients[1]).norm() < 1e-2 * gradients[1].norm()
