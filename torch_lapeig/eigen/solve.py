@@ -19,10 +19,11 @@ from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, Solver, joined
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
+from torch_lapeig.support.progress import Progress, bar
 from torch_lapeig.support.tuning import REORDER_NODES
 
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
@@ -159,7 +160,8 @@ class Solve:
             spectrum + λ_k), with the eps of the solve and of the given weights; √eps · bound for ``"lorentz"``.
         on_failure: reaction to a graph that has not converged: ``"warn"`` or ``"raise"``.
         progress: True for a progress bar (needs tqdm), or a function of (iteration, largest residual, maximum
-            residual), called in every iteration of an iterative solver.
+            residual), called in every iteration of an iterative solver. Methods on points call it during the search
+            for neighbours, too, after each block of a large set: (finished blocks, share of blocks left, 0).
 
     Raises:
         TypeError, ValueError: an option of another type or out of range.
@@ -575,15 +577,11 @@ def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterat
         else:
             yield lambda iteration, residual, allowed: progress(iteration, residual * scale, allowed * scale)
         return
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("progress=True needs tqdm: pip install tqdm, or pass a function") from error
-    with tqdm(desc="eigenpairs", unit=" iterations") as bar:
+    with bar(desc="eigenpairs", unit=" iterations") as shown:
 
         def show(iteration: int, residual: float, allowed: float) -> None:
-            bar.set_postfix_str(f"residual {residual * scale:.1e}, goal {allowed * scale:.1e}", refresh=False)
-            bar.update(iteration - bar.n)
+            shown.set_postfix_str(f"residual {residual * scale:.1e}, goal {allowed * scale:.1e}", refresh=False)
+            shown.update(iteration - shown.n)
 
         yield show
 

@@ -19,6 +19,7 @@ from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State, check_like
+from torch_lapeig.support.progress import bar
 from torch_lapeig.support.tuning import rows_of_block
 
 Own = TypeVar("Own", bound="OnLandmarks")
@@ -220,14 +221,7 @@ def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
 
 def _with_bar(items: Iterable[Any], progress: bool, name: str) -> Iterable[Any]:
     """Return the items, shown by a bar as they are taken if ``progress``."""
-    if not progress:
-        return items
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("progress=True needs tqdm: pip install tqdm") from error
-    bar: Iterable[Any] = tqdm(items, desc=name, unit=" blocks")
-    return bar
+    return bar(iterable=items, desc=name, unit=" blocks") if progress else items
 
 
 def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:

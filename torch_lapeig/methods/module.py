@@ -6,6 +6,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -15,6 +16,7 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
@@ -280,7 +282,8 @@ class EmbeddingModule(PointsModule):
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
-        return as_returned(self._embed(points, mask, solved), x, solved)
+        with self._searches_reported():
+            return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
     @checks.full_precision
@@ -294,7 +297,8 @@ class EmbeddingModule(PointsModule):
         """
         x = checks.single(x)
         points = self._checked_one(x)
-        self._keep(self._fit_points(points, [], fill=False), x)
+        with self._searches_reported():
+            self._keep(self._fit_points(points, [], fill=False), x)
         return self
 
     @checks.full_precision
@@ -316,7 +320,8 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.single(x), mask)
-        return self._with_new(x, points, x_new, self._fits(points, mask, []))
+        with self._searches_reported():
+            return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
     @torch.no_grad()
     def frozen(self) -> nn.Module:
@@ -352,6 +357,9 @@ class EmbeddingModule(PointsModule):
             f"{type(self).__name__} cannot be frozen: its rows of new points are no fixed number of dense operations; "
             "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
         )
+
+    def _searches_reported(self) -> AbstractContextManager[None]:
+        return searches_reported(self.solve.progress if isinstance(self.solve, Solve) else False)
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""

@@ -24,7 +24,17 @@ from problems import (
     subspace_angle,
     swiss_roll,
 )
-from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs, knn_graph
+from torch_lapeig import (
+    KNN,
+    ConvergenceError,
+    ConvergenceWarning,
+    Graph,
+    Laplacian,
+    LaplacianEigenmaps,
+    Solve,
+    eigenpairs,
+    knn_graph,
+)
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, component_eigenpairs
 
 SOLVERS = {
@@ -222,8 +232,21 @@ class TestHardGraphs:
 
 def test_progress_bar(capsys):
     pytest.importorskip("tqdm")
-    eigenpairs(Laplacian(knn_graph(points(600, 5), 8)), 4, progress=True)
-    assert "residual" in capsys.readouterr().err
+    LaplacianEigenmaps(2, KNN(8), solve=Solve(progress=True)).fit(points(9000, 3))
+    shown = capsys.readouterr().err
+    assert "neighbours: 100%" in shown
+    assert "residual" in shown
+
+
+def test_reports_of_a_search_count_its_blocks_down():
+    reports = []
+    solve = Solve(progress=lambda *report: reports.append(report))
+    LaplacianEigenmaps(2, KNN(5), solve=solve).fit(points(50_000, 3))
+    search = [report for report in reports if report[2] == 0]
+    assert len(search) > 20
+    assert search == reports[: len(search)]
+    assert [done for done, _, _ in search] == list(range(1, len(search) + 1))
+    assert [left for _, left, _ in search] == pytest.approx([1 - done / len(search) for done, _, _ in search])
 
 
 def test_components_on_their_own():

@@ -19,10 +19,8 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.progress import Progress as Progress
 from torch_lapeig.support.threads import together
-
-# Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
-Progress = Callable[[int, float, float], None]
 
 SETTLED = 0.05  # residual over the gap, at which the pair after the gap counts as converged
 

@@ -47,6 +47,7 @@ from torch_lapeig.graph.distances import (
     squared_distances,
 )
 from torch_lapeig.support import checks
+from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -170,7 +171,7 @@ class Table:
             return work(self._block(queries[:, part], rooms[thread], first if itself else None), part)
 
         tasks = [functools.partial(task, first) for first in range(0, queries.shape[1], rows)]
-        return together(tasks, queries.device)
+        return together(reporting(tasks), queries.device)
 
     def _block(self, queries: Tensor, room: Tensor, first: int | None) -> ProductBlock:
         """Compute products of queries ``(B, R, D)``; infinite between query r and point ``first + r``, unless None."""
@@ -204,7 +205,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
     items = max(1, int(budget / (q * query_bytes)))
     if items < b:
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
-        parts = zip(*together(tasks, sets.points.device), strict=True)
+        parts = zip(*together(reporting(tasks), sets.points.device), strict=True)
         return Nearest(*(torch.cat(part) for part in parts))
     products = sets if images is None else sets._replace(points=images.points[None], queries=images.queries[None])
     table = Table(products.points, sets.valid, slack_unit=None if images is None else images.slack_unit)

@@ -30,6 +30,7 @@ from torch_lapeig.graph.search.exact import (
     principal_directions,
     spread_rows,
 )
+from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -218,7 +219,7 @@ class Tiles:
         most = rows_of_block(row_bytes, self.x.device, "cache")
         piece = (count[order].cumsum(0) - 1) // max(most, 1)
         sizes = torch.bincount(piece)
-        together([functools.partial(task, some) for some in order.split(sizes[sizes > 0].tolist())])
+        together(reporting([functools.partial(task, some) for some in order.split(sizes[sizes > 0].tolist())]))
 
 
 def _bisected(y: Tensor, size: int) -> Blocks:
