@@ -33,10 +33,9 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
 OPTIONAL = {
     "graph.search.approximate": {"faiss"},
-    "eigen.solve": {"tqdm"},
     "methods.clustering": {"sklearn"},
     "methods.labels": {"sklearn"},
-    "methods.landmarks": {"tqdm"},
+    "support.progress": {"tqdm"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},
     "sklearn.labels": {"sklearn"},
