@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
-from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import slices, together
@@ -106,10 +106,14 @@ def columns_of_nodes(
     check_edge_index(edge_index)
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     check_solve(solve)
-    columns = columns or ColumnFunction(lambda pairs: pairs.vectors[..., 1:], k)
     batch, sizes = _batch_of(nodes, edge_index)
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
+    options = Solve.of(solve)
+    is_one = columns is None and len(sizes) == 1 and type(options.solver) is Auto
+    if is_one and (found := _plain_encoding(edge_index, len(batch), k, weight, normalization, options)) is not None:
+        return found, batch
+    columns = columns or ColumnFunction(lambda pairs: pairs.vectors[..., 1:], k)
     loss, weight = weight.dtype, checks.single(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
@@ -121,7 +125,6 @@ def columns_of_nodes(
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
     weight = weight.double()
     vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
-    options = Solve.of(solve)
 
     def encode(graphs: Tensor) -> tuple[Tensor, Tensor, NodeEncoding]:
         """Solve graphs together; return the graphs and their nodes, int64, and their encoding."""
@@ -162,6 +165,43 @@ def _batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         batch, sizes = nodes, nodes.bincount()
     check_edge_index(edge_index, len(batch))
     return batch, sizes
+
+
+def _plain_encoding(
+    edge_index: Tensor, nodes: int, k: int, weight: Tensor, normalization: Normalization, solve: Solve
+) -> NodeEncoding | None:
+    """Return the encoding of one graph of few nodes, by NumPy; None where it is not plain or needs derivatives.
+
+    A call of NumPy takes a fifth of the time of a call of torch, and calls are most of the time here.
+    """
+    is_host = weight.device.type == "cpu" and edge_index.device.type == "cpu"
+    is_number = weight.dtype in (torch.float32, torch.float64) and weight.shape == edge_index.shape[1:]
+    if not (is_host and is_number and k + 1 < nodes and solves_all_pairs(1, nodes, weight.device)):
+        return None
+    if needs_derivatives(weight) or checks.is_watched():
+        return None
+    row, col = edge_index.numpy()
+    affinity = np.zeros((nodes, nodes))
+    affinity[row, col] = weight.detach().numpy()
+    degrees = affinity.sum(1)
+    least, most = degrees.min(), degrees.max()
+    is_simple = np.count_nonzero(affinity > 0) == len(row) and not affinity.diagonal().any()  # neither copies nor loops
+    if not (is_simple and most < 1e8 and least > max(1e-8, 1e-4 * most) and (affinity == affinity.T).all()):
+        return None
+    one = normalization == "unnormalized"
+    root = np.sqrt(degrees)
+    null = np.full(nodes, nodes**-0.5) if one else root / np.linalg.norm(root)
+    matrix = np.diag(degrees) - affinity if one else np.eye(nodes) - affinity / np.outer(root, root)
+    bound = 2 * most if one else 2.0
+    # Beyond the spectrum, the null vector mixes with no vector of a small eigenvalue.
+    values, vectors = np.linalg.eigh(matrix + 2 * bound * np.outer(null, null))
+    values, vectors, gap = values[:k], vectors[:, :k], values[k] - values[k - 1]
+    residual = np.linalg.norm(matrix @ vectors - vectors * values, axis=0).max()
+    tolerance = max(solve.allowed(torch.float64, torch.float64) * gap, 1e-14 * bound)
+    if values[0] <= 1e-9 * bound or not residual <= tolerance:
+        return None
+    found = torch.from_numpy(vectors / root[:, None] if normalization == "random_walk" else vectors)
+    return NodeEncoding((found * signs(found)).to(weight.dtype), torch.from_numpy(values)[None].to(weight.dtype))
 
 
 def _plain_pairs(
