@@ -349,7 +349,7 @@ class Whitening(FittedModule):
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(graph._with(weight=graph.weight.double()), "unnormalized")
+        laplacian = Laplacian(graph, "unnormalized")
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
@@ -411,7 +411,7 @@ def _with_row_weights(
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
-        graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
+        graph = graph.to(columns.dtype)
         return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
     columns = checks.single(y)
     checks.check_floating(columns, "y")

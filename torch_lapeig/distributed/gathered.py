@@ -57,7 +57,7 @@ class Whole:
 
     def gathered(self, graph: Graph) -> Tensor:
         """Return weights and node values of all ranks on the first rank; differentiable."""
-        flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
+        flat = torch.cat([graph.exact] if graph.similarity is None else [graph.exact, graph.similarity.double()])
         recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
         return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
 
@@ -67,15 +67,14 @@ class Whole:
         sizes = self._sizes(like)
         pieces, count = gathered.split([size for of_rank in sizes for size in of_rank]), len(sizes[0])
         parts = [torch.cat(pieces[first::count]) for first in range(count)]
-        weight, similarity = parts[0][self.edge], None if like.similarity is None else parts[-1][self.node]
-        log_weight = None if like.log_weight is None else parts[1][self.edge]
-        return Graph._trusted(self.pattern, weight, similarity=similarity, log_weight=log_weight)
+        dtype, exact = like.weight.dtype, parts[0][self.edge]
+        similarity = None if like.similarity is None else parts[1][self.node].to(dtype)
+        return Graph._trusted(self.pattern, exact.to(dtype), similarity=similarity, wide=exact)
 
     def _sizes(self, graph: Graph) -> list[list[int]]:
-        """Return for each rank the sizes of its tensors: weights, then logarithms and similarity if there are any."""
-        per_edge = 1 if graph.log_weight is None else 2
+        """Return for each rank the sizes of its tensors: weights, then the similarity if there is one."""
         per_node = 0 if graph.similarity is None else 1
-        return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
+        return [[e] + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
     def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``; differentiable.

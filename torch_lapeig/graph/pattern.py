@@ -578,6 +578,12 @@ def first_of_largest(vectors: Tensor) -> Tensor:
     return (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
 
 
+def in_double(pattern: Pattern, values: Tensor) -> Tensor:
+    """Return symmetric values on edges in float64: the mean of the two directions, which may differ by round-off."""
+    double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
+    return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
+
+
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Return a shape ``(N,)`` or ``(B, N)`` in Python's integers; raise for anything else, or too many nodes."""
     checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")

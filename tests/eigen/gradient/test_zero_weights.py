@@ -50,7 +50,6 @@ def test_gradients_of_faint_graphs_equal_those_of_their_multiples(with_similarit
         w = (scale * affinity_with_zeros()).to(dtype).requires_grad_()
         graph, r = graph_of(w, is_sparse), torch.linspace(0.5, 2, N, dtype=dtype).requires_grad_()
         graph = dataclasses.replace(graph, similarity=r) if with_similarity else graph
-        assert Laplacian(graph).has.delicate == (scale < 1)
         gradients = torch.autograd.grad(loss_of(graph, normalization), (w, r), allow_unused=True)
         results.append((scale * (gradients[0] + gradients[0].mT), *gradients[1:]))
     zeros = w == 0
