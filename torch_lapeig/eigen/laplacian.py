@@ -83,22 +83,25 @@ class Laplacian:
             asked = checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
-        self._take(graph.exact)
+        weight, self._level = (graph.exact, None) if normalization == "unnormalized" else graph.relative
+        self._take(weight)
         if self._has_subnormal_degrees:
             self._take(self._without_subnormal())
         r = graph.similarity
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
-        factor = self.scale if normalization == "random_walk" else None
+        factor = self._power(0.5) if normalization == "random_walk" else None
+        factor = factor if factor is None or self._level is None else factor / self._level
         if r is not None and normalization != "symmetric":
             factor = r.double() if factor is None else r * factor
         self.factor = factor
 
     def _take(self, weight: Tensor) -> None:
-        """Keep weights in float64, and their affinities and degrees."""
-        pattern, r = self.graph.pattern, self.graph.similarity
-        self._weight = weight
-        self._affinity = weight if r is None else pattern.at_row(r) * weight / pattern.at_col(r)
-        self.exact_degrees = pattern.sum_rows(self._affinity)
+        """Keep weights in float64, and their affinities and degrees, relative to the squares of levels l_i."""
+        pattern, r, level = self.graph.pattern, self.graph.similarity, self._level
+        self._weight, affinity = weight, pattern.over_rows(weight, level)
+        self._affinity = affinity if r is None else pattern.at_row(r) * affinity / pattern.at_col(r)
+        self._relative = pattern.sum_rows(self._affinity)
+        self.exact_degrees = self._relative if level is None else self._relative * level.square()
 
     @property
     def degrees(self) -> Tensor:
@@ -139,8 +142,8 @@ class Laplacian:
         return torch.ones_like(self.exact_degrees) if self.normalization == "unnormalized" else self._power(0.5)
 
     def _power(self, power: float) -> Tensor:
-        """Return D^−power 1 in float64, 0 at nodes that take no part."""
-        return self.active * inverse_power(self.exact_degrees, power)
+        """Return D^−power 1 in float64, relative to levels; 0 at nodes that take no part."""
+        return self.active * inverse_power(self._relative, power)
 
     @property
     def _has_subnormal_degrees(self) -> bool:
@@ -153,6 +156,8 @@ class Laplacian:
     def _without_subnormal(self) -> Tensor:
         """Return the weights, zero where an affinity, in either direction, is a subnormal number of the dtype."""
         affinity, tiny = checks.primal(self._affinity), torch.finfo(self.dtype).tiny
+        if self._level is not None:
+            affinity = affinity * self.graph.pattern.at_row(self._level.square())
         is_normal = affinity > tiny
         if self.graph.similarity is not None:
             is_normal = is_normal & (self.graph.pattern.transpose(affinity) > tiny)
@@ -196,6 +201,7 @@ class Laplacian:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
         r, unscaled = self.graph.similarity, self.normalization == "unnormalized"
         ground = self.active.double() if unscaled else self._power(-0.5)
+        ground = ground if self._level is None else ground * self._level
         return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)
 
     def _check_weights(self) -> None:

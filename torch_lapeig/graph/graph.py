@@ -66,8 +66,10 @@ class Graph:
     recall: float = 1.0
     metric: Metric = "euclidean"
     density_correction: float = 0.0
-    # Weights in float64 that a weighting computed, and ``weight`` is rounded from; `dataclasses.replace` drops them.
+    # Weights l_i wide_ij l_j in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them. The
+    # levels l are constants or None for 1: see `Nodes.levels`.
     wide: Tensor | None = field(default=None, init=False)
+    level: Tensor | None = field(default=None, init=False)
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
@@ -82,20 +84,29 @@ class Graph:
 
     def _with(self: G, **changes: Any) -> G:
         """Return the graph with other fields, without checks: the caller guarantees them."""
-        wide = {"wide": None} if "weight" in changes else {}
+        wide = {"wide": None, "level": None} if "weight" in changes else {}
         return self._trusted(**self.__getstate__() | wide | changes)
 
-    def _weighted(self: G, exact: Tensor, **changes: Any) -> G:
-        """Return the graph with weights in float64, to which gradients of a `Laplacian` flow without rounding."""
-        weight = exact.to(self.weight.dtype)
-        return self._with(weight=weight, wide=None if weight is exact else exact, **changes)
+    def _weighted(self: G, dtype: torch.dtype, wide: Tensor, level: Tensor | None, **changes: Any) -> G:
+        """Return the graph with weights l_i wide_ij l_j in float64, rounded to a dtype."""
+        weight = (wide if level is None else self.pattern.scaled(wide, level)).to(dtype)
+        return self._with(weight=weight, wide=wide, level=level, **changes)
 
     @property
     def exact(self) -> Tensor:
         """Return the weights in float64, with gradients: those of which ``weight`` is the rounding, if known."""
+        if self.weight.dtype == torch.float64:
+            return checks.finite_gradient(self.weight)
+        return in_double(self.pattern, self.weight) if self.wide is None else self.wide
+
+    @property
+    def relative(self) -> tuple[Tensor, Tensor | None]:
+        """Return weights in float64 relative to levels of their nodes, and the levels; None stands for 1."""
         if self.wide is not None:
-            return self.wide
-        return self.weight if self.weight.dtype == torch.float64 else in_double(self.pattern, self.weight)
+            return self.wide, self.level
+        exact = self.exact
+        level = self.pattern.levels(exact) if self.weight.dtype == torch.float64 else None
+        return exact if level is None else self.pattern.scaled(exact, 1 / level), level
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
         """Return the graph with this mask; raise ValueError if it has another mask, or edges at padding."""
@@ -386,15 +397,14 @@ class Graph:
             checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
             checks.check_device(target, "target")
-        exact, r = self.wide, self.similarity
-        weight = (exact if exact is not None and target == torch.float64 else self.weight).to(target)
-        return self._with(
-            pattern=self.pattern.to(weight.device),
-            weight=weight,
-            mask=None if self.mask is None else self.mask.to(weight.device),
-            similarity=None if r is None else r.to(target),
-            wide=None if exact is None or weight.dtype != self.weight.dtype else exact.to(weight.device),
-        )
+        weight = (self.exact if target == torch.float64 else self.weight).to(target)
+        parts = {"similarity": self.similarity.to(target)} if self.similarity is not None else {}
+        if weight.dtype == self.weight.dtype:  # only a rounding of ``wide`` loses it
+            parts |= {
+                name: part.to(weight.device) for name in ("wide", "level") if (part := getattr(self, name)) is not None
+            }
+        mask = None if self.mask is None else self.mask.to(weight.device)
+        return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **parts)
 
     def to_dense(self) -> Tensor:
         """Return the affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -424,7 +434,7 @@ class Graph:
         item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
         pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
         wide = None if self.wide is None else self.wide.reshape(weight.shape)[item, i, j]
-        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide)
+        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, level=self.level)
 
     def to_scipy(self) -> csr_array:
         """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -465,9 +475,9 @@ class Graph:
         if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
-        similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
-        wide = None if self.wide is None else self.wide[edges]
-        return self._with(pattern=pattern, weight=self.weight[edges], mask=None, similarity=similarity, wide=wide)
+        similarity, level = (None if x is None else x.reshape(-1)[nodes] for x in (self.similarity, self.level))
+        weight, wide = self.weight[edges], None if self.wide is None else self.wide[edges]
+        return self._with(pattern=pattern, weight=weight, mask=None, similarity=similarity, wide=wide, level=level)
 
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.

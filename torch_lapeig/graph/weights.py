@@ -414,12 +414,17 @@ class DensityCorrected(Weighting):
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError(_NOT_SYMMETRIC)
-        exact = graph.pattern.scaled(graph.exact, self._scale(graph))
-        return graph._weighted(exact, density_correction=self.alpha)
+        (wide, level), pattern = graph.relative, graph.pattern
+        wide = pattern.scaled(wide, self._scale(graph))
+        if level is not None:  # of K, whose q are l² times those in ``wide``
+            level = level ** (1 - 2 * self.alpha)
+            after = pattern.levels(pattern.scaled(wide, level))
+            wide, level = pattern.scaled(wide, level if after is None else level / after), after
+        return graph._weighted(graph.weight.dtype, wide, level, density_correction=self.alpha)
 
     def _scale(self, graph: Graph) -> Tensor:
-        """Return q^-α of each node in float64, 0 without edges."""
-        return inverse_power(graph.pattern.sum_rows(graph.exact), self.alpha)
+        """Return q^-α of each node in float64, relative to its level; 0 without edges."""
+        return inverse_power(graph.pattern.sum_rows(graph.pattern.over_rows(*graph.relative)), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Return the logarithm of q^-α of each point (0 without edges), then the state of K."""
@@ -467,8 +472,9 @@ class ImprovedWeights(Weighting):
             raise ValueError("graph must not be weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
         weighted = self.kernel(x, graph)
-        exact = graph.pattern.scaled(weighted.exact, 1 / root.double())
-        return weighted._weighted(exact, similarity=root.to(weighted.weight.dtype))
+        (wide, level), dtype = weighted.relative, weighted.weight.dtype
+        wide = graph.pattern.scaled(wide, 1 / root.double())
+        return weighted._weighted(dtype, wide, level, similarity=root.to(dtype))
 
     def _counts(self, graph: Graph) -> Tensor:
         """Return κ, of the graph's shape, without self loops; 1 without neighbours. Constant, so without gradients."""
@@ -522,15 +528,19 @@ def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.dtype) -> Graph:
     """Return ``graph`` with its weights times exp(−d²/scale), computed in float64.
 
-    A factor below the smallest normal number of the points' ``dtype`` is zero, and no gradient flows through it.
+    A factor below the smallest normal number of the points' ``dtype`` is zero, and no gradient flows through it. Where
+    derivatives in tiny weights might overflow, weights are kept relative to levels of their nodes.
     """
     negligible = -math.log(torch.finfo(dtype).tiny)
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
     # Give far edges a zero derivative: the derivative of the quotient may be ∞.
     quotient = torch.where(near, squared_lengths, 0) / torch.where(near, scale, 1)
-    factor = torch.where(near, (-checks.finite_gradient(quotient)).exp(), 0)
-    graph = graph.to(torch.promote_types(dtype, graph.weight.dtype))
-    return graph._weighted(graph.exact * factor)
+    quotient, given, pattern = checks.finite_gradient(quotient), graph.exact, graph.pattern
+    weight, level = given * torch.where(near, (-quotient).exp(), 0), None
+    if dtype == torch.float64 and (level := pattern.levels(weight)) is not None:
+        shift = pattern.at_row(level.log()) + pattern.at_col(level.log())
+        weight = given * torch.where(near, (-quotient - shift).exp(), 0)
+    return graph._weighted(torch.promote_types(dtype, graph.weight.dtype), weight, level)
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -641,12 +651,6 @@ def steepest_at_nodes(squared_lengths: Tensor, graph: Graph) -> Tensor:
 
 
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
-
-    Degrees are taken over a power of four, whose root is exact, because d^−(power + 1) overflows for tiny degrees where
-    its product with the cotangent does not.
-    """
-    bare = checks.primal(degrees)
-    positive = bare > torch.finfo(degrees.dtype).tiny
-    unit = (checks.next_power(torch.where(positive, bare, 1).sqrt()) / 2).square()
-    return positive * unit.pow(-power) * torch.where(positive, degrees / unit, 1).pow(-power)
+    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number."""
+    positive = degrees.detach() > torch.finfo(degrees.dtype).tiny
+    return positive * torch.where(positive, degrees, 1).pow(-power)
