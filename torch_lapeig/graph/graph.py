@@ -418,11 +418,12 @@ class Graph:
 
     @property
     def mean_affinity(self) -> Tensor:
-        """Return ½ (W_ij + W_ji) on the edges, of the shape of ``weight``: W itself, unless there is a similarity."""
+        """Return ½ (W_ij + W_ji) on the edges in float64: W itself, unless there is a similarity."""
         if self.similarity is None:
-            return self.weight
-        ratio = self.pattern.at_row(self.similarity) / self.pattern.at_col(self.similarity)
-        return self.weight * (ratio + 1 / ratio) / 2
+            return self.exact
+        r = self.similarity.double()
+        ratio = self.pattern.at_row(r) / self.pattern.at_col(r)
+        return self.exact * (ratio + 1 / ratio) / 2
 
     def to_sparse(self: G) -> G:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
