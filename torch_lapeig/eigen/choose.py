@@ -31,8 +31,8 @@ from torch_lapeig.support.tuning import (
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseLU())
 # Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, which need 4 × as many products
-# of small matrices as calls take time: 48 and 110 ms at 700 nodes, 88 and 84 at 900, 523 and 452 at 1700.
-SUBSET_NODES = 900
+# of small matrices as calls take time: 50 and 95 ms at 700 nodes, 84 and 43 at 900, 665 and 581 at 1700.
+SUBSET_NODES = 800
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 

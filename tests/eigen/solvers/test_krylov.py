@@ -79,7 +79,7 @@ def test_a_weakly_joined_pair_of_clusters_and_a_magnetic_laplacian():
     generator = torch.Generator().manual_seed(0)
     arcs = torch.randperm(80 * 80, generator=generator)[:400]
     arcs = torch.stack([arcs // 80, arcs % 80])
-    directed = DirectedGraph.from_edge_index(arcs[:, arcs[0] != arcs[1]], num_nodes=80)
+    directed = DirectedGraph.from_edge_index(arcs[:, arcs[0] != arcs[1]], num_nodes=80).to(torch.float64)
     solved = (
         lambda solver: eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver),
         lambda solver: MagneticLaplacian(directed, 0.1).eigenpairs(4, solver),

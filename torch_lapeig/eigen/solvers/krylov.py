@@ -24,8 +24,11 @@ from torch_lapeig.eigen.solvers.solver import (
     with_guards,
 )
 
-# Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of restarts.
+# Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
+
+
+CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,13 @@ class Krylov:
         operator, w, left = request.operator, request.wanted, self.max_products
         free = int(operator.active_count) - request.null.shape[1]
 
-        def is_done(restarts: int, values: Tensor, residuals: Tensor) -> bool:
-            return request.shortfall(restarts, values, residuals)[0] <= 1
+        def is_done(number: int, values: Tensor, residuals: Tensor) -> bool:
+            return request.shortfall(number, values, residuals)[0] <= 1
 
         first = smallest_pairs(operator, request.null, min(w + 1, free), (free, left, self.seed), is_done)
         if w == 0:  # the null vectors are all that is wanted
-            return request.answer(first.values, first.vectors, first.restarts, first.finished)
-        values, x, restarts, is_finished = first.values[:w], first.vectors[:, :w], first.restarts, first.finished
+            return request.answer(first.values, first.vectors, first.checks, first.finished)
+        values, x, checks, is_finished = first.values[:w], first.vectors[:, :w], first.checks, first.finished
         least, left = max(request.tolerance * float(first.gap), request.round_off), left - first.products
         # The complement of the pairs found holds the next value, or copies that the first space could not find.
         is_known = x.shape[1] < w or x.shape[1] == free
@@ -93,11 +96,11 @@ class Krylov:
 
             begin = (free - x.shape[1], left, self.seed + x.shape[1] + 1)
             found = smallest_pairs(operator, known, 1, begin, is_told)
-            left, restarts, is_finished = left - found.products, restarts + found.restarts, found.finished
+            left, checks, is_finished = left - found.products, checks + found.checks, found.finished
             is_known = float(found.values[0]) >= most - least or x.shape[1] + 1 == free
             values, order = torch.cat([values, found.values]).sort(stable=True)
             x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
-        return request.answer(*self._confirmed(request, values, x), restarts, is_finished)
+        return request.answer(*self._confirmed(request, values, x), checks, is_finished)
 
     def _confirmed(self, request: Request, values: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pairs with residuals below the maximum that the gap allows, which copies may have changed."""
@@ -116,14 +119,14 @@ class KrylovPairs(NamedTuple):
     Attributes:
         values: ``(p,)``, ascending, on the host. vectors: ``(N, p)``, orthonormal.
         gap: distance of the last value but one and the last.
-        products, restarts: numbers of both. finished: whether the pairs were good enough.
+        products, checks: numbers of both. finished: whether the pairs were good enough.
     """
 
     values: Tensor
     vectors: Tensor
     gap: float
     products: int
-    restarts: int
+    checks: int
     finished: bool
 
 
@@ -139,16 +142,17 @@ def smallest_pairs(
     """
     free, limit, seed = begin
     space = _Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
-    for restarts in itertools.count(1):
-        space.expand()
+    for checks in itertools.count(1):
+        space.expand(max(CHECK_EVERY, count))
         values, turn = shared(operator, *eigh(space.projected()))
         residuals = (space.coupling * turn[-1]).abs()
-        is_finished = space.is_whole or check(restarts, values[:count], residuals[:count])
+        is_finished = space.is_whole or (len(values) >= count and check(checks, values[:count], residuals[:count]))
         if is_finished or space.products >= limit:
             vectors = space.combine(turn[:, :count]).mT
             gap = float(values[count - 1] - values[count - 2]) if count > 1 else 0.0
-            return KrylovPairs(values[:count], vectors, gap, space.products, restarts, is_finished)
-        space.restart(values, turn, count + (len(values) - count) // 2)
+            return KrylovPairs(values[:count], vectors, gap, space.products, checks, is_finished)
+        if space.dimension == space.size:
+            space.restart(values, turn, count + (len(values) - count) // 2)
     raise AssertionError
 
 
@@ -171,10 +175,11 @@ class _Space:
     def projected(self) -> Tensor:
         return self.matrix[: self.dimension, : self.dimension]
 
-    def expand(self) -> None:
-        """Add vectors until the space is full, or invariant and nothing is left outside."""
+    def expand(self, steps: int) -> None:
+        """Add as many vectors, unless the space is full, or invariant and nothing is left outside."""
         is_first = True
-        while self.dimension < self.size and not self.is_whole:
+        most = min(self.size, self.dimension + steps)
+        while self.dimension < most and not self.is_whole:
             j = self.dimension
             v = self.rows[self.c + j]
             w = self.operator.matmul(v[:, None])[:, 0]
