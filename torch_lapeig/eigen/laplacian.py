@@ -83,10 +83,9 @@ class Laplacian:
             asked = checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
-        weight, self._level = (graph.exact, None) if normalization == "unnormalized" else graph.relative
-        self._take(weight)
+        self._take(None)
         if self._has_subnormal_degrees:
-            self._take(self._without_subnormal())
+            self._take(self._normal_weights())
         r = graph.similarity
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
         factor = self._power(0.5) if normalization == "random_walk" else None
@@ -95,10 +94,21 @@ class Laplacian:
             factor = r.double() if factor is None else r * factor
         self.factor = factor
 
-    def _take(self, weight: Tensor) -> None:
-        """Keep weights in float64, and their affinities and degrees, relative to the squares of levels l_i."""
-        pattern, r, level = self.graph.pattern, self.graph.similarity, self._level
-        self._weight, affinity = weight, pattern.over_rows(weight, level)
+    def _take(self, present: Tensor | None) -> None:
+        """Keep weights in float64, zero unless they are ``present``, and their affinities and degrees.
+
+        In a normalised operator they may be relative to levels l of nodes: weights to l_i l_j, the others to l_i².
+        """
+        graph, pattern, r = self.graph, self.graph.pattern, self.graph.similarity
+        weight = affinity = graph.exact
+        is_delicate = self.normalization != "unnormalized" and self.dtype == torch.float64
+        self._level = level = pattern.levels(weight) if is_delicate else None
+        if level is not None:
+            row = pattern.at_row(level)
+            weight, affinity = graph.over(weight, row, pattern.at_col(level)), graph.over(weight, row, row)
+        if present is not None:
+            weight, affinity = (torch.where(present, x, 0) for x in (weight, affinity))
+        self._weight = weight
         self._affinity = affinity if r is None else pattern.at_row(r) * affinity / pattern.at_col(r)
         self._relative = pattern.sum_rows(self._affinity)
         self.exact_degrees = self._relative if level is None else self._relative * level.square()
@@ -153,15 +163,14 @@ class Laplacian:
             return True
         return pattern.any(((degrees > 0) & (degrees <= torch.finfo(self.dtype).tiny)).any())
 
-    def _without_subnormal(self) -> Tensor:
-        """Return the weights, zero where an affinity, in either direction, is a subnormal number of the dtype."""
-        affinity, tiny = checks.primal(self._affinity), torch.finfo(self.dtype).tiny
-        if self._level is not None:
-            affinity = affinity * self.graph.pattern.at_row(self._level.square())
-        is_normal = affinity > tiny
-        if self.graph.similarity is not None:
-            is_normal = is_normal & (self.graph.pattern.transpose(affinity) > tiny)
-        return torch.where(is_normal | ~(affinity >= 0), self._weight, 0)
+    def _normal_weights(self) -> Tensor:
+        """Return the edges whose affinity, in both directions, is no subnormal number of the dtype."""
+        r, pattern, tiny = self.graph.similarity, self.graph.pattern, torch.finfo(self.dtype).tiny
+        affinity = checks.primal(self.graph.exact)
+        if r is not None:
+            affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
+            affinity = affinity.minimum(pattern.transpose(affinity))
+        return (affinity > tiny) | ~(affinity >= 0)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -66,10 +66,10 @@ class Graph:
     recall: float = 1.0
     metric: Metric = "euclidean"
     density_correction: float = 0.0
-    # Weights l_i wide_ij l_j in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them. The
-    # levels l are constants or None for 1: see `Nodes.levels`.
+    # Weights wide · exp(exponent) in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them.
+    # The exponent is None for 0, unless derivatives in the weights might overflow: see `Nodes.levels`.
     wide: Tensor | None = field(default=None, init=False)
-    level: Tensor | None = field(default=None, init=False)
+    exponent: Tensor | None = field(default=None, init=False)
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
@@ -84,13 +84,13 @@ class Graph:
 
     def _with(self: G, **changes: Any) -> G:
         """Return the graph with other fields, without checks: the caller guarantees them."""
-        wide = {"wide": None, "level": None} if "weight" in changes else {}
+        wide = {"wide": None, "exponent": None} if "weight" in changes else {}
         return self._trusted(**self.__getstate__() | wide | changes)
 
-    def _weighted(self: G, dtype: torch.dtype, wide: Tensor, level: Tensor | None, **changes: Any) -> G:
-        """Return the graph with weights l_i wide_ij l_j in float64, rounded to a dtype."""
-        weight = (wide if level is None else self.pattern.scaled(wide, level)).to(dtype)
-        return self._with(weight=weight, wide=wide, level=level, **changes)
+    def _weighted(self: G, dtype: torch.dtype, wide: Tensor, exponent: Tensor | None, **changes: Any) -> G:
+        """Return the graph with weights wide · exp(exponent) in float64, rounded to a dtype."""
+        weight = (wide if exponent is None else _times_exp(wide, exponent)).to(dtype)
+        return self._with(weight=weight, wide=wide, exponent=exponent, **changes)
 
     @property
     def exact(self) -> Tensor:
@@ -99,14 +99,11 @@ class Graph:
             return checks.finite_gradient(self.weight)
         return in_double(self.pattern, self.weight) if self.wide is None else self.wide
 
-    @property
-    def relative(self) -> tuple[Tensor, Tensor | None]:
-        """Return weights in float64 relative to levels of their nodes, and the levels; None stands for 1."""
-        if self.wide is not None:
-            return self.wide, self.level
-        exact = self.exact
-        level = self.pattern.levels(exact) if self.weight.dtype == torch.float64 else None
-        return exact if level is None else self.pattern.scaled(exact, 1 / level), level
+    def over(self, exact: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        """Return the weights, `exact`, over two positive constants of each edge, with gradients by the exponent."""
+        if self.wide is None or self.exponent is None:
+            return checks.finite_gradient(exact) / one / other
+        return _times_exp(self.wide, self.exponent - one.log() - other.log())
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
         """Return the graph with this mask; raise ValueError if it has another mask, or edges at padding."""
@@ -400,9 +397,8 @@ class Graph:
         weight = (self.exact if target == torch.float64 else self.weight).to(target)
         parts = {"similarity": self.similarity.to(target)} if self.similarity is not None else {}
         if weight.dtype == self.weight.dtype:  # only a rounding of ``wide`` loses it
-            parts |= {
-                name: part.to(weight.device) for name in ("wide", "level") if (part := getattr(self, name)) is not None
-            }
+            kept = {name: getattr(self, name) for name in ("wide", "exponent")}
+            parts |= {name: part.to(weight.device) for name, part in kept.items() if part is not None}
         mask = None if self.mask is None else self.mask.to(weight.device)
         return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **parts)
 
@@ -434,8 +430,9 @@ class Graph:
         present = weight.detach() != 0
         item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
         pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
-        wide = None if self.wide is None else self.wide.reshape(weight.shape)[item, i, j]
-        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, level=self.level)
+        kept = (None if x is None else x.reshape(weight.shape)[item, i, j] for x in (self.wide, self.exponent))
+        wide, exponent = kept
+        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, exponent=exponent)
 
     def to_scipy(self) -> csr_array:
         """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -476,9 +473,12 @@ class Graph:
         if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
-        similarity, level = (None if x is None else x.reshape(-1)[nodes] for x in (self.similarity, self.level))
-        weight, wide = self.weight[edges], None if self.wide is None else self.wide[edges]
-        return self._with(pattern=pattern, weight=weight, mask=None, similarity=similarity, wide=wide, level=level)
+        similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
+        wide, exponent = (None if x is None else x[edges] for x in (self.wide, self.exponent))
+        weight = self.weight[edges]
+        return self._with(
+            pattern=pattern, weight=weight, mask=None, similarity=similarity, wide=wide, exponent=exponent
+        )
 
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.
@@ -517,6 +517,11 @@ class Graph:
 
 # Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
 torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
+
+
+def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
+    """Return wide · exp(exponent), 0 for 0 where the exponential overflows."""
+    return wide * torch.where(wide == 0, exponent.clamp_max(700), exponent).exp()
 
 
 def check_graph(graph: Any, name: str = "graph") -> None:

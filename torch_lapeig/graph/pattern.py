@@ -99,10 +99,6 @@ class Nodes:
             return None
         return checks.next_power(torch.where(positive, degrees, 1).sqrt()) / 2
 
-    def over_rows(self: Any, wide: Tensor, level: Tensor | None) -> Tensor:
-        """Return weights l_i wide_ij l_j over l_i², whose sums are the degrees over l_i²; levels of None are 1."""
-        return wide if level is None else wide * (self.at_col(level) / self.at_row(level))
-
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         return median_of_groups(values, group, total)

@@ -414,17 +414,24 @@ class DensityCorrected(Weighting):
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError(_NOT_SYMMETRIC)
-        (wide, level), pattern = graph.relative, graph.pattern
-        wide = pattern.scaled(wide, self._scale(graph))
-        if level is not None:  # of K, whose q are l² times those in ``wide``
-            level = level ** (1 - 2 * self.alpha)
-            after = pattern.levels(pattern.scaled(wide, level))
-            wide, level = pattern.scaled(wide, level if after is None else level / after), after
-        return graph._weighted(graph.weight.dtype, wide, level, density_correction=self.alpha)
+        pattern, exact, dtype = graph.pattern, graph.exact, graph.weight.dtype
+        graph = graph._with(density_correction=self.alpha)
+        level = pattern.levels(exact) if dtype == torch.float64 else None
+        if level is None:
+            return graph._weighted(dtype, pattern.scaled(exact, self._scale(graph)), None)
+        row = pattern.at_row(level)
+        relative = pattern.sum_rows(graph.over(exact, row, row))  # q over the squares of levels
+        log_scale = -self.alpha * (torch.where(relative > 0, relative, 1).log() + 2 * level.log())
+        if graph.exponent is None:
+            wide, log_scale = graph.over(exact, row, pattern.at_col(level)), log_scale + level.log()
+        else:
+            wide = graph.wide
+        exponent = pattern.at_row(log_scale) + pattern.at_col(log_scale)
+        return graph._weighted(dtype, wide, exponent if graph.exponent is None else exponent + graph.exponent)
 
     def _scale(self, graph: Graph) -> Tensor:
-        """Return q^-α of each node in float64, relative to its level; 0 without edges."""
-        return inverse_power(graph.pattern.sum_rows(graph.pattern.over_rows(*graph.relative)), self.alpha)
+        """Return q^-α of each node in float64, 0 without edges."""
+        return inverse_power(graph.pattern.sum_rows(graph.exact), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Return the logarithm of q^-α of each point (0 without edges), then the state of K."""
@@ -472,9 +479,9 @@ class ImprovedWeights(Weighting):
             raise ValueError("graph must not be weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
         weighted = self.kernel(x, graph)
-        (wide, level), dtype = weighted.relative, weighted.weight.dtype
+        dtype, wide = weighted.weight.dtype, weighted.wide
         wide = graph.pattern.scaled(wide, 1 / root.double())
-        return weighted._weighted(dtype, wide, level, similarity=root.to(dtype))
+        return weighted._weighted(dtype, wide, weighted.exponent, similarity=root.to(dtype))
 
     def _counts(self, graph: Graph) -> Tensor:
         """Return κ, of the graph's shape, without self loops; 1 without neighbours. Constant, so without gradients."""
@@ -529,18 +536,17 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.
     """Return ``graph`` with its weights times exp(−d²/scale), computed in float64.
 
     A factor below the smallest normal number of the points' ``dtype`` is zero, and no gradient flows through it. Where
-    derivatives in tiny weights might overflow, weights are kept relative to levels of their nodes.
+    derivatives in tiny weights might overflow, the graph keeps the exponent.
     """
     negligible = -math.log(torch.finfo(dtype).tiny)
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
     # Give far edges a zero derivative: the derivative of the quotient may be ∞.
     quotient = torch.where(near, squared_lengths, 0) / torch.where(near, scale, 1)
-    quotient, given, pattern = checks.finite_gradient(quotient), graph.exact, graph.pattern
-    weight, level = given * torch.where(near, (-quotient).exp(), 0), None
-    if dtype == torch.float64 and (level := pattern.levels(weight)) is not None:
-        shift = pattern.at_row(level.log()) + pattern.at_col(level.log())
-        weight = given * torch.where(near, (-quotient - shift).exp(), 0)
-    return graph._weighted(torch.promote_types(dtype, graph.weight.dtype), weight, level)
+    exponent, wide = torch.where(near, -checks.finite_gradient(quotient), -torch.inf), graph.exact
+    weight, to = wide * exponent.exp(), torch.promote_types(dtype, graph.weight.dtype)
+    if dtype == torch.float64 and graph.pattern.levels(weight) is not None:
+        return graph._weighted(to, wide, exponent)
+    return graph._weighted(to, weight, None)
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
