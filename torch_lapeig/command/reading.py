@@ -34,8 +34,8 @@ LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmli
 # What numpy.save would save of a file whose kind is read, but not by this command.
 RESCUES = {
     ".h5ad": "h5py.File({0!r})['NAME'][:]",
-    ".npy": "numpy.load({0!r}, allow_pickle=True).astype(float)",
-    ".pt": "torch.load({0!r}, weights_only=False)['NAME'].detach().numpy()",
+    ".npy": "x.astype(float)",
+    ".pt": "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()",
 }
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
@@ -225,10 +225,11 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     else:
         has_header = _has_header(path, first, options)
     is_of_r = has_header and len(second) == len(first) + 1  # R writes no name above the names of rows
-    if is_of_r and (not second[-1] or (separator == "," and is_number(second[0]) and options.index != "name")):
-        is_of_r = False  # a separator at the end, or decimal commas
-    if len(second) > len(first) and not is_of_r:
-        raise InputError(_ragged(path, first, second))
+    is_unclear = second[-1:] == [""] or (separator == "," and is_number(second[0]))
+    if len(second) > len(first) and (not is_of_r or (is_unclear and options.index != "name")):
+        cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
+        way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
+        raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
     if is_of_r:
         text = f'""{" " if separator == BLANKS else separator}{text}'
     is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
@@ -303,11 +304,3 @@ def is_number(cell: Any) -> bool:
         return not isinstance(cell, (bool, np.bool_)) and bool(np.isfinite(float(cell)))
     except (TypeError, ValueError):
         return False
-
-
-def _ragged(path: Path, first: list[str], second: list[str]) -> str:
-    """Return the message about a first line that has too few cells for the second one."""
-    sign = next((sign for sign in ";\t|" if sign in "".join(first)), ";")
-    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
-    way = f"leave out lines above the names by --skip-lines, or say --separator {sign!r} or --decimal ,"
-    return f"{path}: {cells}: {way}, or --index name if the first one, which has no name, names the rows"
