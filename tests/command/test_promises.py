@@ -195,6 +195,7 @@ REFUSED = {
     "a wrong index beside names": ({"t.csv": FRAME.to_csv()}, "--index idd", "no 'idd'; it has 'a', 'b', 'c', 'name'"),
     "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines, or"),
     "units": ({"t.csv": lines((0, "a,b,c\ncm,cm,kg"))}, "", "--skip-lines"),
+    "a longer second line": ({"t.csv": "1,2\n1,2,3\n2,3,4\n4,5,6\n"}, "--no-header", "line 1 has 2 cells .*the next 3"),
     "a long line": ({"t.csv": lines((4, "1,2,3,4"))}, "", "line 5"),
     "a separator at the end": ({"t.csv": csv().replace("\n", ",\n").replace("c,", "c")}, "", "line 1 has 3 cells"),
     "an open quote": ({"t.csv": 'a,b\n"1,2\n3,4\n'}, "", "EOF inside string"),

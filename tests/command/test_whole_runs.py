@@ -220,6 +220,8 @@ def test_labels_of_any_kind_are_colours(labels, folder):
     embed("--input", "images.npy", "--labels", "y.npy", "--components", 1)
     page = Path("embedding-images/report.html").read_text()
     assert "</script><b>" not in page
+    assert '"@index"' in page
+    assert '"@label"' in page
     assert re.search(r"""<(?:script|img|link)[^>]* (?:src|href)=["'](?!data:)""", page) is None
 
 

@@ -218,18 +218,12 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
         raise InputError(f"--decimal {separator} needs another separator of cells: --separator ';', for example")
     text = _decoded(path, options)
     first, second = (*_first_rows(text, separator), [], [])[:2]
-    if not first:
-        raise InputError(f"{path} is empty")
     if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
-        has_header = sum(1 for line in text.split("\n") if line.strip()) == count + 1
-    else:
-        has_header = _has_header(path, first, options)
-    is_of_r = has_header and len(second) == len(first) + 1  # R writes no name above the names of rows
-    is_unclear = second[-1:] == [""] or (separator == "," and is_number(second[0]))
-    if len(second) > len(first) and (not is_of_r or (is_unclear and options.index != "name")):
-        cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
-        way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
-        raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
+        options = Namespace(
+            **{**vars(options), "header": sum(map(bool, map(str.strip, text.split("\n")))) == count + 1}
+        )
+    has_header = _has_header(path, first, options)
+    is_of_r = _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header)
     if is_of_r:
         text = f'""{" " if separator == BLANKS else separator}{text}'
     is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
@@ -255,10 +249,12 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
         for other in (sign for sign in (";\t|, " if count is None else ";\t|") if sign in first[0]):
             raise InputError(f"{path}: line 1 is one cell, {first[0]!r}: say --separator {other!r} if it is several")
     said = "line 1 names the columns" if has_header else "no line names the columns, which are counted from 0"
-    index = frame.pop(UNNAMED).rename("name") if is_unnamed else None
-    if is_unnamed and options.index in frame:
-        return Data(str(path), f"{said}; the first one, which has no name, is left out as --index names another", frame)
-    return Data(str(path), said + "; the first one, which has no name, is the index" * is_unnamed, frame, index)
+    if not is_unnamed:
+        return Data(str(path), said, frame)
+    index, way = frame.pop(UNNAMED).rename("name"), "the index"
+    if options.index in frame:
+        index, way = None, "left out as --index names another"
+    return Data(str(path), f"{said}; the first one, which has no name, is {way}", frame, index)
 
 
 def _decoded(path: Path, options: Namespace) -> str:
@@ -275,6 +271,8 @@ def _decoded(path: Path, options: Namespace) -> str:
         raise InputError(f"{path} is no text in {encoding}: say --encoding {likely}, or save other formats as .npy")
     if options.skip_lines:
         text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
+    if not text.strip():
+        raise InputError(f"{path} is empty")
     return re.sub(r"\A([ \t]*\n)+", "", text)
 
 
@@ -296,6 +294,20 @@ def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         raise InputError(f"{path}: line 1 has {f'numbers ({listed(numbers, 4)})' if numbers else 'no names'}: {way}")
     return True
+
+
+def _is_of_r(
+    path: Path, first: list[str], second: list[str], separator: str, *, is_sure: bool, has_header: bool
+) -> bool:
+    """Return whether line 1 lacks a name for the names of rows; raise `InputError` if that may be something else."""
+    if len(second) <= len(first):
+        return False
+    is_clear = second[-1] != "" and (separator != "," or not is_number(second[0]))  # else it may have decimal commas
+    if has_header and len(second) == len(first) + 1 and (is_sure or is_clear):
+        return True
+    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
+    way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
+    raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
 
 
 def is_number(cell: Any) -> bool:
