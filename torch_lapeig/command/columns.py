@@ -83,7 +83,7 @@ def _table(data: Data, options: Namespace) -> Used:
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     for name, values in categories.items():
         used.lines[f"one-hot {name}"] = listed(values, 40)
-    used.lines["left out"] = ", ".join(left_out) or "nothing"
+    used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40) or "nothing"
     return used
 
 

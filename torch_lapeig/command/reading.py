@@ -103,7 +103,7 @@ def path_and_member(given: str) -> tuple[Path, str]:
 def check_known(asked: Iterable[Any], names: Iterable[Any], given: str) -> None:
     """Raise `InputError` with all names that are not among others, and the nearest of these."""
     names = [str(name) for name in names]
-    if lost := [str(name) for name in asked if str(name) not in names]:
+    if lost := [name for name in dict.fromkeys(map(str, asked)) if name not in names]:
         near = difflib.get_close_matches(lost[0], names, 1, 0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}{hint}")
