@@ -254,7 +254,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         raise InputError(f"{source} is no matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
     used.lines["pairs"] = f"by --given {given}, {how}"
-    if given == "distance" and not is_sparse and (same := (np.count_nonzero(pairs == 0) - n) // 2):
+    if given == "distance" and not is_sparse and (same := np.count_nonzero(np.triu(pairs == 0, 1))):
         used.advice.append(f"{same:,} pairs have distance zero: leave those that are unknown out of a sparse matrix")
 
 
