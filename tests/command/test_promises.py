@@ -1,6 +1,7 @@
 """The contract of reading: one row of a table for each promise of docs/command.md."""
 
 import gzip
+import os
 import re
 import sys
 import types
@@ -25,6 +26,7 @@ PAIRS = cdist(X, X)
 NEAR = np.where(
     np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0
 )  # distances to the five nearest, as scikit-learn stores them
+NAMES = [f"r{i}" for i in range(30)]
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
 RING = "\n".join(f"n{i},n{(i + 1) % 30}" for i in range(30))
@@ -60,7 +62,10 @@ def used(tmp_path, monkeypatch):
         found = []
         monkeypatch.setattr("torch_lapeig.command.embed", found.append)
         main(["embed", "--input", next(iter(files)), *arguments.split()])
-        return columns.used_of(read(found[0].input, found[0]), found[0])
+        data = read(found[0].input, found[0])
+        used = columns.used_of(data, found[0])
+        used.advice += [] if found[0].given else columns.advice(used, data)
+        return used
 
     return of
 
@@ -90,15 +95,18 @@ READ = {
     "numbers as names": ({"t.csv": csv(FRAME.set_axis([2000, 2010, 2015], axis=1))}, "--header", X, "'2000'"),
     "no names": ({"t.csv": csv(header=False)}, "--no-header", X, "columns, which are counted from 0"),
     "equal names": ({"t.csv": csv().replace("a,b,c", "a,a,a.1")}, "", X, "3: 'a', 'a.2', 'a.1'"),
-    "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first column, which has no name, is the index"),
-    "the names of R": ({"t.csv": FRAME.to_csv()[1:]}, "", X, "is the index"),
+    "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first one, which has no name, is the index"),
+    "the names of R": ({"t.csv": FRAME.set_axis(NAMES).to_csv()[1:]}, "", X, "is the index"),
+    "numbers of R": ({"t.csv": FRAME.to_csv()[1:]}, "--index name", X, "named by the index 'name'"),
+    "another index": ({"t.csv": FRAME.to_csv()}, "--index a", X[:, 1:], "which has no name, is left out as --index"),
     "a column of names": ({"t.csv": csv(IDS)}, "--index id", X, "named by the index 'id'"),
     "any name of an index": ({"t.csv": csv(FRAME.assign(row=KINDS))}, "--index row", X, "named by the index 'row'"),
     "all columns": (
         {"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'",
     ),
     "columns left out": ({"t.csv": csv()}, "--leave-out b", X[:, [0, 2]], "'b' (--leave-out)"),
-    "columns chosen": ({"t.csv": csv()}, "--columns c a", X[:, [2, 0]], "'b' (not in --columns)"),
+    "columns named twice": ({"t.csv": csv()}, "--columns a a b", X[:, :2], "2: 'a', 'b'"),
+    "columns chosen": ({"t.csv": csv()}, "--columns c a", X[:, [2, 0]], "'b' (not among the columns)"),
     "categories": (
         {"t.csv": csv(FRAME.assign(k=KINDS))}, "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'",
     ),
@@ -135,6 +143,11 @@ READ = {
     "advice on spread": (
         {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
     ),
+    "advice on numbers of rows": (
+        {"t.csv": csv(FRAME.assign(n=range(30, 0, -1)))}, "", np.c_[X, range(30, 0, -1)], "'n' counts the rows",
+    ),
+    "advice on zeros": ({"x.npy": np.maximum(NEAR, NEAR.T)}, "--given distance", None, "leave those that are unknown"),
+    "rounded diagonals": ({"x.npy": PAIRS + 1e-9 * np.eye(30)}, "--given distance", None, "symmetric"),
     "advice on counters": ({"t.csv": csv(FRAME.assign(n=range(30)))}, "", np.c_[X, range(30)], "'n' counts the rows"),
     "advice on integers": (
         {"t.csv": csv(FRAME.assign(n=[2**60 + i**3 for i in range(30)]))}, "", None, "integers above 2⁵³",
@@ -173,10 +186,16 @@ REFUSED = {
     "thousands": ({"t.csv": csv(FRAME.assign(d="1,234"))}, "", "'d' .words, such as '1,234' .*--thousands ,"),
     "Latin-1": ({"t.csv": "größe\n1\n".encode("latin-1")}, "", "--encoding cp1252"),
     "UTF-16": ({"t.csv": csv().encode("utf-16")}, "", "--encoding utf-16"),
-    "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16-le"),
+    "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16, utf-16-le or"),
     "no encoding": ({"t.csv": csv()}, "--encoding utf8000", "utf8000"),
+    "no format": ({"x.bin": b"SQLite\0\0\xff"}, "", "is no text in utf-8: .*--encoding .*save other formats as .npy"),
+    "empty names": ({"t.csv": ",,\n" + csv(header=False)}, "", "line 1 has no names: say --header .* or --no-header"),
+    "numbers of R": ({"t.csv": FRAME.to_csv()[1:]}, "", "--decimal ,, or --index name if the first one"),
+    "decimal commas that count": ({"t.csv": "a\n" + "\n".join(f"{i},5" for i in range(30))}, "", "--decimal ,"),
+    "a wrong index beside names": ({"t.csv": FRAME.to_csv()}, "--index idd", "no 'idd'; it has 'a', 'b', 'c', 'name'"),
     "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines, or"),
     "units": ({"t.csv": lines((0, "a,b,c\ncm,cm,kg"))}, "", "--skip-lines"),
+    "a longer second line": ({"t.csv": "1,2\n1,2,3\n2,3,4\n4,5,6\n"}, "--no-header", "line 1 has 2 cells .*the next 3"),
     "a long line": ({"t.csv": lines((4, "1,2,3,4"))}, "", "line 5"),
     "a separator at the end": ({"t.csv": csv().replace("\n", ",\n").replace("c,", "c")}, "", "line 1 has 3 cells"),
     "an open quote": ({"t.csv": 'a,b\n"1,2\n3,4\n'}, "", "EOF inside string"),
@@ -185,7 +204,10 @@ REFUSED = {
         {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
         "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
     ),
-    "minus signs": ({"t.csv": csv().replace("-", "−")}, "", "'a' .words, such as '−.*a hyphen, not with '−'"),
+    "minus signs": ({"t.csv": csv().replace("-", "−")}, "", "'a' .words, such as '−.*numbers are written as -1.5"),
+    "numbers as words": ({"x.npy": X.astype(str)}, "", "'0' .words, such as '0[.]1257' in row 0"),
+    "large integers": ({"t.csv": csv(FRAME.assign(n=str(2**70)))}, "", "'n' .words, such as '11805"),
+    "integers rounded": ({"x.npy": np.arange(30).reshape(10, 3) % 2 + 2**60}, "", "not all equal in float64"),
     "minus signs in line 1": ({"t.csv": "−1,−2\n1,2\n3,4\n"}, "", "line 1 has numbers .'−1', '−2'"),
     "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
     "missing values": (
@@ -201,19 +223,24 @@ REFUSED = {
     "no rows": ({"t.csv": "a,b\n"}, "", "must have 4 rows"),
     "equal rows": ({"x.npy": np.ones((9, 2))}, "", "not all equal"),
     "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
-    "words in an array": ({"x.npy": X.astype(str)}, "", "no numbers: '0'"),
     "complex numbers": ({"x.npy": X * 1j}, "", "complex numbers"),
     "several arrays": ({"x.npz": lambda name: np.savez(name, x=X, y=X)}, "", "'x', 'y'; x.npz:NAME"),
-    "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "none: numpy.save"),
+    "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "holds no array.*weights_only=True"),
+    "svmlight with queries": ({"x.svm": "# c\n1\n1 qid:3 1:0.5\n"}, "", "load_svmlight_file"),
     "svmlight": ({"x.svm": "1 1:0.5 2:3\n0 1:2\n"}, "", "sparse rows .svmlight.*load_svmlight_file"),
     "FASTA": ({"x.fa": ">seq1\nACGT\n"}, "", "sequences .FASTA.*SeqIO"),
+    "JSON with a mark": ({"x.json": b'\xef\xbb\xbf{"a": 1}'}, "", "JSON.*read_json"),
+    "a folder": ({"folder": os.mkdir}, "", "there is no file folder$"),
+    "Arrow": ({"x.feather": b"ARROW1"}, "", "read_feather"),
+    "bzip2": ({"x.csv.bz2": b"BZh9"}, "", "a compressed file .*pandas.read_csv"),
     "JSON": ({"x.json": '{"a": 1}'}, "", "JSON.*read_json"),
     "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
     "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
     "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
     "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
     "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
-    "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*astype"),
+    "a list": ({"x.pt": lambda name: torch.save([torch.ones(3), torch.ones(3)], name)}, "", "'0', '1'; x.pt:NAME"),
+    "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*x.astype"),
     "a picture": ({"x.png": b"\x89PNG\r\n"}, "", "a picture"),
     "text under another name": ({"x.npy": csv().encode()}, "", "is no .npy file"),
     "a broken array": ({"x.npy": b"\x93NUMPY\x01"}, "", "cannot be read"),
@@ -234,6 +261,9 @@ REFUSED = {
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
     "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
+    "labels of several columns": (
+        {"t.csv": csv(), "y.csv": "id;k\n" + "\n".join(30 * ["1;u"])}, "--labels y.csv", "--separator ';'",
+    ),
     "labels with ids": (
         {"t.csv": csv(), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv", "y.csv:NAME.*--index",
     ),
@@ -261,6 +291,8 @@ def test_what_is_not_clear_is_asked_in_one_message(promise, used):
 def test_labels_are_joined_by_the_index(used):
     """Zeros that lead stay, the order of the other file is free, and rows without a label are counted."""
     there = IDS[["id"]].assign(kind=KINDS)[:25].sample(frac=1, random_state=0)
+    assert used({"t.csv": IDS.set_index("id").rename_axis("").to_csv(), "y.csv": csv(there)},
+                "--index id --labels y.csv").labels.tolist() == [*KINDS[:25], *[None] * 5]  # fmt: skip
     found = used({"t.csv": csv(IDS), "y.csv": csv(there)}, "--index id --labels y.csv")
     assert found.labels.tolist() == [*KINDS[:25], *[None] * 5]
     assert found.index[1] == "0007"
@@ -271,6 +303,11 @@ def test_edges_are_symmetric_affinities(used):
     found = used({"e.csv": "a,b,w\nx,y,2\nz,y,3\ny,x,2\nz,t,1\n"}, "--given edges")
     assert found.index.tolist() == ["x", "y", "z", "t"]
     np.testing.assert_array_equal(found.x.toarray(), [[0, 2, 0, 0], [2, 0, 3, 0], [0, 3, 0, 1], [0, 0, 1, 0]])
+    found = used(
+        {"e.csv": "w;a;b\n1,5;007;7\n2;7;NA\n1;NA;01\n"}, "--given edges --columns a b w --separator ; --decimal ,"
+    )
+    assert found.index.tolist() == ["007", "7", "NA", "01"]
+    assert found.x.sum() == 9
 
 
 def test_tables_of_libraries_that_are_not_here(used, monkeypatch):

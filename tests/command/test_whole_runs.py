@@ -92,7 +92,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     )
     capsys.readouterr()
     main(["transform", "moved", "new.csv"])
-    assert "left out  'more', 'id'" in capsys.readouterr().out
+    assert "left out      'more' (not among the columns), 'id' (--index)" in capsys.readouterr().out
     found = pandas.read_csv("embedding-new.csv", dtype={"id": str}).set_index("id")
     x, y = (np.c_[t[["long, thin", "b", "c"]], t.kind == "u", t.kind == "v"].astype(float) for t in (table(60), new))
     mean, deviation = x.mean(0), x.std(0)
@@ -105,7 +105,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     np.testing.assert_allclose(loaded.transform(torch.from_numpy((y - mean) / deviation)), expected, atol=1e-8)
     refused("embedding-new.csv is there already", "transform", "moved", "new.csv")
     new.drop(columns=["b", "c"]).to_csv("less.csv", index=False, sep=";")
-    refused("lacks columns of moved: 'b', 'c'; it has", "transform", "moved", "less.csv")
+    refused("less.csv has no 'b', 'c'; it has", "transform", "moved", "less.csv")
     new.assign(kind="w").to_csv("w.csv", index=False, sep=";", decimal=",")
     refused("'kind' has 'w', its categories are 'u', 'v'", "transform", "moved", "w.csv")
     new.assign(b=np.nan).to_csv("gap.csv", index=False, sep=";", decimal=",")
@@ -220,6 +220,8 @@ def test_labels_of_any_kind_are_colours(labels, folder):
     embed("--input", "images.npy", "--labels", "y.npy", "--components", 1)
     page = Path("embedding-images/report.html").read_text()
     assert "</script><b>" not in page
+    assert '"@index"' in page
+    assert '"@label"' in page
     assert re.search(r"""<(?:script|img|link)[^>]* (?:src|href)=["'](?!data:)""", page) is None
 
 

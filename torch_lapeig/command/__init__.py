@@ -23,7 +23,7 @@ import torch
 import torch_lapeig
 from torch_lapeig.command import choices, columns, report
 from torch_lapeig.command.columns import Array, Used
-from torch_lapeig.command.reading import InputError, listed, path_and_member, read
+from torch_lapeig.command.reading import InputError, path_and_member, read
 from torch_lapeig.methods import LaplacianEigenmaps
 
 __all__ = ["InputError", "load", "main"]
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--device", default="cpu", help="cpu (default), cuda, …")
     new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
     new.set_defaults(run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None)
+    new.set_defaults(labels=None, leave_out=[])
     new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
     new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
     for add in (of_embed.add_argument, new.add_argument):
@@ -87,7 +88,9 @@ def embed(options: Namespace) -> None:
     for name in [*NOT_OF_PAIRS, "neighbors", "bandwidth"][: 4 if options.given == "distance" else None]:
         if options.given and getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
-    used = columns.used_of(read(options.input, options), options)
+    data = read(options.input, options)
+    used = columns.used_of(data, options)
+    used.advice += [] if options.given else columns.advice(used, data)
     print(*report.of_input(used), sep="\n", flush=True)
     scaling = None
     if options.standardize:
@@ -124,20 +127,11 @@ def transform(options: Namespace) -> None:
     if out.exists() and not options.overwrite:
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
     module, saved = load(options.folder)
-    options = Namespace(**{**saved["reading"], **vars(options)})
-    data = read(options.new, options)
-    names = list(getattr(data.rows, "columns", ()))
-    if lost := [name for name in saved["columns"] if name not in names]:
-        raise InputError(f"{options.new} lacks columns of {options.folder}: {listed(lost)}; it has {listed(names)}")
-    x, encoded = columns.numbers_of(data, saved["columns"], saved["categories"])
-    used = Used(x, columns.index_of(data, options), saved["columns"], encoded)
-    dropped = columns.drop_missing(used, options.new, options)
-    surplus = [name for name in names if name not in saved["columns"]]
-    used.lines = {
-        "file": f"{options.new}: {data.said}",
-        "rows": f"{len(used.x):,}, by {used.index.name or 'row'!r}{dropped}",
-    }
-    used.lines |= {"columns": listed(used.columns, 40), "left out": listed(surplus) or "nothing"}
+    asked = vars(options) | {"columns": saved["columns"], "one_hot": saved["categories"]}
+    data = read(options.new, Namespace(**{**saved["reading"], **asked}))
+    if "index" not in asked and saved["reading"]["index"] not in data.rows:  # new rows need no names
+        saved["reading"]["index"] = None
+    used = columns.used_of(data, Namespace(**{**saved["reading"], **asked}))
     print(*report.of_input(used), sep="\n", flush=True)
     if not len(used.x):
         raise InputError(f"{options.new} has no rows to embed")

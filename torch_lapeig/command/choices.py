@@ -74,14 +74,15 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
-    given: Any = None
+    seen: list[Graph] = []
     k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             if options.given:
                 graph, choices = _of_pairs(x, options)
-                given, module = graph.to(options.device), LaplacianEigenmaps(k, Precomputed("affinity"))
+                choices += _parts(graph, k)
+                module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
                 nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
@@ -89,13 +90,18 @@ def embed(x: Any, options: Namespace) -> Answer:
                 module = module_of(k, int(choices[0].value), name, t).to(given)
                 rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
                 assert module.weights is not None
-                graph = module.weights(given, module.neighbors.with_state(given)[0])
-            choices += _parts(graph, k)
-            module.fit(given)
+
+                def keep(_: Any, __: Any, weighted: Graph) -> None:
+                    seen.append(weighted)
+                    choices.extend(_parts(weighted, k))
+
+                hook = module.weights.register_forward_hook(keep)
+                module.fit(given)
+                hook.remove()
+                module.neighbors, graph = rule, seen[-1]
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     if not options.given:
-        module.neighbors = rule
         bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
         choices += [Choice("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))

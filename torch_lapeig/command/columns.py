@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from torch_lapeig.command.reading import UNNAMED, Data, InputError, is_number, known, listed, path_and_member, read
+from torch_lapeig.command.reading import Data, InputError, check_known, is_number, listed, path_and_member, read
 
 Array = NDArray[Any]
 
@@ -46,24 +45,24 @@ class Used:
 
 
 def used_of(data: Data, options: Namespace) -> Used:
-    """Return the points or pairs of a file, with labels and advice; raise `InputError` if an option is needed."""
-    is_sparse = sparse.issparse(data.rows)
-    for name in [*options.leave_out, *options.columns, *options.one_hot]:
-        known(name, () if is_sparse else data.rows, data.source)
+    """Return the points or pairs of a file, with their labels; raise `InputError` if an option is needed."""
+    is_sparse, names = sparse.issparse(data.rows), list(getattr(data.rows, "columns", ()))
+    check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
     if is_sparse:
         used = Used(data.rows, index_of(data, options))
     else:
         used = (_edges if options.given == "edges" else _table)(data, options)
     used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
+    if options.labels:
+        names += _label(used, data, options)
+    names += [] if data.index is None else [data.index.name]
+    check_known([options.index] if options.index else [], names, data.source)
     name = used.index.name
     named = "counted from 0, as there is no index" if name is None else f"named by the index {name!r}"
-    if options.labels:
-        _label(used, data, options)
     if options.given:
         _check_pairs(used, data.source, options.given)
     else:
-        named += drop_missing(used, data.source, options)
-        used.advice = [*_advice(used, data), *used.advice]
+        named += _drop_missing(used, data.source, options)
     used.lines["rows"] = f"{len(used.index):,}, {named}"
     return used
 
@@ -72,20 +71,19 @@ def _table(data: Data, options: Namespace) -> Used:
     """Return the coordinates of a table: the named columns, or all but those that an option names."""
     names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
     roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
-    if options.index and data.index is None:
-        known(options.index, names, data.source)
-    columns = options.columns or [name for name in names if name not in roles]
+    columns = list(dict.fromkeys(options.columns)) or [name for name in names if name not in roles]
     if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
         raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
-    left_out = [f"{name!r} ({roles.get(name, 'not in --columns')})" for name in names if name not in columns]
-    categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in options.one_hot}
+    left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
+    categories = options.one_hot  # of a run, with their values
+    if not isinstance(categories, dict):
+        categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
     x, encoded = numbers_of(data, columns, categories)
     used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     for name, values in categories.items():
         used.lines[f"one-hot {name}"] = listed(values, 40)
-    if left_out:
-        used.lines["left out"] = ", ".join(left_out)
+    used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40) or "nothing"
     return used
 
 
@@ -112,15 +110,17 @@ def _check_numbers(data: Data, columns: list[str]) -> None:
     for name in others[:12]:
         cells = data.rows[name].dropna()
         words = cells[[not is_number(cell) for cell in cells]]
-        place = f", such as {str(words.iloc[0])!r} in row {words.index[0]} from 0" if len(words) else ""
-        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words' if place else 'objects')}{place})")
+        kind, shown = KINDS.get(cells.dtype.kind, "words"), words if len(words) else cells
+        said.append(
+            f"{name!r} ({kind}"
+            + (f", such as {str(shown.iloc[0])!r} in row {shown.index[0]} from 0)" if len(shown) else ")")
+        )
     if others:
-        more = "; --decimal , or --thousands , reads commas in numbers" if re.search(r"\d,\d", "".join(said)) else ""
-        more += "; numbers begin with a hyphen, not with '−' (U+2212)" if re.search(r"−\.?\d", "".join(said)) else ""
         raise InputError(
             f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
             f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"
-            f" or name coordinates by --columns; --missing reads marks, --skip-lines skips lines such as units{more}"
+            " or name coordinates by --columns; --missing reads marks, --skip-lines skips lines such as units, numbers"
+            " are written as -1.5: --decimal , and --thousands , read others"
         )
 
 
@@ -129,26 +129,29 @@ def index_of(data: Data, options: Namespace) -> Any:
     import pandas
 
     if options.index in getattr(data.rows, "columns", ()):
-        return pandas.Index(data.rows[options.index], name=options.index)
-    if data.index is not None:
-        return pandas.Index(data.index, name="name" if data.index.name in (None, UNNAMED) else data.index.name)
-    return pandas.RangeIndex(data.rows.shape[0])
+        return pandas.Index(data.rows[options.index])
+    return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
 
 
-def _label(used: Used, data: Data, options: Namespace) -> None:
-    """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place."""
+def _label(used: Used, data: Data, options: Namespace) -> list[str]:
+    """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place.
+
+    Return the columns of that file.
+    """
     given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
     for table in (data.rows, data.labels):
         if given in getattr(table, "columns", ()) and options.given != "edges":
             used.labels = table[given].to_numpy(object)
             used.lines["labels"] = f"the column {given!r}, {table[given].nunique()} different"
-            return
+            return []
     path, member = path_and_member(given)
     if not path.is_file():
-        known(given, own_names, f"there is no file {given}, and {data.source}")
+        check_known([given], own_names, f"there is no file {given}, and {data.source}")
     found = read(given, options, len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    names = [known(member, names, str(path))] if member and found.said.startswith("line") else names
+    if member and found.said.startswith("line"):
+        check_known([member], names, str(path))
+        names = [member]
     if len(names) != 1:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
@@ -168,10 +171,11 @@ def _label(used: Used, data: Data, options: Namespace) -> None:
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
     elif shared := [name for name in found.rows if name in own_names and name != names[0]]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
-    used.labels, used.lines["labels"] = labels, f"{given}, {how}"
+    used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
+    return list(found.rows) if data.index is not None else []
 
 
-def drop_missing(used: Used, source: str, options: Namespace) -> str:
+def _drop_missing(used: Used, source: str, options: Namespace) -> str:
     """Leave out rows with missing or infinite values, and say so; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
@@ -189,33 +193,33 @@ def drop_missing(used: Used, source: str, options: Namespace) -> str:
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
 
 
-def _advice(used: Used, data: Data) -> list[str]:
+def advice(used: Used, data: Data) -> list[str]:
     """Return sentences on columns that may change the answer; raise `InputError` if nothing can be embedded."""
     x, names, said = used.x, used.names, []
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         got = f"got {x.shape[0]} × {x.shape[1]}"
-        raise InputError(f"{data.source} must have {LEAST_POINTS} rows, not all equal, and 1 column at least, {got}")
-    varies, limits = (x != x[0]).any(0), np.finfo(x.dtype)
-    with np.errstate(over="ignore"):
-        widest = float(np.ptp(x, axis=0).max())
-    if not 1e4 * float(limits.tiny) ** 0.5 < widest < 1e-4 * float(limits.max) ** 0.5:
-        unit = f"the widest column spreads over {widest:.1e}, whose square leaves {x.dtype}"
+        raise InputError(
+            f"{data.source} must have {LEAST_POINTS} rows, not all equal in {x.dtype}, and a column, {got}"
+        )
+    width, limits = np.ptp(x.astype(np.float64), axis=0), np.finfo(x.dtype)
+    if not 1e4 * float(limits.tiny) ** 0.5 < width.max() < 1e-4 * float(limits.max) ** 0.5:
+        unit = f"the widest column spreads over {width.max():.1e}, whose square leaves {x.dtype}"
         raise InputError(f"{data.source}: {unit}: take other units")
-    spread = np.where(varies, x.std(0, dtype=np.float64), 0)
+    spread = x.std(0, dtype=np.float64) * (width > 0)  # the deviation of equal numbers may be round-off
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
         times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
         said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
-    for i in np.flatnonzero((np.diff(x[:LEAST_POINTS], axis=0) == 1).all(0)):
-        if (np.diff(x[:, i]) == 1).all():
+    for i in np.flatnonzero(width == len(x) - 1):
+        if (np.diff(np.sort(x[:, i])) == 1).all():
             options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
             said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
     whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
     if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
         said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
-    if not varies.all():
-        said.append(f"columns that are constant change no distance: {listed(np.array(names)[~varies])}")
+    if not width.all():
+        said.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
         said.append("the table is square and symmetric: pairs of points are --given distance or --given affinity")
     return said
@@ -231,16 +235,17 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse = used.x, sparse.issparse(used.x)
     values, (n, m), failed = pairs.data if is_sparse else pairs, pairs.shape, ""
     if n != m or n < LEAST_POINTS:
-        failed = f"it must be square, got {n} × {m}; other columns are --index or --leave-out, and"
-        failed += " scipy.spatial.distance.squareform writes out condensed distances"
+        failed = f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; other columns are --index or"
+        failed += " --leave-out, and scipy.spatial.distance.squareform writes out condensed distances"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
         failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
     elif not (values > 0).any():
         failed = "no entry is positive"
-    elif given == "distance" and pairs.diagonal().any():
-        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
+    elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
+        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity, and"
+        failed += " rows must be in the order of the columns"
     elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
         i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
         failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
@@ -249,20 +254,26 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         raise InputError(f"{source} is no matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
     used.lines["pairs"] = f"by --given {given}, {how}"
+    if given == "distance" and not is_sparse and (same := np.count_nonzero(np.triu(pairs == 0, 1))):
+        used.advice.append(f"{same:,} pairs have distance zero: leave those that are unknown out of a sparse matrix")
 
 
 def _edges(data: Data, options: Namespace) -> Used:
     """Return the affinities of edges: two columns of names, or three with a weight."""
     import pandas
 
-    rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
+    left_out = (*options.leave_out, options.index)
+    rows = data.rows[options.columns or [name for name in data.rows if name not in left_out]]
     if rows.shape[1] not in (2, 3):
         way = f"choose among {listed(rows)} by --columns"
         raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
-    weight = numbers_of(data, list(rows)[2:], {})[0][:, 0] if rows.shape[1] == 3 else np.ones(len(rows))
-    if (lost := rows.isna().any(axis=1) | ~np.isfinite(weight)).any():
+    weight = np.ones(len(rows))
+    for name in list(rows)[2:]:
+        written = rows[name].astype(str).str.replace(options.decimal or ".", ".")
+        weight = pandas.to_numeric(written, errors="coerce").to_numpy(float)
+    if (lost := (rows.isna() | (rows == "")).any(axis=1) | ~np.isfinite(weight)).any():
         raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
-    code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy().ravel())
+    code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
     if options.header is None and data.said.startswith("line") and (both := {*map(str, rows.columns[:2])} & {*names}):
         way = "say --header if it names the columns, or --no-header if it is an edge"
         raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")

@@ -29,7 +29,14 @@ MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%Mat
 ZIPPED = {".npy": ".npz", "data.pkl": ".pt"}  # kinds of archives, by the end of a member's name
 LIBRARIES = {"text": "'torch-lapeig[embed]'", ".parquet": "pyarrow", ".h5ad": "anndata"}
 TO_CSV = ".to_csv('table.csv', index=False)"
-SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
+SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
+LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
+# What numpy.save would save of a file whose kind is read, but not by this command.
+RESCUES = {
+    ".h5ad": "h5py.File({0!r})['NAME'][:]",
+    ".npy": "x.astype(float)",
+    ".pt": "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()",
+}
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
     (rb"PK\x03\x04|\xd0\xcf\x11\xe0", "an Excel workbook or another archive", "pandas.read_excel({0!r})" + TO_CSV),
@@ -38,12 +45,13 @@ REFUSED = (
     (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
     (rb">", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')], to be encoded as numbers"),
     (rb"ply\s", "a mesh or a cloud (PLY)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
-    (rb"[-+]?[\d.]+([ \t]+\d+:[^:\s]+)+\s", "sparse rows (svmlight)", SVMLIGHT),
+    (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
     (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
     (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
     (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
     (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
-    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc", "a compressed file that is no .gz", "shutil.unpack_archive({0!r})"),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", "pandas.read_csv({0!r})" + TO_CSV),
+    (rb"ARROW1", "a table of Arrow", "pandas.read_feather({0!r})" + TO_CSV),
 )
 
 
@@ -70,8 +78,8 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*")], 1)
-        raise InputError(f"{path}: there is no such file" + (f", did you mean {near[0]!r}?" if near else ""))
+        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*") if file.is_file()], 1)
+        raise InputError(f"there is no file {path}" + (f", did you mean {near[0]!r}?" if near else ""))
     kind = ""
     try:
         kind = _kind(path)
@@ -81,10 +89,9 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     except ImportError as error:
         raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES[kind]}") from error
     except Exception as error:  # a broken file may raise anything
-        way = {".h5ad": f"; in Python: numpy.save('points.npy', h5py.File({str(path)!r})['NAME'][:])"}
-        way |= {".npy": "; in Python: numpy.save('points.npy', x.astype(float))"}
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} cannot be read: {why}{way.get(kind, '')}") from error
+        why = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+        way = f"; in Python: numpy.save('points.npy', {RESCUES[kind].format(str(path))})" if kind in RESCUES else ""
+        raise InputError(f"{path} cannot be read: {why}{way}") from error
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
@@ -93,15 +100,13 @@ def path_and_member(given: str) -> tuple[Path, str]:
     return (Path(before), after) if colon and not Path(given).is_file() else (Path(given), "")
 
 
-def known(name: str, names: Iterable[Any], given: str) -> str:
-    """Return a name that is among others; raise `InputError` with the nearest otherwise."""
-    names = [str(known) for known in names]
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    raise InputError(
-        f"{given} has no {name!r}: " + (f"did you mean {near[0]!r}?" if near else f"it has {listed(names)}")
-    )
+def check_known(asked: Iterable[Any], names: Iterable[Any], given: str) -> None:
+    """Raise `InputError` with all names that are not among others, and the nearest of these."""
+    names = [str(name) for name in names]
+    if lost := [name for name in dict.fromkeys(map(str, asked)) if name not in names]:
+        near = difflib.get_close_matches(lost[0], names, 1, 0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}{hint}")
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
@@ -117,7 +122,7 @@ def listed(names: Iterable[Any], most: int = 12) -> str:
 def _kind(path: Path) -> str:
     """Return the kind of a file by its first bytes; raise `InputError` for kinds that are not read."""
     with _opened(path) as file:
-        start: bytes = file.read(1000)
+        start: bytes = file.read(1000).removeprefix(b"\xef\xbb\xbf")
         members = zipfile.ZipFile(file).namelist() if start.startswith(b"PK\x03\x04") else []
     kinds = [kind for magic, kind in MAGIC.items() if start.startswith(magic)]
     kinds += [kind for end, kind in ZIPPED.items() if any(member.endswith(end) for member in members)]
@@ -142,7 +147,7 @@ def _opened(path: Path) -> Any:
 def _loaded(path: Path, kind: str) -> Any:
     """Return the array, sparse matrix or tensor of a file, or several by their names; None for other kinds."""
     with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
-        warnings.simplefilter("ignore", DeprecationWarning)  # SciPy 1.18 announces arrays for matrices
+        warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
         if kind == ".npz":
             found = dict(np.load(file, allow_pickle=False))
             file.seek(0)
@@ -163,20 +168,23 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     index, labels, found = None, None, _loaded(path, kind)
     if kind == ".parquet":
         found = pandas.read_parquet(path).rename(columns=str)
-        index = None if isinstance(found.index, pandas.RangeIndex) else found.index.to_series()
+        index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
         return Data(str(path), "a table", found.reset_index(drop=True), index)
     if kind == ".h5ad":
         import anndata
 
         data = anndata.read_h5ad(path)
         found = {"X": data.X, **data.obsm, **data.obsp, **data.layers}
-        index, labels = data.obs_names.to_series(), data.obs
-    if isinstance(found, Mapping):
-        arrays = {str(name): array for name, array in found.items() if hasattr(array, "shape")}
-        if not member and len(arrays) != 1:
-            python = "none: numpy.save('points.npy', x.detach().numpy())"
-            raise InputError(f"{path} holds the arrays {listed(arrays) or python}; {path}:NAME is one of several")
-        found = arrays[known(member or next(iter(arrays)), arrays, str(path))]
+        index, labels = _names_of(data.obs), data.obs
+    if not hasattr(found, "shape"):
+        several = found.items() if isinstance(found, Mapping) else enumerate(found)
+        arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
+        if not arrays:
+            raise ValueError("it holds no array at its top")
+        if not member and len(arrays) > 1:
+            raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
+        check_known([member] if member else [], arrays, str(path))
+        found = arrays[member or next(iter(arrays))]
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
@@ -195,6 +203,11 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     return Data(str(path), said, frame, index, labels, found.shape[1:])
 
 
+def _names_of(table: Any) -> Any:
+    """Return the index of a DataFrame as a Series; one without a name is called "name"."""
+    return table.index.to_series(name=table.index.name or "name")
+
+
 def _text(path: Path, options: Namespace, count: int | None) -> Data:
     """Return the table of a text by pandas; a first column without a name is the index."""
     import pandas
@@ -205,18 +218,15 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
         raise InputError(f"--decimal {separator} needs another separator of cells: --separator ';', for example")
     text = _decoded(path, options)
     first, second = (*_first_rows(text, separator), [], [])[:2]
-    if not first:
-        raise InputError(f"{path} is empty")
     if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
-        has_header = sum(1 for line in text.split("\n") if line.strip()) == count + 1
-    else:
-        has_header = _has_header(path, first, options)
-    is_of_r = has_header and len(second) == len(first) + 1  # R writes no name above the names of rows
-    if len(second) > len(first) and not is_of_r:
-        raise InputError(_ragged(path, first, second))
-    is_unnamed = has_header and (is_of_r or not first[0])
+        options = Namespace(
+            **{**vars(options), "header": sum(map(bool, map(str.strip, text.split("\n")))) == count + 1}
+        )
+    has_header = _has_header(path, first, options)
+    is_of_r = _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header)
     if is_of_r:
         text = f'""{" " if separator == BLANKS else separator}{text}'
+    is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
     try:
         frame = pandas.read_csv(
             io.StringIO(text),
@@ -224,6 +234,8 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
             header=0 if has_header else None,
             names=None if has_header else [str(i) for i in range(len(first))],
             converters={name: str for name in (options.index, UNNAMED if is_unnamed else None) if name},  # keep 007
+            dtype=str if is_edge else None,
+            keep_default_na=not is_edge,
             decimal=options.decimal or ".",
             thousands=options.thousands,
             na_values=options.missing,
@@ -233,32 +245,34 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
         why = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
         raise InputError(f"{path}: {why}; --skip-lines leaves lines out, --separator names another sign") from error
-    # Whole parts of numbers with decimal commas repeat; a separator at the ends of lines makes an empty column.
-    if is_of_r and (not frame[UNNAMED].is_unique or frame.iloc[:, -1].isna().all()):
-        raise InputError(_ragged(path, first, second))
-    if len(first) == 1 and count is None and frame.iloc[:, 0].dtype.kind not in "iuf":
-        for other in (sign for sign in ";\t|, " if sign in first[0]):
+    if len(first) == 1 and not options.separator and frame.iloc[:, 0].dtype.kind not in "iuf":
+        for other in (sign for sign in (";\t|, " if count is None else ";\t|") if sign in first[0]):
             raise InputError(f"{path}: line 1 is one cell, {first[0]!r}: say --separator {other!r} if it is several")
     said = "line 1 names the columns" if has_header else "no line names the columns, which are counted from 0"
-    said += "; the first column, which has no name, is the index" if is_unnamed else ""
-    return Data(str(path), said, frame, frame.pop(UNNAMED) if is_unnamed else None)
+    if not is_unnamed:
+        return Data(str(path), said, frame)
+    index, way = frame.pop(UNNAMED).rename("name"), "the index"
+    if options.index in frame:
+        index, way = None, "left out as --index names another"
+    return Data(str(path), f"{said}; the first one, which has no name, is {way}", frame, index)
 
 
 def _decoded(path: Path, options: Namespace) -> str:
     """Return the text of a file without the lines to skip, and without blank lines at the beginning."""
     with _opened(path) as file:
         content: bytes = file.read()
-    encoding = options.encoding or "utf-8-sig"
+    encoding = options.encoding or "utf-8"
     try:
-        text = content.decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
-        likely = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "cp1252 (Windows), mac_roman or another"
-        raise InputError(f"{path} is not in {encoding.removesuffix('-sig')}: say --encoding {likely}") from error
+        text = content.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    except (UnicodeDecodeError, LookupError):
+        text = "\0"
     if "\0" in text:
-        raise InputError(f"{path} is no text in {encoding}: of UTF-16, say --encoding utf-16-le or utf-16-be")
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+        likely = "utf-16, utf-16-le or utf-16-be" if b"\0" in content else "cp1252 (Windows), mac_roman or another"
+        raise InputError(f"{path} is no text in {encoding}: say --encoding {likely}, or save other formats as .npy")
     if options.skip_lines:
         text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
+    if not text.strip():
+        raise InputError(f"{path} is empty")
     return re.sub(r"\A([ \t]*\n)+", "", text)
 
 
@@ -278,8 +292,22 @@ def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
     numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", ".").replace("−", "-"))]
     if numbers or not any(first):
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
-        raise InputError(f"{path}: line 1 has numbers ({listed(numbers, 4)}): {way}")
+        raise InputError(f"{path}: line 1 has {f'numbers ({listed(numbers, 4)})' if numbers else 'no names'}: {way}")
     return True
+
+
+def _is_of_r(
+    path: Path, first: list[str], second: list[str], separator: str, *, is_sure: bool, has_header: bool
+) -> bool:
+    """Return whether line 1 lacks a name for the names of rows; raise `InputError` if that may be something else."""
+    if len(second) <= len(first):
+        return False
+    is_clear = second[-1] != "" and (separator != "," or not is_number(second[0]))  # else it may have decimal commas
+    if has_header and len(second) == len(first) + 1 and (is_sure or is_clear):
+        return True
+    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
+    way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
+    raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
 
 
 def is_number(cell: Any) -> bool:
@@ -288,11 +316,3 @@ def is_number(cell: Any) -> bool:
         return not isinstance(cell, (bool, np.bool_)) and bool(np.isfinite(float(cell)))
     except (TypeError, ValueError):
         return False
-
-
-def _ragged(path: Path, first: list[str], second: list[str]) -> str:
-    """Return the message about a first line that has too few cells for the second one."""
-    sign = next((sign for sign in ";\t|" if sign in "".join(first)), ";")
-    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
-    way = f"leave out lines above the names by --skip-lines, or say --separator {sign!r} or --decimal ,"
-    return f"{path}: {cells}: {way}"
