@@ -52,6 +52,7 @@ from torch_lapeig.methods import (
     normalized_cut,
     spectral_signature,
 )
+from torch_lapeig.native.versions import show_versions
 from torch_lapeig.support.checks import (
     ConvergenceError,
     ConvergenceWarning,
@@ -111,6 +112,7 @@ __all__ = [
     "normalized_cut",
     "pad_batch",
     "radius_graph",
+    "show_versions",
     "spectral_init",
     "spectral_signature",
 ]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import issparse
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
@@ -174,6 +174,6 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
     found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
-    if issparse(found):
+    if scipy.sparse.issparse(found):
         return Graph.from_scipy(found)
     return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))

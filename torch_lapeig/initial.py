@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
@@ -123,12 +123,12 @@ def _rows_of(points: Any) -> Any:
     if isinstance(points, Tensor):
         checks.check_tensor(points, "points")
         points = checks.single(points).detach().cpu()
-    rows = points.tocsr() if issparse(points) else np.asarray(points)
+    rows = points.tocsr() if scipy.sparse.issparse(points) else np.asarray(points)
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"points must hold real numbers, got {rows.dtype}; take columns of numbers")
     if rows.ndim != 2:
         raise ValueError(f"points must have shape (N, D), got {rows.shape}")
-    if bad := int((~np.isfinite(rows.data if issparse(rows) else rows)).sum()):
+    if bad := int((~np.isfinite(rows.data if scipy.sparse.issparse(rows) else rows)).sum()):
         raise ValueError(f"points must be finite, got {bad} NaN or Inf; drop or impute them")
     return rows
 
@@ -141,7 +141,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
         found = Graph.from_edge_index(given, None, num_nodes)
     elif isinstance(given, (tuple, list)) and len(given) == 2:
         found = Graph.from_edge_index(given[0], given[1], num_nodes)
-    elif issparse(given):
+    elif scipy.sparse.issparse(given):
         found = Graph.from_scipy(given)
     elif isinstance(given, Graph):
         found = given
@@ -215,9 +215,9 @@ def _places(component: Tensor, k: int, points: Any) -> Tensor:
         powers = side ** torch.arange(k, device=component.device)
         return torch.arange(count, device=component.device)[:, None] // powers % side
     label = component.cpu().numpy()
-    shares = csr_array((1 / sizes.double().cpu().numpy()[label], (label, np.arange(len(label)))))
+    shares = scipy.sparse.csr_array((1 / sizes.double().cpu().numpy()[label], (label, np.arange(len(label)))))
     means = shares @ points
-    centroids = torch.from_numpy(means.toarray() if issparse(means) else means).to(component.device)
+    centroids = torch.from_numpy(means.toarray() if scipy.sparse.issparse(means) else means).to(component.device)
     # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
     graph = HeatKernel()(centroids, knn_graph(centroids, min(count - 1, 100)))
     return eigenpairs(Laplacian(graph, "random_walk"), k + 1).vectors[:, 1:]

@@ -20,6 +20,7 @@ from torch_lapeig.eigen import Eigenpairs
 from torch_lapeig.graph import DirectedGraph, Graph
 from torch_lapeig.methods import Embedding
 from torch_lapeig.support import checks
+from torch_lapeig.support.extras import how_to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -395,7 +396,7 @@ def _check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'torch-lapeig[embed]'") from error
+        raise ImportError(f"pictures need matplotlib: {how_to_install('embed')}") from error
 
 
 def _new_axes(count: int = 1) -> list[Axes]:
