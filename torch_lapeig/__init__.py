@@ -5,6 +5,9 @@ The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig
 `torch_lapeig.pyg`.
 """
 
+from importlib import import_module
+from typing import Any
+
 from torch_lapeig.eigen import (
     Eigenpairs,
     Laplacian,
@@ -45,6 +48,7 @@ from torch_lapeig.methods import (
     KernelPCA,
     LabelSpreading,
     LaplacianEigenmaps,
+    SignInvariant,
     SpectralClustering,
     SpectralFilter,
     StableEncoding,
@@ -95,6 +99,7 @@ __all__ = [
     "Radius",
     "ResolutionWarning",
     "SelfTuning",
+    "SignInvariant",
     "SignedGraph",
     "SignedLaplacian",
     "SimpleWeights",
@@ -116,3 +121,10 @@ __all__ = [
     "spectral_init",
     "spectral_signature",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a face, imported at first use: `torch_lapeig.sklearn`, for example."""
+    if name in ("anndata", "distributed", "lightning", "plots", "pyg", "samplers", "sklearn"):
+        return import_module(f"torch_lapeig.{name}")
+    raise AttributeError(f"module 'torch_lapeig' has no attribute {name!r}")

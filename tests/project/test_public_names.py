@@ -3,9 +3,12 @@
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_lapeig
 
@@ -57,3 +60,22 @@ def test_removed_names_name_their_replacement():
         Lanczos(seed=0)
     with pytest.raises(ImportError, match="cannot import name 'Lancos'"):
         from torch_lapeig.eigen import Lancos  # noqa: F401
+
+
+def test_renamed_attributes_work_with_a_warning():
+    x = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    found = torch_lapeig.LaplacianEigenmaps(2, torch_lapeig.KNN(5)).embed(x)
+    start = torch_lapeig.spectral_init(torch_lapeig.knn_graph(x, 5), seed=0)
+    with pytest.warns(FutureWarning, match=r"Embedding\.columns is now embedding"):
+        assert found.columns is found.embedding
+    with pytest.warns(FutureWarning, match=r"InitialLayout\.coordinates is now embedding"):
+        assert start.coordinates is start.embedding
+
+
+def test_faces_are_attributes():
+    code = (
+        "import sys, torch_lapeig as t; assert 'sklearn' not in sys.modules; print(t.sklearn.SpectralEmbedding, t.pyg)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        torch_lapeig.nonsense  # noqa: B018

@@ -12,8 +12,7 @@ import torch
 from torch_lapeig.native import loops
 from torch_lapeig.support import checks
 
-LIBRARIES = ("torch-lapeig", "torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "pytorch-lightning", "lightning")
-LIBRARIES += ("torch-geometric", "anndata", "matplotlib", "pandas", "bokeh", "onnx")
+LIBRARIES = ("torch-lapeig", "torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "lightning", "torch-geometric")
 
 
 def show_versions() -> None:
@@ -23,7 +22,7 @@ def show_versions() -> None:
     Python ...
     """
     print(f"Python {platform.python_version()}, {platform.platform()}")
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, "anndata", "matplotlib", "onnx"):
         try:
             print(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
