@@ -1,6 +1,7 @@
 """Every public name says in an example how it is used, and the reference has a page of it that links to a guide."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -28,7 +29,9 @@ ROOMS = [
 ]
 NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
 SECTIONS = re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]
-LISTED = [name for section in SECTIONS for name in re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE)]
+LISTED = [
+    name for section in SECTIONS for name in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \|", section, re.MULTILINE)
+]
 
 
 def test_there_are_names():
@@ -44,6 +47,14 @@ def test_reference_lists_every_name_once():
     listed = [id(NAMES[name]) for name in LISTED]
     assert len(listed) == len(set(listed))
     assert set(listed) == {id(value) for value in NAMES.values()}
+
+
+def test_reference_has_the_first_sentence_of_every_docstring():
+    for section in SECTIONS:
+        for name, line in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \| (.*) \|$", section, re.MULTILINE):
+            value = NAMES.get(name) or importlib.import_module(name)
+            first = " ".join(inspect.getdoc(value).split("\n\n")[0].split())
+            assert line == first.replace("``", "`").replace("|", "&#124;"), name
 
 
 def test_every_section_of_the_reference_links_to_its_guide():
