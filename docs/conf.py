@@ -73,8 +73,8 @@ def guides() -> dict[str, str]:
     """Return the guide page of each public name: the first page that its section of `api.md` links to."""
     found = {}
     for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[
-        1:
-    ]:
+        1:-1
+    ]:  # the last one lists modules
         page = re.search(r"\]\((\w+)\.md[)#]", section)
         assert page, (
             f"no guide page in the section {section.splitlines()[0]!r} of api.md"

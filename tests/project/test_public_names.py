@@ -30,7 +30,7 @@ ROOMS = [
 NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
 SECTIONS = re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]
 LISTED = [
-    name for section in SECTIONS for name in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \|", section, re.MULTILINE)
+    name for section in SECTIONS[:-1] for name in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \|", section, re.MULTILINE)
 ]
 
 
