@@ -41,7 +41,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["_build", "gallery", "api/_names.rst"]
+exclude_patterns = ["_build", "gallery", "gallery.md", "api/_names.rst"]
 nitpicky = True
 
 # Markdown. Headings get the anchors that code forges give them, so that links work there as here.
@@ -183,7 +183,7 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
     def link(match: re.Match[str]) -> str:
         label, target, anchor = match.groups(default="")
         path = (source.parent / target).resolve()
-        if path == DOCS / "gallery":
+        if path == DOCS / "gallery.md":  # which code hosts show
             path = DOCS / "auto_gallery" / "index.rst"
         if path in PAGES:
             path = DOCS / PAGES[path]

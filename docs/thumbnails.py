@@ -1,7 +1,7 @@
 """Thumbnails of the gallery: one panel of a script's first figure, so that it can be read when it is small.
 
 `make docs` makes them; after it `python docs/thumbnails.py` writes small copies into the repository, and the page
-of the gallery that a code host shows, docs/gallery/README.md.
+of the gallery that a code host shows, docs/gallery.md.
 """
 
 import ast
@@ -13,7 +13,7 @@ from PIL import Image
 from sphinx_gallery.scrapers import matplotlib_scraper
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "gallery" / "README.md"
+GALLERY, PAGE = DOCS / "gallery", DOCS / "gallery.md"
 
 # Width of the panel at most, so that letters of 10 points can be read in a thumbnail.
 INCHES = 4.2
@@ -53,7 +53,7 @@ def page() -> str:
     parts = [
         "# Gallery\n\nShort programs, each on one page. `make docs` builds the site, which shows what they print.\n"
     ]
-    for header in sorted(PAGE.parent.glob("*/GALLERY_HEADER.rst")):
+    for header in sorted(GALLERY.glob("*/GALLERY_HEADER.rst")):
         title, _, _, *text = header.read_text(encoding="utf-8").splitlines()
         parts.append(f"\n## {title}\n" + "\n".join(text) + "\n\n| | |\n|---|---|\n")
         for script in sorted(header.parent.glob("plot_*.py")):
@@ -62,8 +62,8 @@ def page() -> str:
             sentence = " ".join(
                 rest or (said or "").split("\n\n")[1].splitlines()
             ).replace("``", "`")
-            path = script.relative_to(PAGE.parent)
-            picture = f"![{name}](../images/gallery/{script.stem}.png)"
+            path = script.relative_to(DOCS)
+            picture = f"![{name}](images/gallery/{script.stem}.png)"
             parts.append(f"| {picture} | [{name}]({path}): {sentence} |\n")
     return "".join(parts)
 

@@ -156,12 +156,12 @@ def label_transfer(
     if not (codes >= 0).any():
         raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values only")
     model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
-    found, scores = model.predict(), model.scores_
+    found = model.predict()
     key_added = key_added or f"{key}_transferred"
     transferred, dtype = labels.astype(object), labels.dtype
     transferred[:] = [dtype.categories[code] if code >= 0 else None for code in found.tolist()]
     adata.obs[key_added] = transferred.astype(dtype)
-    adata.obs[f"{key_added}_score"] = (scores.amax(1) / scores.sum(1).clamp_min(1e-300)).numpy()
+    adata.obs[f"{key_added}_score"] = model.predict_proba().amax(1).numpy()
     return adata if copy else None
 
 
