@@ -488,7 +488,7 @@ NeighborhoodSampler(X) → graph must be a Graph
 EdgeSampler(GRAPH, 2.0) → batch_size must be an integer
 # Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
-spectral_init(DENSE) → graph must be a graph, got .*; use spectral_init\(knn_graph\(x, 15\), points=x\)
+spectral_init(DENSE) → graph must be a graph, got numbers of shape .*; use spectral_init\(knn_graph\(x, 15\), points=x\)
 spectral_init(X.numpy()) → use spectral_init\(knn_graph\(x, 15\), points=x\)
 spectral_init([DENSE]) → graph must be a Graph.* got
 spectral_init(csr_array(DENSE), 2, "a") → seed

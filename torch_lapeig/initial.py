@@ -145,7 +145,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
         given = getattr(given, name, given)
     if isinstance(given, (Tensor, np.ndarray)) and "float" in str(given.dtype):
         raise TypeError(
-            f"graph must be a graph, got {checks.arrived(given)}, as points are; "
+            f"graph must be a graph, got numbers of shape {tuple(given.shape)}, as points are; "
             "use spectral_init(knn_graph(x, 15), points=x), or Graph.from_dense for affinities"
         )
     if isinstance(given, Tensor):
