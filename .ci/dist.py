@@ -9,6 +9,7 @@ pip finds what to install.
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def blocks(page: Path) -> list[str]:
 def advised() -> set[str]:
     """The extras that messages of the package name."""
     files = (ROOT / "torch_lapeig").rglob("*.py")
-    return {extra for file in files for extra in re.findall(r"torch-lapeig\[(\w+)\]", file.read_text(encoding="utf-8"))}
+    pattern = re.compile(r"how_to_install\(['\"](\w+)")
+    return {extra for file in files for extra in pattern.findall(file.read_text(encoding="utf-8"))}
 
 
 def try_wheel(wheel: Path) -> None:
@@ -113,8 +115,11 @@ def try_wheel(wheel: Path) -> None:
     if f"-{version}-" not in wheel.name or not file.startswith(str(FOLDER)):
         raise SystemExit(f"error: {wheel.name} installs {version} as {file.strip()}")
     for extra in sorted(advised()):
-        print(f'==> pip install "torch-lapeig[{extra}]", as a message advises', flush=True)
-        subprocess.run([inside, *PIP, "install", "--dry-run", *pinned, f"torch-lapeig[{extra}]"], check=True)
+        ask = f"from torch_lapeig.support.extras import how_to_install; print(how_to_install({extra!r}))"
+        said = subprocess.run([inside, "-c", ask], env=clean, check=True, capture_output=True, text=True)
+        print(f"==> {said.stdout.strip()}, as a message advises", flush=True)
+        needed = shlex.split(said.stdout)[2:]
+        subprocess.run([inside, *PIP, "install", "--dry-run", *pinned, *needed], check=True)
 
 
 if __name__ == "__main__":

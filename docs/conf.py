@@ -39,10 +39,9 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
-    "sphinxcontrib.bibtex",
 ]
 root_doc = "index"
-exclude_patterns = ["_build", "gallery"]
+exclude_patterns = ["_build", "gallery", "gallery.md", "api/_names.rst"]
 nitpicky = True
 
 # Markdown. Headings get the anchors that code forges give them, so that links work there as here.
@@ -54,10 +53,9 @@ myst_enable_extensions = [
     "dollarmath",
 ]
 myst_heading_anchors = 4
-bibtex_bibfiles = ["references.bib"]
-bibtex_default_style = "alpha"
 
-# API pages: `api.md` lists the names, autosummary makes one page of each.
+# API pages: `api.md` lists the names in tables, autosummary makes one page of each. It looks for names in files, of
+# which api.md has none of its own: they are written to one.
 default_role = "py:obj"
 add_module_names = False
 toc_object_entries_show_parents = "hide"
@@ -75,19 +73,29 @@ def guides() -> dict[str, str]:
     """Return the guide page of each public name: the first page that its section of `api.md` links to."""
     found = {}
     for section in re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[
-        1:
-    ]:
+        1:-1
+    ]:  # the last one lists modules
         page = re.search(r"\]\((\w+)\.md[)#]", section)
         assert page, (
             f"no guide page in the section {section.splitlines()[0]!r} of api.md"
         )
         found |= dict.fromkeys(
-            re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE), page[1]
+            re.findall(r"^\| `(torch_lapeig\.[\w.]+)`", section, re.MULTILINE), page[1]
         )
     return found
 
 
+def listed(names: list[str], folder: str) -> str:
+    """Return the directive that lists names, with their pages in a folder."""
+    return f".. autosummary::\n   :toctree: {folder}\n   :nosignatures:\n\n" + "".join(
+        f"   ~{name}\n" for name in names
+    )
+
+
 GUIDES = guides()
+(DOCS / "api").mkdir(exist_ok=True)
+(DOCS / "api" / "_names.rst").write_text(listed(list(GUIDES), "."))
+autosummary_generate = ["api/_names.rst"]
 autosummary_context = {"guides": GUIDES}
 # Where files' names do not differ by case, `Eigenpairs` and `eigenpairs` would be one.
 autosummary_filename_map = {
@@ -147,10 +155,22 @@ FILES = {
 PAGES = {ROOT / file: f"{page}.md" for page, file in FILES.items()}
 
 
+def reference(table: re.Match[str]) -> str:
+    """Return the directives that show a table of names, or of modules, with links to their pages."""
+    names = re.findall(r"^\| `([\w.]+)`", table[0], re.MULTILINE)
+    lines = listed(names, "api")
+    if table[1] == "module":
+        lines = "".join(
+            f".. automodule:: {name}\n   :no-members:\n\n" for name in names
+        )
+    return f"```{{eval-rst}}\n{lines}```\n"
+
+
 def read(app: Sphinx, page: str, content: list[str]) -> None:
     """Put the files of the repository in the place of their pages, and make links between files links between pages.
 
-    Comments go: they mark numbers that a script fills in, and Markdown takes a line that begins with one for HTML.
+    Pages are Markdown that a code host shows as well. What only the site has stands in comments: `<!--site ... -->` is
+    replaced by its content, and the tables of api.md by directives. Other comments go: they mark numbers that a script fills in, and Markdown takes a line that begins with one for HTML.
     """
     source = DOCS / f"{page}.md"
     if page in FILES:
@@ -163,7 +183,7 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
     def link(match: re.Match[str]) -> str:
         label, target, anchor = match.groups(default="")
         path = (source.parent / target).resolve()
-        if path == DOCS / "gallery":
+        if path == DOCS / "gallery.md":  # which code hosts show
             path = DOCS / "auto_gallery" / "index.rst"
         if path in PAGES:
             path = DOCS / PAGES[path]
@@ -178,6 +198,11 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
         )
 
     text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
+    text = re.sub(r"<!--site\n(.*?)-->", r"\1", text, flags=re.DOTALL)
+    if page == "api":
+        text = re.sub(
+            r"^\| (name|module) \|.*?(?=^$|\Z)", reference, text, flags=re.M | re.S
+        )
     content[0] = re.sub(
         r"\[([^\]\[]*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)", link, text
     )

@@ -1,9 +1,19 @@
-"""Thumbnails of the gallery: one panel of a script's first figure, so that it can be read when it is small."""
+"""Thumbnails of the gallery: one panel of a script's first figure, so that it can be read when it is small.
 
+`make docs` makes them; after it `python docs/thumbnails.py` writes small copies into the repository, and the page
+of the gallery that a code host shows, docs/gallery.md.
+"""
+
+import ast
+from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot
+from PIL import Image
 from sphinx_gallery.scrapers import matplotlib_scraper
+
+DOCS = Path(__file__).resolve().parent
+GALLERY, PAGE = DOCS / "gallery", DOCS / "gallery.md"
 
 # Width of the panel at most, so that letters of 10 points can be read in a thumbnail.
 INCHES = 4.2
@@ -36,3 +46,39 @@ def _place(panel: Any) -> Any:
     """Return the box of a panel with its labels, in inches."""
     panel.figure.canvas.draw()
     return panel.get_tightbbox().transformed(panel.figure.dpi_scale_trans.inverted())
+
+
+def page() -> str:
+    """Return the page that lists the programs of the gallery, by section, with their thumbnails."""
+    parts = [
+        "# Gallery\n\nShort programs, each on one page. `make docs` builds the site, which shows what they print.\n"
+    ]
+    for header in sorted(GALLERY.glob("*/GALLERY_HEADER.rst")):
+        title, _, _, *text = header.read_text(encoding="utf-8").splitlines()
+        parts.append(f"\n## {title}\n" + "\n".join(text) + "\n\n| | |\n|---|---|\n")
+        for script in sorted(header.parent.glob("plot_*.py")):
+            said = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
+            name, _, *rest = (said or "").split("\n\n")[0].splitlines()
+            sentence = " ".join(
+                rest or (said or "").split("\n\n")[1].splitlines()
+            ).replace("``", "`")
+            path = script.relative_to(DOCS)
+            picture = f"![{name}](images/gallery/{script.stem}.png)"
+            parts.append(f"| {picture} | [{name}]({path}): {sentence} |\n")
+    return "".join(parts)
+
+
+def main() -> None:
+    """Write the small pictures and the page."""
+    folder = DOCS / "images" / "gallery"
+    folder.mkdir(exist_ok=True)
+    for file in (DOCS / "auto_gallery").glob("*/images/thumb/*.png"):
+        image = Image.open(file).convert("RGB")
+        image.thumbnail((240, 180))
+        name = file.name.removeprefix("sphx_glr_").replace("_thumb", "")
+        image.quantize(64).save(folder / name, optimize=True)
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

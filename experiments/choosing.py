@@ -131,7 +131,7 @@ class Setting(NamedTuple):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", GraphWarning)  # of components, which are counted, and of copies
             found = module.embed(x)
-        return found.columns, found.eigenvalues, len(graph.connected_components().unique())
+        return found.embedding, found.eigenvalues, len(graph.connected_components().unique())
 
 
 DEFAULT = Setting()

@@ -330,7 +330,7 @@ def diffusion_time(done: float) -> float:
 def through_eigenvectors(x: Tensor, neighbors: int, time: float) -> Tensor:
     """Return eigenvectors ``(B, N, 32)`` of points' graphs, times what a lazy random walk leaves of each."""
     found = LaplacianEigenmaps(EIGENVECTORS, KNN(neighbors)).embed(x)
-    rows: Tensor = found.columns * (1 - found.eigenvalues / 2)[:, None] ** time
+    rows: Tensor = found.embedding * (1 - found.eigenvalues / 2)[:, None] ** time
     return rows
 
 

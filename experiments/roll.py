@@ -111,7 +111,7 @@ def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: in
     memory = peak_memory() - before
     # The first column of a strip is a cosine of the length along it, which grows as the angle's square, nearly.
     length = along.square()
-    columns = torch.stack([found.columns[:, 0].detach(), length], 1)
+    columns = torch.stack([found.embedding[:, 0].detach(), length], 1)
     moments = ranks.sum(torch.cat([columns.sum(0), (columns.mT @ columns).flatten(), columns.new_tensor([len(x)])]))
     mean, second = moments[:2] / moments[-1], moments[2:6].reshape(2, 2) / moments[-1]
     covariance = second - torch.outer(mean, mean)
@@ -123,7 +123,7 @@ def measured(ranks: Ranks, nodes: int, dims: int, neighbors: int, components: in
         "correlation": abs(float(correlation)),
         "seconds": seconds,
         "own": {"points": len(x), "memory_mib": memory, "sent_mb": ranks.sent / 1e6, "collectives": ranks.calls},
-        "rows": ranks.gather(found.columns[some].detach()),
+        "rows": ranks.gather(found.embedding[some].detach()),
         "along": ranks.gather(along[some]),
     }
 

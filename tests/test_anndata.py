@@ -1,5 +1,6 @@
 """Functions on scanpy's neighbour graph: keys, a dense reference, scanpy itself where it is installed."""
 
+import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,22 @@ def test_diffmap_has_the_eigenpairs_of_the_symmetric_transitions(key):
     d = affinity.sum(1)
     plain = np.linalg.eigvalsh(affinity / np.sqrt(d[:, None] * d))
     np.testing.assert_allclose(adata.uns["diffmap_evals"], plain[::-1][:3], atol=1e-6)
+
+
+def test_a_copy_is_written_to_if_asked_for():
+    adata = cells()
+    adata.copy = lambda: copy.deepcopy(adata)
+    for function, arguments, place in (
+        (diffmap, (4,), "X_diffmap"),
+        (spectral, (2,), "X_spectral"),
+    ):
+        written = function(adata, *arguments, copy=True)
+        assert place in written.obsm
+        assert place not in adata.obsm
+        assert function(adata, *arguments) is None
+        np.testing.assert_allclose(adata.obsm[place], written.obsm[place], atol=1e-6)
+    assert "kind_transferred" in label_transfer(adata, "kind", copy=True).obs
+    assert "kind_transferred" not in adata.obs
 
 
 def test_spectral_writes_a_start_for_umap():

@@ -277,7 +277,7 @@ def start(made):
         root = w.sum(1).sqrt()
         values, vectors = torch.linalg.eigh(laplacian(w) / (root[:, None] * root))
         close(found.eigenvalues[part], values[1:3], atol=1e-6, rtol=0)
-        y = found.coordinates[nodes] - found.coordinates[nodes].mean(0)
+        y = found.embedding[nodes] - found.embedding[nodes].mean(0)
         v = vectors[:, 1:3] - vectors[:, 1:3].mean(0)
         share = (y * v).sum(0).square() / y.square().sum(0) / v.square().sum(0)
         assert share.min() > 0.999

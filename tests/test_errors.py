@@ -487,9 +487,19 @@ NeighborhoodSampler(X) → graph must be a Graph
 EdgeSampler(GRAPH, 2.0) → batch_size must be an integer
 # Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
-spectral_init(DENSE) → graph must be a Graph.* got
+spectral_init(DENSE) → graph must be a graph, got numbers of shape .*; use spectral_init\(knn_graph\(x, 15\), points=x\)
+spectral_init(X.numpy()) → use spectral_init\(knn_graph\(x, 15\), points=x\)
+spectral_init([DENSE]) → graph must be a Graph.* got
 spectral_init(csr_array(DENSE), 2, "a") → seed
 spectral_init(csr_array(DENSE), points=["a"] * 8) → points must hold real numbers
+# Arguments of other libraries
+KNN(n_neighbors=5) → KNN has no argument n_neighbors=: the number of neighbours is the k of a rule
+LaplacianEigenmaps(2, n_neighbors=5) → as in neighbors=KNN\(k\)
+HarmonicFunction(n_neighbors=5) → as in neighbors=KNN\(k\)
+HeatKernel(sigma=1.0) → as in HeatKernel\(2 \* sigma\*\*2\)
+SpectralClustering(2, gamma=1.0) → as in HeatKernel\(1 / gamma\)
+SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
+LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 # Diffusion maps
 DiffusionMap(weights=3) → weights must be a Weighting
 IndexError

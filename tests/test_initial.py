@@ -47,14 +47,14 @@ def test_columns_are_those_of_a_dense_solver_scaled_as_the_library_does(scale, n
     values, v = torch.linalg.eigh(Laplacian(graph, "symmetric").to_dense())
     expected = v[:, 1:4] if scale == "umap" else v[:, 1:4] / degrees.sqrt()[:, None] * (1 - values[1:4])
     if scale == "umap":
-        assert 9.999 < start.coordinates.abs().max() < 10.001
+        assert 9.999 < start.embedding.abs().max() < 10.001
         allowed = 1e-3
     else:
-        assert abs(start.coordinates[:, 0].std(correction=0) - 1e-4) < 1e-6
+        assert abs(start.embedding[:, 0].std(correction=0) - 1e-4) < 1e-6
         allowed = 0.05
-    ratio = start.coordinates.norm() / expected.norm()  # one factor for all columns
-    signs = (start.coordinates * expected).sum(0).sign()
-    assert (start.coordinates - ratio * signs * expected).norm() < allowed * start.coordinates.norm()
+    ratio = start.embedding.norm() / expected.norm()  # one factor for all columns
+    signs = (start.embedding * expected).sum(0).sign()
+    assert (start.embedding - ratio * signs * expected).norm() < allowed * start.embedding.norm()
     torch.testing.assert_close(start.eigenvalues, values[None, 1:4])
     assert start.residuals.max() < 1e-6
     assert start.converged
@@ -65,25 +65,25 @@ def test_columns_are_those_of_a_dense_solver_scaled_as_the_library_does(scale, n
 def test_every_form_of_a_graph_has_the_same_start():
     graph = graph_of()
     matrix = graph.to_scipy()
-    expected = spectral_init(graph, 2, seed=1).coordinates
+    expected = spectral_init(graph, 2, seed=1).embedding
     forms = [matrix, coo_array(matrix), Graph.from_dense(graph.to_dense()), (graph.edge_index, graph.weight)]
     forms += [SimpleNamespace(graph_=matrix), SimpleNamespace(P=matrix)]
     for form in forms:
-        torch.testing.assert_close(spectral_init(form, 2, seed=1).coordinates, expected, rtol=1e-5, atol=1e-5)
-    ones = spectral_init(graph.edge_index, 2, seed=1).coordinates
-    torch.testing.assert_close(ones, spectral_init((graph.edge_index, None), 2, seed=1).coordinates)
+        torch.testing.assert_close(spectral_init(form, 2, seed=1).embedding, expected, rtol=1e-5, atol=1e-5)
+    ones = spectral_init(graph.edge_index, 2, seed=1).embedding
+    torch.testing.assert_close(ones, spectral_init((graph.edge_index, None), 2, seed=1).embedding)
     assert ones.dtype == torch.float32
-    assert not torch.equal(spectral_init(graph, 2, seed=2).coordinates, expected)
+    assert not torch.equal(spectral_init(graph, 2, seed=2).embedding, expected)
     torch.manual_seed(0)
-    first = spectral_init(graph, 2).coordinates
+    first = spectral_init(graph, 2).embedding
     torch.manual_seed(0)
-    assert torch.equal(spectral_init(graph, 2).coordinates, first)
+    assert torch.equal(spectral_init(graph, 2).embedding, first)
 
 
 def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
     affinity, _ = blobs(9, 40, 12)
     start = spectral_init(affinity, 2, seed=0)
-    y = start.coordinates / 10
+    y = start.embedding / 10
     assert start.component.unique(return_counts=True)[1].tolist() == [9, 40, 12]
     places = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # up to the scale of the whole
     room = 2**0.5 / 2
@@ -103,12 +103,12 @@ def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
     """Each is where it is on its own, shifted and scaled, with random columns beyond its own; none overlaps another."""
     affinity, x = blobs(1, 30, 5, 3, 33, 8, 2)
     start = spectral_init(affinity, 2, seed=0, points=x if with_points else None)
-    y, parts = start.coordinates, [start.component == c for c in range(7)]
+    y, parts = start.embedding, [start.component == c for c in range(7)]
     assert y.isfinite().all()
     assert start.eigenvalues.isinf().sum(1).tolist() == [2, 0, 0, 0, 0, 0, 1]
     assert torch.equal(start.residuals < 1e-6, start.eigenvalues.isfinite())
     assert not start.converged
-    alone = spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).coordinates
+    alone = spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).embedding
     both = torch.cat([y[parts[4]], alone], 1).T.corrcoef()
     assert min(both[0, 2].abs(), both[1, 3].abs()) > 0.999
     low, high = (torch.stack([getattr(y[p], side)(0) for p in parts]) for side in ("amin", "amax"))
@@ -133,11 +133,7 @@ def test_few_nodes_have_all_their_eigenvectors(k, scale):
             start = spectral_init(graph, k, seed=0, scale=scale)
         assert not start.converged
     assert torch.equal(start.residuals[0] < 1e-9, torch.arange(k) < 7)
-    y = (
-        start.coordinates[:, :7]
-        if scale == "umap"
-        else start.coordinates[:, :7] * Laplacian(graph).degrees[:, None].sqrt()
-    )
+    y = start.embedding[:, :7] if scale == "umap" else start.embedding[:, :7] * Laplacian(graph).degrees[:, None].sqrt()
     cosine = (y * v).sum(0).abs() / y.norm(dim=0)
     assert cosine.min() > (0.999 if scale == "umap" else 0.9)  # noise of 1 % of the first column
 
@@ -148,7 +144,7 @@ def test_nearly_disconnected_graphs_are_solved_for_each_scale_of_their_links():
     linked = affinity.tolil()
     linked[0, 400] = linked[400, 0] = 1e-8
     start = spectral_init(linked.tocsr(), 1, seed=0)
-    y = start.coordinates[:, 0]
+    y = start.embedding[:, 0]
     assert start.eigenvalues[0, 0] < 1e-8
     assert (y[:300].sign() * y[300:].sign()[0] == -1).all()
     assert y[:300].std() < 0.2 * y.std()

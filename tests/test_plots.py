@@ -162,5 +162,5 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.setitem(sys.modules, name, None)
     for call in (lambda: plot_embedding(X), lambda: plot_spectrum([0.0]), lambda: plot_graph(knn_graph(X, 3), X)):
-        with pytest.raises(ImportError, match=r"pip install 'torch-lapeig\[embed\]'"):
+        with pytest.raises(ImportError, match=r'pip install .*"matplotlib'):
             call()

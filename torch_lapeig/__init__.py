@@ -5,6 +5,9 @@ The names of every day. Further names are in `torch_lapeig.graph`, `torch_lapeig
 `torch_lapeig.pyg`.
 """
 
+from importlib import import_module
+from typing import Any
+
 from torch_lapeig.eigen import (
     Eigenpairs,
     Laplacian,
@@ -45,6 +48,7 @@ from torch_lapeig.methods import (
     KernelPCA,
     LabelSpreading,
     LaplacianEigenmaps,
+    SignInvariant,
     SpectralClustering,
     SpectralFilter,
     StableEncoding,
@@ -52,6 +56,7 @@ from torch_lapeig.methods import (
     normalized_cut,
     spectral_signature,
 )
+from torch_lapeig.native.versions import show_versions
 from torch_lapeig.support.checks import (
     ConvergenceError,
     ConvergenceWarning,
@@ -94,6 +99,7 @@ __all__ = [
     "Radius",
     "ResolutionWarning",
     "SelfTuning",
+    "SignInvariant",
     "SignedGraph",
     "SignedLaplacian",
     "SimpleWeights",
@@ -111,6 +117,14 @@ __all__ = [
     "normalized_cut",
     "pad_batch",
     "radius_graph",
+    "show_versions",
     "spectral_init",
     "spectral_signature",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a face, imported at first use: `torch_lapeig.sklearn`, for example."""
+    if name in ("anndata", "distributed", "lightning", "plots", "pyg", "samplers", "sklearn"):
+        return import_module(f"torch_lapeig.{name}")
+    raise AttributeError(f"module 'torch_lapeig' has no attribute {name!r}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import issparse
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
@@ -29,7 +29,8 @@ def diffmap(
     *,
     alpha: float = 1.0,
     solve: Solve | Solver | None = None,
-) -> None:
+    copy: bool = False,
+) -> Any:
     """Write the diffusion map of the neighbour graph to the keys of ``scanpy.tl.diffmap``, which it replaces.
 
     ``obsm["X_diffmap"]``: eigenvectors of the symmetric transition matrix ``(N, n_comps)``, float32, the stationary one
@@ -46,6 +47,7 @@ def diffmap(
         neighbors_key: key of ``uns`` with the neighbours; default ``"neighbors"``.
         alpha: correction for the density of cells, see `DiffusionMap`; scanpy's is 1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
+        copy: write to a copy, and return it, as scanpy's functions do.
 
     Raises:
         TypeError: ``adata`` is not an AnnData. ValueError: no neighbours, affinities that are negative or not
@@ -63,7 +65,7 @@ def diffmap(
     >>> adata.obsm["X_diffmap"].shape, bool(adata.uns["diffmap_residuals"].max() < 1e-6)
     ((60, 5), True)
     """
-    graph = neighbor_graph(adata, neighbors_key)
+    adata, graph = _with_graph(adata, neighbors_key, copy)
     n_comps = checks.check_width(n_comps, "n_comps")
     corrected = DensityCorrected(alpha, SimpleWeights())(graph.weight.new_zeros(graph.num_nodes, 1), graph)
     laplacian = Laplacian(corrected, "symmetric")
@@ -77,9 +79,12 @@ def diffmap(
     adata.obsm["X_diffmap"] = pairs.vectors.float().numpy()
     adata.uns["diffmap_evals"] = (1 - pairs.values).float().numpy()
     adata.uns["diffmap_residuals"] = pairs.residuals.numpy()
+    return adata if copy else None
 
 
-def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, seed: int | None = 0) -> None:
+def spectral(
+    adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, seed: int | None = 0, copy: bool = False
+) -> Any:
     """Write spectral coordinates of the neighbour graph to ``obsm["X_spectral"]``, to start ``scanpy.tl.umap`` from.
 
     ``scanpy.tl.umap(adata, init_pos="X_spectral")`` begins there, as with its own ``"spectral"``, whose solver can take
@@ -87,7 +92,7 @@ def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, 
     than 2 ``n_comps`` components of the graph are placed by the representation that the neighbours were computed from.
 
     Args:
-        adata, neighbors_key: as for `diffmap`.
+        adata, neighbors_key, copy: as for `diffmap`.
         n_comps: number of columns. seed: see `spectral_init`.
 
     Raises:
@@ -103,13 +108,14 @@ def spectral(adata: Any, n_comps: int = 2, neighbors_key: str | None = None, *, 
     >>> adata.obsm["X_spectral"].shape
     (60, 2)
     """
-    graph = neighbor_graph(adata, neighbors_key)
+    adata, graph = _with_graph(adata, neighbors_key, copy)
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
     place = parameters.get("use_rep") or "X_pca"
     points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
     start = spectral_init(graph, n_comps, seed, points=points)
-    adata.obsm["X_spectral"] = start.coordinates.float().numpy()
+    adata.obsm["X_spectral"] = start.embedding.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
+    return adata if copy else None
 
 
 def label_transfer(
@@ -119,14 +125,15 @@ def label_transfer(
     *,
     key_added: str | None = None,
     class_prior: ClassPrior = "labels",
-) -> None:
+    copy: bool = False,
+) -> Any:
     """Carry labels of some cells along the neighbour graph to all cells: a `HarmonicFunction` of the graph.
 
     ``obs[key_added]``: the class of each cell, a categorical; missing if no path leads to a labelled cell.
     ``obs[f"{key_added}_score"]``: the share of the scores that its class has.
 
     Args:
-        adata, neighbors_key: as for `diffmap`; one AnnData of labelled and other cells, with a joint graph.
+        adata, neighbors_key, copy: as for `diffmap`; one AnnData of labelled and other cells, with a joint graph.
         key: column of ``obs`` with the labels, missing (NaN) for cells without one.
         key_added: default ``f"{key}_transferred"``.
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
@@ -140,7 +147,7 @@ def label_transfer(
     Traceback (most recent call last):
     TypeError: adata must be an AnnData, with obsp, obsm, uns and obs, got object
     """
-    graph = neighbor_graph(adata, neighbors_key)
+    adata, graph = _with_graph(adata, neighbors_key, copy)
     if key not in adata.obs:
         columns = ", ".join(map(str, adata.obs)) or "none"
         raise ValueError(f"key must be a column of obs, got {key!r}; there are {columns}")
@@ -149,12 +156,19 @@ def label_transfer(
     if not (codes >= 0).any():
         raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values only")
     model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
-    found, scores = model.predict(), model.scores_
+    found = model.predict()
     key_added = key_added or f"{key}_transferred"
     transferred, dtype = labels.astype(object), labels.dtype
     transferred[:] = [dtype.categories[code] if code >= 0 else None for code in found.tolist()]
     adata.obs[key_added] = transferred.astype(dtype)
-    adata.obs[f"{key_added}_score"] = (scores.amax(1) / scores.sum(1).clamp_min(1e-300)).numpy()
+    adata.obs[f"{key_added}_score"] = model.predict_proba().amax(1).numpy()
+    return adata if copy else None
+
+
+def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any, Graph]:
+    """Return an AnnData to write to, a copy if asked for, and its neighbour graph."""
+    graph = neighbor_graph(adata, neighbors_key)
+    return (adata.copy() if checks.check_flag(copy, "copy") else adata), graph
 
 
 def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
@@ -174,6 +188,6 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
     found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
-    if issparse(found):
+    if scipy.sparse.issparse(found):
         return Graph.from_scipy(found)
     return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))

@@ -6,14 +6,15 @@ import dataclasses
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.support import checks
+from torch_lapeig.support.gone import renamed
 
 __all__ = ["InitialLayout", "spectral_init"]
 
@@ -22,7 +23,7 @@ class InitialLayout(NamedTuple):
     """Coordinates to start UMAP or t-SNE from, with the quality of the eigenpairs behind them.
 
     Attributes:
-        coordinates: ``(N, k)``, scaled; ``coordinates.numpy()`` is what UMAP and openTSNE take.
+        embedding: ``(N, k)``, scaled; ``embedding.numpy()`` is what UMAP and openTSNE take.
         component: int64 ``(N,)``, the connected component of each node, by first node.
         eigenvalues: ``(c, k)`` of the columns of each of the c components; +∞ for random columns, as a component of m
             nodes has m − 1 eigenvectors after the trivial one.
@@ -36,11 +37,16 @@ class InitialLayout(NamedTuple):
     (tensor([[0.5000]]), True)
     """
 
-    coordinates: Tensor
+    embedding: Tensor
     component: Tensor
     eigenvalues: Tensor
     residuals: Tensor
     converged: bool
+
+    @property
+    def coordinates(self) -> Tensor:
+        """Return ``embedding`` by its name before version 0.3."""
+        return renamed(self, "coordinates", "embedding")  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
@@ -90,8 +96,8 @@ def spectral_init(
     >>> x = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
     >>> start = spectral_init(knn_graph(x, 10), 2, seed=0)
     >>> (
-    ...     start.coordinates.shape,
-    ...     start.coordinates.abs().max().round(),
+    ...     start.embedding.shape,
+    ...     start.embedding.abs().max().round(),
     ...     bool(start.residuals.max() < 1e-6),
     ... )
     (torch.Size([200, 2]), tensor(10.), True)
@@ -106,16 +112,16 @@ def spectral_init(
     solve = Solve(tolerance=1e-6) if solve is None else Solve.of(solve)
 
     found = _by_components(whole, k, scale, solve, generator)
-    places = _places(found.component, k, rows).to(found.coordinates)
+    places = _places(found.component, k, rows).to(found.embedding)
     room = _room(places)
-    y = places[found.component] + room[found.component, None] * found.coordinates
+    y = places[found.component] + room[found.component, None] * found.embedding
     noise = torch.randn(y.shape, generator=generator, dtype=y.dtype).to(y.device)
     if scale == "umap":
         y = 10 * y / checks.largest(y) + 1e-4 * noise
     else:
         deviation = y[:, 0].std(correction=0)
         y = 1e-4 * (y / torch.where(deviation > 0, deviation, 1) + 0.01 * noise)
-    return found._replace(coordinates=y)
+    return found._replace(embedding=y)
 
 
 def _rows_of(points: Any) -> Any:
@@ -123,12 +129,12 @@ def _rows_of(points: Any) -> Any:
     if isinstance(points, Tensor):
         checks.check_tensor(points, "points")
         points = checks.single(points).detach().cpu()
-    rows = points.tocsr() if issparse(points) else np.asarray(points)
+    rows = points.tocsr() if scipy.sparse.issparse(points) else np.asarray(points)
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"points must hold real numbers, got {rows.dtype}; take columns of numbers")
     if rows.ndim != 2:
         raise ValueError(f"points must have shape (N, D), got {rows.shape}")
-    if bad := int((~np.isfinite(rows.data if issparse(rows) else rows)).sum()):
+    if bad := int((~np.isfinite(rows.data if scipy.sparse.issparse(rows) else rows)).sum()):
         raise ValueError(f"points must be finite, got {bad} NaN or Inf; drop or impute them")
     return rows
 
@@ -137,11 +143,16 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     """Return the graph of any of the forms that `spectral_init` takes."""
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
+    if isinstance(given, (Tensor, np.ndarray)) and "float" in str(given.dtype):
+        raise TypeError(
+            f"graph must be a graph, got numbers of shape {tuple(given.shape)}, as points are; "
+            "use spectral_init(knn_graph(x, 15), points=x), or Graph.from_dense for affinities"
+        )
     if isinstance(given, Tensor):
         found = Graph.from_edge_index(given, None, num_nodes)
     elif isinstance(given, (tuple, list)) and len(given) == 2:
         found = Graph.from_edge_index(given[0], given[1], num_nodes)
-    elif issparse(given):
+    elif scipy.sparse.issparse(given):
         found = Graph.from_scipy(given)
     elif isinstance(given, Graph):
         found = given
@@ -215,9 +226,9 @@ def _places(component: Tensor, k: int, points: Any) -> Tensor:
         powers = side ** torch.arange(k, device=component.device)
         return torch.arange(count, device=component.device)[:, None] // powers % side
     label = component.cpu().numpy()
-    shares = csr_array((1 / sizes.double().cpu().numpy()[label], (label, np.arange(len(label)))))
+    shares = scipy.sparse.csr_array((1 / sizes.double().cpu().numpy()[label], (label, np.arange(len(label)))))
     means = shares @ points
-    centroids = torch.from_numpy(means.toarray() if issparse(means) else means).to(component.device)
+    centroids = torch.from_numpy(means.toarray() if scipy.sparse.issparse(means) else means).to(component.device)
     # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
     graph = HeatKernel()(centroids, knn_graph(centroids, min(count - 1, 100)))
     return eigenpairs(Laplacian(graph, "random_walk"), k + 1).vectors[:, 1:]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.losses import LaplacianSmoothness
 from torch_lapeig.support import checks
+from torch_lapeig.support.extras import how_to_install
 
 __all__ = ["SmoothnessCallback"]
 
@@ -29,9 +30,7 @@ else:
         with suppress(ImportError):
             found.append(import_module(package).Callback)
     if not found:
-        raise ImportError(
-            'torch_lapeig.lightning needs Lightning; install it with pip install "torch-lapeig[lightning]"'
-        )
+        raise ImportError(f"torch_lapeig.lightning needs Lightning: {how_to_install('lightning')}")
     Callback = type("Callback", tuple(found), {})
 
 Source = Literal["inputs", "features"] | Graph | Callable[[Any], Tensor | Graph]

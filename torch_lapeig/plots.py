@@ -20,6 +20,7 @@ from torch_lapeig.eigen import Eigenpairs
 from torch_lapeig.graph import DirectedGraph, Graph
 from torch_lapeig.methods import Embedding
 from torch_lapeig.support import checks
+from torch_lapeig.support.extras import how_to_install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -135,7 +136,7 @@ def plot_spectrum(
     rows = np.atleast_2d(_array(values, "found").astype(float))
     if rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")
-    if isinstance(found, Embedding) and found.eigenvalues.ndim == found.columns.ndim:  # of the component of each node
+    if isinstance(found, Embedding) and found.eigenvalues.ndim == found.embedding.ndim:  # of the component of each node
         rows, nodes = np.unique(rows, axis=0, return_index=True)
         rows, gap = rows[is_solved := np.isfinite(rows).any(1)], gap[nodes][is_solved]
     start = 1 if first is None else checks.check_count(first, "first", 0)
@@ -305,7 +306,7 @@ def _plane(
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
         embedding, first, words = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0, "eigenvector"
-    y = _array(embedding.columns if isinstance(embedding, Embedding) else embedding, name).astype(float)
+    y = _array(embedding.embedding if isinstance(embedding, Embedding) else embedding, name).astype(float)
     if y.ndim != 2 or y.shape[1] == 0:
         raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")
     if is_there is not None:
@@ -395,7 +396,7 @@ def _check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'torch-lapeig[embed]'") from error
+        raise ImportError(f"pictures need matplotlib: {how_to_install('embed')}") from error
 
 
 def _new_axes(count: int = 1) -> list[Axes]:

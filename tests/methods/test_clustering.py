@@ -269,6 +269,6 @@ def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
     module = SpectralClustering(2, KNN(5))
     assert module(points(30, 2)).shape == (30, 2)
-    with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\].*cluster_qr"):
+    with pytest.raises(ImportError, match=r"pip install .scikit-learn.*cluster_qr"):
         module.fit(points(30, 2))
     assert len(SpectralClustering(2, KNN(5), assign_labels="cluster_qr").fit_predict(points(30, 2))) == 30

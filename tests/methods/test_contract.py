@@ -72,7 +72,7 @@ def test_shapes_and_names(name, device):
     assert y.device == x.device
     found = module.embed(x)
     assert isinstance(found, Embedding)
-    assert torch.equal(found.columns, y)
+    assert torch.equal(found.embedding, y)
     at_nodes = getattr(module, "components", None) == "separate"
     assert found.eigenvalues.shape == found.residuals.shape == ((20, 2) if at_nodes else (2,))
     assert found.gap.shape == ((20,) if at_nodes else ())
@@ -82,18 +82,26 @@ def test_shapes_and_names(name, device):
     assert module.residuals_.max() < 1e-9
     assert module.transform(sheet(4, seed=1).to(device)).shape == (4, 2)
     batch = module.embed(sheet(20, batch=3).to(device))
-    assert batch.columns.shape == (3, 20, 2)
+    assert batch.embedding.shape == (3, 20, 2)
     assert batch.eigenvalues.shape == ((3, 20, 2) if at_nodes else (3, 2))
     assert batch.gap.shape == ((3, 20) if at_nodes else (3,))
 
 
 @every_method
-def test_the_mask_is_a_keyword(make):
-    x = sheet(20)
-    with pytest.raises(TypeError, match="positional"):
-        make()(x, torch.ones(20, dtype=torch.bool))
-    with pytest.raises(TypeError, match="positional"):
+def test_the_second_argument_is_the_mask(make):
+    x, mask = sheet(40), torch.arange(40) < 35
+    torch.testing.assert_close(make()(x, mask), make()(x, mask=mask))
+    with pytest.raises(TypeError, match="mask must be a boolean tensor"):
         make().embed(x, sheet(4))
+
+
+@every_method
+def test_fit_transform_is_the_fit(make):
+    x, model = sheet(30), make()
+    y = model.fit_transform(x)
+    assert y is model.embedding_ or torch.equal(y, model.embedding_)
+    assert model.fit_transform(x.bfloat16().float()).dtype == torch.float32
+    assert model.fit_transform(x.bfloat16()).dtype == torch.bfloat16
 
 
 @every_method
@@ -130,8 +138,8 @@ def test_columns_beyond_a_small_item_are_zero(make):
     x, mask = padded([20, 3])
     x = torch.cat([x, x.sin() * x.flip(-1), x.cos()], -1)  # of nine dimensions
     found = quiet(make(k=6).embed, x, mask=mask)
-    assert (found.columns[0] != 0).any(0).all()
-    assert not found.columns[1, :, 3:].any()
+    assert (found.embedding[0] != 0).any(0).all()
+    assert not found.embedding[1, :, 3:].any()
     values = found.eigenvalues[1].reshape(-1, 6)[0]
     kernel = isinstance(make(), (MDS, Isomap, KernelPCA))
     assert (values[3:] == (0 if kernel else torch.inf)).all()
@@ -199,8 +207,8 @@ def test_half_precision_in_and_out(make, dtype):
     x, new = sheet(20, batch=2, dtype=torch.float32).to(dtype), sheet(4, seed=1, dtype=torch.float32).to(dtype)
     module = make()
     found = module.embed(x)
-    assert found.columns.dtype == found.eigenvalues.dtype == dtype
-    assert torch.equal(found.columns, module(x.float()).to(dtype))
+    assert found.embedding.dtype == found.eigenvalues.dtype == dtype
+    assert torch.equal(found.embedding, module(x.float()).to(dtype))
     y, y_new = module.out_of_sample(x[0], new)
     assert y.dtype == y_new.dtype == dtype
     module.fit(x[0])

@@ -29,7 +29,7 @@ def test_columns_are_the_formula_from_points_and_from_affinities(alpha, time):
     batch[1, :50, :50] = kernel[:50, :50]
     mask = torch.stack([torch.ones(60), torch.arange(60) < 50]).bool()
     for found in (model.embed(x), given.embed(kernel), given.embed(graph)):
-        torch.testing.assert_close(found.columns.abs(), expected.abs(), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(found.embedding.abs(), expected.abs(), rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(1 - found.eigenvalues, mu[1:5])
     torch.testing.assert_close(given(batch, mask=mask)[0], given(kernel))
     torch.testing.assert_close(given(batch, mask=mask)[1, :50], given(kernel[:50, :50]))

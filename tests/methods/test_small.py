@@ -23,7 +23,7 @@ def both_ways(x, rule, weights, mask=None, **options):
         leaf = x.clone().requires_grad_()
         found = module.embed(leaf, mask=mask)
         side = points(x.shape[-2], x.shape[-2], seed=5).to(x.dtype)
-        loss = (found.columns @ found.columns.mT * (side + side.T)).sum() + found.eigenvalues.sum()
+        loss = (found.embedding @ found.embedding.mT * (side + side.T)).sum() + found.eigenvalues.sum()
         wanted = [leaf, *module.parameters()]
         first = torch.autograd.grad(loss, wanted, create_graph=True)
         probe = torch.linspace(0.1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)
@@ -35,7 +35,7 @@ def both_ways(x, rule, weights, mask=None, **options):
 def assert_same(answers, tolerance):
     (short, first, second), (other, others, expected) = answers
     assert short.pairs[0].iterations == 1
-    for name in ("columns", "eigenvalues", "gap"):
+    for name in ("embedding", "eigenvalues", "gap"):
         torch.testing.assert_close(getattr(short, name), getattr(other, name), atol=tolerance, rtol=tolerance)
     for mine, theirs in (*zip(first, others, strict=True), (second, expected)):
         assert torch.dist(mine, theirs) <= 100 * tolerance * (theirs.norm() + tolerance)

@@ -41,6 +41,16 @@ def test_a_script_begins_with_a_title_and_uses_public_names_only():
         assert not any(part.startswith("_") for module in ours for part in module.split(".")), name
 
 
+def test_the_page_of_the_gallery_has_every_program_and_its_thumbnail():
+    """`python docs/thumbnails.py` writes it after `make docs`."""
+    page = GALLERY.with_suffix(".md").read_text()
+    rows = re.findall(r"^\| !\[(.*?)\]\((.*?)\) \| \[(.*?)\]\((.*?)\)", page, re.MULTILINE)
+    assert sorted(script for *_, script in rows) == sorted(f"gallery/{name}" for name in SCRIPTS)
+    for name, picture, title, script in rows:
+        assert name == title == ast.get_docstring(ast.parse((GALLERY.parent / script).read_text())).splitlines()[0]
+        assert (GALLERY.parent / picture).exists()
+
+
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of PyTorch Geometric's import
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if ALL or any(quick in name for quick in QUICK)])
 def test_a_script_runs(name, monkeypatch, capsys):

@@ -1,11 +1,15 @@
 """Every public name says in an example how it is used, and the reference has a page of it that links to a guide."""
 
 import importlib
+import inspect
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_lapeig
 
@@ -25,7 +29,9 @@ ROOMS = [
 ]
 NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
 SECTIONS = re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]
-LISTED = [name for section in SECTIONS for name in re.findall(r"^   ~(torch_lapeig\.[\w.]+)$", section, re.MULTILINE)]
+LISTED = [
+    name for section in SECTIONS[:-1] for name in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \|", section, re.MULTILINE)
+]
 
 
 def test_there_are_names():
@@ -43,6 +49,14 @@ def test_reference_lists_every_name_once():
     assert set(listed) == {id(value) for value in NAMES.values()}
 
 
+def test_reference_has_the_first_sentence_of_every_docstring():
+    for section in SECTIONS:
+        for name, line in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \| (.*) \|$", section, re.MULTILINE):
+            value = NAMES.get(name) or importlib.import_module(name)
+            first = " ".join(inspect.getdoc(value).split("\n\n")[0].split())
+            assert line == first.replace("``", "`").replace("|", "&#124;"), name
+
+
 def test_every_section_of_the_reference_links_to_its_guide():
     for section in SECTIONS:
         page = re.search(r"\]\((\w+\.md)[)#]", section)
@@ -57,3 +71,22 @@ def test_removed_names_name_their_replacement():
         Lanczos(seed=0)
     with pytest.raises(ImportError, match="cannot import name 'Lancos'"):
         from torch_lapeig.eigen import Lancos  # noqa: F401
+
+
+def test_renamed_attributes_work_with_a_warning():
+    x = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    found = torch_lapeig.LaplacianEigenmaps(2, torch_lapeig.KNN(5)).embed(x)
+    start = torch_lapeig.spectral_init(torch_lapeig.knn_graph(x, 5), seed=0)
+    with pytest.warns(FutureWarning, match=r"Embedding\.columns is now embedding"):
+        assert found.columns is found.embedding
+    with pytest.warns(FutureWarning, match=r"InitialLayout\.coordinates is now embedding"):
+        assert start.coordinates is start.embedding
+
+
+def test_faces_are_attributes():
+    code = (
+        "import sys, torch_lapeig as t; assert 'sklearn' not in sys.modules; print(t.sklearn.SpectralEmbedding, t.pyg)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        torch_lapeig.nonsense  # noqa: B018

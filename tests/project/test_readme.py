@@ -16,7 +16,8 @@ import torch_lapeig
 from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 
 ROOT = Path(__file__).parents[2]
-PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+DOCS = ROOT / "docs"
+PAGES = {page.name: page for page in [ROOT / "README.md", *sorted([*DOCS.glob("*.md"), *DOCS.glob("paths/*.md")])]}
 BLOCKS = {
     f"{name} {number}": block
     for name, page in PAGES.items()
@@ -24,6 +25,7 @@ BLOCKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyG's, on first import
 @pytest.mark.parametrize("name", BLOCKS)
 def test_code_runs_as_pasted(name, capsys):
     torch.manual_seed(0)
@@ -41,6 +43,23 @@ def test_code_fits_a_page():
         fenced = re.findall(r"^```(.*)\n((?s:.*?))^```$", page.read_text(), re.MULTILINE)
         code = "".join(text for kind, text in fenced if not kind.startswith("{"))
         assert [line for line in code.splitlines() if len(line) > 88] == [], name
+
+
+def test_pages_are_plain_markdown():
+    """A code host shows them as they are: what only the site understands stands in comments."""
+    for name, page in PAGES.items():
+        shown = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
+        prose = re.sub(r"^```.*?^```$", "", shown, flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^:::.*|^```{.*|{[a-z:]+}`.*|^\(\w+\)=$", shown, re.MULTILINE) == [], name
+        assert prose.count("$$") % 2 == 0, name
+
+
+def test_code_that_is_not_run_says_what_it_lacks():
+    """Blocks marked `py` are programs of libraries that the tests do not have, or fragments, and say so."""
+    for page in [*PAGES.values(), DOCS / "coming_from" / "index.md"]:
+        for block in re.findall(r"^```py\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            first = block.splitlines()[0]
+            assert re.match(r"# (fragment|program): ", first), (page.name, first)
 
 
 # Words that people search for, and the pages that answer.

@@ -1,16 +1,24 @@
 """A release has one version everywhere, extras that exist, and classifiers of what was run."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import torch_lapeig
+from torch_lapeig.support.extras import how_to_install
 
 ROOT = Path(__file__).parents[2]
 PROJECT = (ROOT / "pyproject.toml").read_text()
-ADVICE = re.compile(r'pip install (?:-e )?"(?:torch-lapeig|\.)\[(\w+)\]"')
+EXTRAS = dict(
+    re.findall(r"^(\w+) = \[(.*)\]", PROJECT.partition("optional-dependencies]")[2].partition("[tool")[0], re.MULTILINE)
+)
+ADVICE = re.compile(r"how_to_install\(['\"](\w+)|\[(experiments)\]")
 
 
 def test_one_version_everywhere():
@@ -23,13 +31,37 @@ def test_one_version_everywhere():
 
 
 def test_errors_advise_extras_that_exist():
-    extras = dict(re.findall(r"^(\w+) = \[(.*)\]", PROJECT.partition("optional-dependencies]")[2], re.MULTILINE))
     advised = {}
     for folder in ("torch_lapeig", "experiments", "benchmarks"):
         for file in (ROOT / folder).rglob("*.py"):
-            advised |= dict.fromkeys(ADVICE.findall(file.read_text()), file.name)
+            advised |= dict.fromkeys(map("".join, ADVICE.findall(file.read_text())), file.name)
     assert advised.keys() >= {"sklearn", "ann", "lightning", "experiments"}
-    assert advised.keys() <= extras.keys(), advised
+    assert advised.keys() <= EXTRAS.keys(), advised
+
+
+def test_advice_installs_what_the_extras_of_the_project_need():
+    for extra, listed in EXTRAS.items():
+        if "torch-lapeig[" not in listed and "python_version" not in listed:
+            advised = re.findall(r'"(.*?)"', how_to_install(extra))
+            assert sorted(advised) == sorted(re.findall(r'"(.*?)"', listed)), extra
+
+
+def test_without_compiled_loops_large_graphs_say_so_once():
+    code = "import torch, torch_lapeig as t\nfor _ in 1, 2: t.LaplacianEigenmaps(1, t.KNN(10))(torch.rand(6000, 3))"
+    environment = {**os.environ, "TORCH_LAPEIG_COMPILED": "none.so"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stderr.count("without its compiled loops") == 1
+    quiet = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env={**environment, "TORCH_LAPEIG_COMPILED": "0"}, check=True
+    )
+    assert quiet.returncode == 0
+
+
+def test_show_versions_says_what_a_report_needs(capsys):
+    torch_lapeig.show_versions()
+    said = capsys.readouterr().out
+    assert f"torch {torch.__version__}" in said
+    assert all(word in said for word in ("compiled loops: ", "threads: ", "devices: cpu", "onnx"))
 
 
 def test_classifiers_name_the_pythons_of_ci():

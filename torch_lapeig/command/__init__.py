@@ -25,6 +25,7 @@ from torch_lapeig.command import choices, columns, report
 from torch_lapeig.command.columns import Array, Used
 from torch_lapeig.command.reading import InputError, path_and_member, read
 from torch_lapeig.methods import LaplacianEigenmaps
+from torch_lapeig.support.extras import how_to_install
 
 __all__ = ["InputError", "load", "main"]
 
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.run(options)
     except ImportError as error:
-        raise SystemExit(f"error: {error}: pip install 'torch-lapeig[embed]'") from error
+        raise SystemExit(f"error: {error}: {how_to_install('embed')}") from error
     except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
         raise SystemExit(f"error: {error}") from None
 

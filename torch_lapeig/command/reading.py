@@ -27,7 +27,7 @@ LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
 MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%MatrixMarket": ".mtx"}
 ZIPPED = {".npy": ".npz", "data.pkl": ".pt"}  # kinds of archives, by the end of a member's name
-LIBRARIES = {"text": "'torch-lapeig[embed]'", ".parquet": "pyarrow", ".h5ad": "anndata"}
+LIBRARIES = {"text": "pandas", ".parquet": "pyarrow", ".h5ad": "anndata"}
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"

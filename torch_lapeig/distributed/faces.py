@@ -100,7 +100,7 @@ class Sharded(nn.Module):
         """Return rows ``(n, k)`` of this process's points ``(n, D)``, or the share ``()`` of a loss of ``(y, x)``."""
         if isinstance(self.module, (LaplacianSmoothness, SpectralLoss)):
             return self._loss(*given)
-        return self.embed(*given).columns
+        return self.embed(*given).embedding
 
     @checks.full_precision
     def embed(self, x: Tensor) -> Embedding:
@@ -108,9 +108,9 @@ class Sharded(nn.Module):
         with self.ranks.guard():
             points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
-            columns = points.home(found.columns)
+            columns = points.home(found.embedding)
             columns = columns.to(x.dtype) if x.dtype in checks.HALVES else columns
-            return found._replace(columns=as_given(columns, x), pairs=pairs)
+            return found._replace(embedding=as_given(columns, x), pairs=pairs)
 
     @torch.no_grad()
     @checks.full_precision
@@ -122,18 +122,18 @@ class Sharded(nn.Module):
             laplacian, found, pairs = self._solve(points, graph)
             is_njw = getattr(self.module, "variant", "") == "njw"
             nodes = {
-                "train_vectors": pairs[-1].vectors if is_njw else found.columns,
+                "train_vectors": pairs[-1].vectors if is_njw else found.embedding,
                 "train_weighting": self.module.weights.state(points.x, graph),
             }
             if laplacian.normalization == "symmetric":
                 nodes["train_degrees"] = laplacian.degrees
             fit = ShardedFit(self.module, points, graph, nodes, found.eigenvalues)
-            own = {"embedding_": found.columns}
+            own = {"embedding_": found.embedding}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
                 name = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
-                small[name] = centres_or_axes(self.module, points, found.columns)
-                own["labels_"] = labels_of(self.module, found.columns, small[name])
+                small[name] = centres_or_axes(self.module, points, found.embedding)
+                own["labels_"] = labels_of(self.module, found.embedding, small[name])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self

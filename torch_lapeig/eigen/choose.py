@@ -17,6 +17,7 @@ from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native.sparse import Limits
+from torch_lapeig.native.versions import warn_of_no_loops
 from torch_lapeig.support.tuning import (
     BATCHED_NODES,
     DENSE_EIGH_NODES,
@@ -33,6 +34,7 @@ INVERSE = Lobpcg(preconditioner=SparseLU())
 # Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, which need 4 × as many products
 # of small matrices as calls take time: 50 and 95 ms at 700 nodes, 84 and 43 at 900, 665 and 581 at 1700.
 SUBSET_NODES = 800
+LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
@@ -138,6 +140,8 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
 
 def _choose_without_loops(graph: SparsePattern, iterative: Solver, last: Solver) -> Choice:
     """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
+    if graph.total >= LARGE_WITHOUT_LOOPS:
+        warn_of_no_loops()
     if is_thin(graph):
         return Choice((FACTORS, iterative, last), "nearly a tree: its factors do not fill in")
     # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from torch_lapeig.support.tuning import steps_between_checks
@@ -24,7 +24,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
 
     if crow is None:
         crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
-    structure = csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
+    structure = scipy.sparse.csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
     # Most graphs are connected, which a search from one node shows in a quarter of the time.
     if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:
         return torch.zeros(total, dtype=torch.int64)
@@ -51,5 +51,5 @@ def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
     from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as above
 
     parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1
-    order = reverse_cuthill_mckee(csr_array(parts, shape=(total, total)), symmetric_mode=True)
+    order = reverse_cuthill_mckee(scipy.sparse.csr_array(parts, shape=(total, total)), symmetric_mode=True)
     return torch.from_numpy(order.astype(np.int64)).to(col.device)

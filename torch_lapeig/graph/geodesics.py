@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import scipy
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from torch_lapeig.graph.groups import gather
@@ -30,7 +30,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
 
     n = pattern.shape[-1]
     data = checks.primal(lengths).cpu().double().numpy()
-    structure = csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
+    structure = scipy.sparse.csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
     graded = (torch.is_grad_enabled() and lengths.requires_grad) or checks.is_dual(lengths)
     found = dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
     distances = torch.from_numpy(found[0] if graded else found).to(lengths)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import scipy  # which loads scipy.sparse at its first use: that takes half as long as this package
 import torch
-from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric
@@ -278,7 +278,7 @@ class Graph:
             TypeError: not a SciPy sparse matrix of real numbers; ``dtype`` is neither float32 nor float64.
             ValueError: as for ``from_dense``.
         """
-        if not issparse(affinity):
+        if not scipy.sparse.issparse(affinity):
             given = type(affinity).__name__
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {given}; use Graph.from_dense for a tensor")
         if affinity.dtype.kind not in "biuf":
@@ -434,7 +434,7 @@ class Graph:
         wide, exponent = kept
         return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, exponent=exponent)
 
-    def to_scipy(self) -> csr_array:
+    def to_scipy(self) -> scipy.sparse.csr_array:
         """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
         if len(self.shape) > 1:
             raise ValueError(f"to_scipy takes one graph, got a batch of shape {self.shape}")
@@ -444,7 +444,7 @@ class Graph:
         parts = (graph._affinity.detach(), pattern.col, pattern.crow)
         # A copy: writing to its indices would let loops read memory that is not theirs.
         arrays = tuple(part.cpu().numpy() for part in parts)
-        return csr_array(arrays, shape=(self.num_nodes, self.num_nodes), copy=True)
+        return scipy.sparse.csr_array(arrays, shape=(self.num_nodes, self.num_nodes), copy=True)
 
     def subgraph(self: G, nodes: Tensor) -> G:
         """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
@@ -587,7 +587,7 @@ def canonical_csr(matrix: Any, name: str) -> Any:
     check_entries(matrix, name)
     matrix = matrix.tocsr()
     # A new object: a matrix recalls that it was sorted, also where its indices were written to.
-    matrix = csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    matrix = scipy.sparse.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()

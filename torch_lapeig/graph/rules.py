@@ -30,6 +30,7 @@ from torch_lapeig.graph.search.neighbors import (
 )
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks
+from torch_lapeig.support.gone import with_advice
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
@@ -396,6 +397,7 @@ class Precomputed:
         checks.check_choice(self.kind, "kind", PRECOMPUTED)
 
 
+@with_advice
 @dataclass(frozen=True)
 class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.

@@ -159,7 +159,7 @@ class LaplacianEigenmaps(OnLandmarks):
         return cls(n_components, neighbors, weights, normalization="unnormalized", **options)
 
     def forward(
-        self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
+        self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the embedding, as `EmbeddingModule` does, of points, affinities or a `Graph`.
 
@@ -173,19 +173,19 @@ class LaplacianEigenmaps(OnLandmarks):
         Raises:
             TypeError, ValueError: as `EmbeddingModule` and the class.
         """
-        return self.embed(x, mask=mask, generator=generator).columns
+        return self.embed(x, mask, generator=generator).embedding
 
     @checks.full_precision
     def embed(
-        self, x: Tensor | Graph, *, mask: Tensor | None = None, generator: torch.Generator | None = None
+        self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Embedding:
-        """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
         points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
         found = as_returned(self._embed(points, mask, solved), x, solved)
         if self.random_signs and self.training:
-            found = found._replace(columns=with_random_signs(found.columns, generator))
+            found = found._replace(embedding=with_random_signs(found.embedding, generator))
         return found
 
     @property

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 Array = NDArray[Any]
 
@@ -149,7 +149,7 @@ def _groups(ends: Array, weight: Array, leak: Array) -> Array:
 
     n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:
-        edges = csr_array((weight[level >= least], ends[:, level >= least]), (n, n))
+        edges = scipy.sparse.csr_array((weight[level >= least], ends[:, level >= least]), (n, n))
         part = connected_components(edges, directed=False)[1]
         outward = part[ends[0]] != part[ends[1]]
         flow = np.bincount(part, leak, n) + np.bincount(part[ends[0][outward]], weight[outward], n)

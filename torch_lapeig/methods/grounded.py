@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import coo_array
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Operator, SymmetricOperator
@@ -139,7 +139,7 @@ class Grounded(Operator):
             return None
         kept = ~chosen[ends].any(0)
         ends, weight = np.c_[ends[:, kept], elimination.ends], np.r_[weight[kept], elimination.weight]
-        matrix = coo_array((weight, ends), (len(chosen),) * 2).tocsr()
+        matrix = scipy.sparse.coo_array((weight, ends), (len(chosen),) * 2).tocsr()
         row, col = (torch.as_tensor(part.astype(np.int64)).to(self.device) for part in matrix.tocoo().coords)
         pattern = SparsePattern._trusted(row, col, (len(chosen),))
         others = Graph._trusted(pattern, torch.as_tensor(matrix.data).to(self.device))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.methods.filters import Expansion, Response, check_pairs, expansion
@@ -119,6 +118,8 @@ class StableEncoding(nn.Module):
         if self.columns is None or self.columns >= n:
             total = part(0, n)
         else:
+            from torch.utils.checkpoint import checkpoint  # slow to import: on torch 2.6 it loads SymPy
+
             begins = range(0, n, self.columns)
             total = sum(checkpoint(part, begin, begin + self.columns, use_reentrant=False) for begin in begins)
         return torch.where(mask[..., None], total, 0)

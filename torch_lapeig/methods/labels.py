@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.support import checks
+from torch_lapeig.support.extras import how_to_install
 
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
@@ -129,7 +130,7 @@ def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, v
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise ImportError(
-            'SpectralClustering.fit needs scikit-learn for k-means; pip install "torch-lapeig[sklearn]", or '
+            f"SpectralClustering.fit needs scikit-learn for k-means: {how_to_install('sklearn')}, or "
             'assign_labels="cluster_qr"'
         ) from error
     return KMeans(n_clusters, n_init=n_init, random_state=random, verbose=verbose)

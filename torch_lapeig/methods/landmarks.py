@@ -63,7 +63,7 @@ class OnLandmarks(GraphEmbedding):
         found = self._solve_graph(laplacian, solved, fill=fill)
         graph = laplacian.graph
         return {
-            "train_vectors": found.columns,
+            "train_vectors": found.embedding,
             "train_edges": graph.edge_index,
             "train_connectivity": graph.weight,
             **self._of_graph(found, graph),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
@@ -143,7 +143,7 @@ def _closed_groups(indices: Tensor) -> int:
 
     n, m = indices.shape
     ends = np.arange(n + 1) * m
-    directed = csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
+    directed = scipy.sparse.csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
     count, label = connected_components(directed, connection="strong")
     row_label, neighbor_label = np.repeat(label, m), label[directed.indices]
     return int(count - len(np.unique(row_label[row_label != neighbor_label])))

@@ -16,6 +16,7 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.support.gone import renamed
 from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
@@ -27,7 +28,7 @@ class Embedding(NamedTuple):
     """Embedding with its eigenvalues and the quality of the answer.
 
     Attributes:
-        columns: ``(N, n_components)`` or ``(B, N, n_components)``, of the dtype of the points, with gradients.
+        embedding: ``(N, n_components)`` or ``(B, N, n_components)``, of the dtype of the points, with gradients.
         eigenvalues: of the columns, ``(n_components,)`` or ``(B, n_components)``, with gradients. Laplacians and LLE:
             ascending, +∞ for a column that an item of a batch lacks. Kernels: descending, 0 for a lacking column.
         residuals: of the eigenpairs of the columns, of the shape of ``eigenvalues``.
@@ -41,15 +42,20 @@ class Embedding(NamedTuple):
     >>> found = LaplacianEigenmaps(2, KNN(6)).embed(
     ...     torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
     ... )
-    >>> found.columns.shape, found.eigenvalues.shape, bool(found.residuals.max() < 1e-4)
+    >>> found.embedding.shape, found.eigenvalues.shape, bool(found.residuals.max() < 1e-4)
     (torch.Size([50, 2]), torch.Size([2]), True)
     """
 
-    columns: Tensor
+    embedding: Tensor
     eigenvalues: Tensor
     residuals: Tensor
     gap: Tensor
     pairs: tuple[Eigenpairs, ...]
+
+    @property
+    def columns(self) -> Tensor:
+        """Return ``embedding`` by its name before version 0.3."""
+        return renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
 
 
 class Checked(NamedTuple):
@@ -262,7 +268,7 @@ class EmbeddingModule(PointsModule):
         check_solve(solve)
         self.solve = solve
 
-    def forward(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
         """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
@@ -275,11 +281,11 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: points that are not floating, not finite, of another shape or too few; see also the
                 class.
         """
-        return self.embed(x, mask=mask).columns
+        return self.embed(x, mask).embedding
 
     @checks.full_precision
-    def embed(self, x: Tensor | Graph, *, mask: Tensor | None = None) -> Embedding:
-        """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
+    def embed(self, x: Tensor | Graph, mask: Tensor | None = None) -> Embedding:
+        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._checked(checks.single(x), mask)
         solved: list[Eigenpairs] = []
         with self._searches_reported():
@@ -300,6 +306,14 @@ class EmbeddingModule(PointsModule):
         with self._searches_reported():
             self._keep(self._fit_points(points, [], fill=False), x)
         return self
+
+    def fit_transform(self, x: Tensor | Graph) -> Tensor:
+        """Fit the module to one set of points ``(N, D)``, and return their embedding ``(N, n_components)``.
+
+        Raises:
+            TypeError, ValueError: as ``fit``.
+        """
+        return like_given(self.fit(x).embedding_, x)
 
     @checks.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -429,8 +443,8 @@ def like_given(value: Tensor, x: Any) -> Tensor:
 
 def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding:
     """Return an embedding with its pairs, in half precision if the points ``x`` are."""
-    columns, eigenvalues = like_given(found.columns, x), like_given(found.eigenvalues, x)
-    return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
+    y, eigenvalues = like_given(found.embedding, x), like_given(found.eigenvalues, x)
+    return found._replace(embedding=y, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
 def _new(x: Any, embedding: Tensor) -> Any:

@@ -113,10 +113,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             found = self._solve_graph(laplacian, solved, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
-        if needs_derivatives(found.columns):
+        if needs_derivatives(found.embedding):
             state["off"] = self._off(laplacian.graph, solved)
         return state | {
-            "embedding_": found.columns,
+            "embedding_": found.embedding,
             "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
             **self._of_graph(found, laplacian.graph),
         }

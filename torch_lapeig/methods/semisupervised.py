@@ -84,7 +84,7 @@ class SemiSupervised(OnGraph):
         self.unreached: Unreached = unreached
 
     @checks.full_precision
-    def forward(self, x: Tensor | Graph, labels: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
 
         Args:
@@ -128,6 +128,19 @@ class SemiSupervised(OnGraph):
         """
         self.check_fitted()
         return labels_of(self.scores_ if x_new is None else self.transform(x_new))
+
+    def predict_proba(self, x_new: Tensor | None = None) -> Tensor:
+        """Return each class's share in the scores, ``(N, C)`` of the fitted nodes or ``(Q, C)`` of new points.
+
+        Rows sum to 1, or are zero where no label reaches. Scores below zero, of `EigenmapsRegression`, count as zero.
+
+        Raises:
+            RuntimeError, TypeError, ValueError: see ``transform``.
+        """
+        self.check_fitted()
+        scores = (self.scores_ if x_new is None else self.transform(x_new)).clamp_min(0)
+        total = scores.sum(-1, keepdim=True)
+        return scores / torch.where(total > 0, total, 1)
 
     @checks.full_precision
     def out_of_sample(

@@ -9,7 +9,9 @@ Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone
 try:
     import sklearn.base  # noqa: F401
 except ImportError as error:
-    raise ImportError('torch_lapeig.sklearn needs scikit-learn ≥ 1.6; pip install "torch-lapeig[sklearn]"') from error
+    from torch_lapeig.support.extras import how_to_install
+
+    raise ImportError(f"torch_lapeig.sklearn needs scikit-learn ≥ 1.6: {how_to_install('sklearn')}") from error
 
 from torch_lapeig.sklearn.labels import HarmonicFunction, LabelSpreading
 from torch_lapeig.sklearn.manifolds import ClassicalMDS, Isomap, KernelPCA, LocallyLinearEmbedding

@@ -21,7 +21,7 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
-from torch_lapeig.sklearn.base import check_below, check_shared, check_sparse
+from torch_lapeig.sklearn.base import as_numpy, check_below, check_shared, check_sparse
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
@@ -58,7 +58,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         labels[~unlabelled] = number
         x = self._graph(X)
         self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
-        self.label_distributions_ = shares(self.scores_)
+        self.label_distributions_ = as_numpy(self.module_.predict_proba())
         self.transduction_ = self._classes_of(self.scores_)
         self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter
         return self
@@ -67,9 +67,11 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         """Return the classes of largest score ``(Q,)`` of samples ``(Q, D)``; −1 for a sample that no label reaches."""
         return self._classes_of(self._scores_of(X))
 
+    @torch.no_grad()
     def predict_proba(self, X: Any) -> Array:
         """Return the share of each class ``(Q, C)`` in samples' scores; zeros for a sample that no label reaches."""
-        return shares(self._scores_of(X))
+        check_is_fitted(self)
+        return self._of_new(self.module_.predict_proba, X, self.label_distributions_)
 
     def _graph(self, X: Array) -> Any:
         """Set the graph that the parameters describe, and return the input of the module's fit."""
@@ -187,9 +189,3 @@ class HarmonicFunction(FromLabels):
     def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
         options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
         return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes, **options)
-
-
-def shares(scores: Array) -> Array:
-    """Return scores divided by the sum of their row; rows of zeros remain zero."""
-    total = scores.sum(1, keepdims=True)
-    return scores / np.where(total > 0, total, 1)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.support import checks
+from torch_lapeig.support.gone import with_advice
 from torch_lapeig.support.tuning import rows_of_block
 
 ENTRY = "_extra_state"  # torch's own name in a state dict for state beside tensors
@@ -47,6 +48,8 @@ class FittedModule(Configured, nn.Module):
         super().__init_subclass__()
         for name in getattr(cls, "FITTED", ()):
             setattr(cls, name, None)
+        if "__init__" in vars(cls):
+            with_advice(cls)
 
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""

@@ -1,15 +1,27 @@
-"""Removed names that users' code may still import, with their replacements."""
+"""Names that users' code may still have: removed, renamed, or of other libraries, each with its replacement."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from torch_lapeig.support import checks
+
+Class = TypeVar("Class", bound=type)
 GONE = {
     "torch_lapeig.eigen": {
         "Lanczos": "use ChebyshevSubspace(), or no solver for the default",
         "TorchLobpcg": "use Lobpcg(), or torch.lobpcg itself",
     },
+}
+
+ELSEWHERE = {  # arguments of other libraries, and what says the same here
+    "n_neighbors": "the number of neighbours is the k of a rule, as in neighbors=KNN(k)",
+    "sigma": "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)",
+    "gamma": "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)",
+    "affinity": 'affinities are given by neighbors=Precomputed("affinity")',
 }
 
 
@@ -28,3 +40,25 @@ def stand_in(module: str, name: str) -> Callable[..., NoReturn]:
         raise TypeError(f"{module}.{name} is gone; {advice}")
 
     return gone
+
+
+def renamed(owner: Any, old: str, new: str) -> Any:
+    """Return an attribute by its new name, with a FutureWarning about the old one."""
+    checks.warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
+    return getattr(owner, new)
+
+
+def with_advice(kind: Class) -> Class:
+    """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
+    construct = kind.__init__  # type: ignore[misc]
+    known = inspect.signature(construct).parameters
+
+    @functools.wraps(construct)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            if name in ELSEWHERE and name not in known:
+                raise TypeError(f"{kind.__name__} has no argument {name}=: {ELSEWHERE[name]}")
+        construct(self, *args, **kwargs)
+
+    kind.__init__ = checked  # type: ignore[misc]
+    return kind

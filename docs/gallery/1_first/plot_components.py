@@ -60,13 +60,12 @@ except ValueError as error:
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
 for nodes in pieces:
     axes[0].plot(*x[nodes].T, ".")
-    axes[1].plot(*joint.columns[nodes].T, "o")
+    axes[1].plot(*joint.embedding[nodes].T, "o")
     axes[2].plot(x[nodes, 0], separate[nodes, 0], ".")
 axes[0].set_title("points")
 axes[1].set_title("joint: two columns")
 axes[2].set(title="separate: first column", xlabel="place along the curve")
 plt.show()
-spread = max(
-    float((joint.columns[n].amax(0) - joint.columns[n].amin(0)).max()) for n in pieces
-)
+rows = [joint.embedding[nodes] for nodes in pieces]
+spread = max(float((y.amax(0) - y.amin(0)).max()) for y in rows)
 print(f"joint: a curve spreads over {spread:.1e}")

@@ -48,7 +48,7 @@ plot_embedding(found, along, axes=plane, name="place along the sheet").set_title
 plt.show()
 
 ranks = (
-    torch.stack([found.columns[:, 0], torch.from_numpy(along)])
+    torch.stack([found.embedding[:, 0], torch.from_numpy(along)])
     .argsort()
     .argsort()
     .double()

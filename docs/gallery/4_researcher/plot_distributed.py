@@ -38,8 +38,8 @@ torch.set_num_threads(1)
 init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 x = torch.load(f"{folder}/points{rank}.pt").requires_grad_()
 found = Sharded(LaplacianEigenmaps(2, KNN(10), scale="unit"), timeout=120.0).embed(x)
-found.columns.pow(4).sum().backward()
-answer = found.columns.detach(), found.eigenvalues.detach(), x.grad
+found.embedding.pow(4).sum().backward()
+answer = found.embedding.detach(), found.eigenvalues.detach(), x.grad
 torch.save(answer, f"{folder}/answer{rank}.pt")
 destroy_process_group()
 """
@@ -90,9 +90,9 @@ columns, gradient = (torch.cat([answer[part] for answer in answers]) for part in
 
 leaf = x.clone().requires_grad_()
 alone = LaplacianEigenmaps(2, KNN(10), scale="unit").embed(leaf)
-alone.columns.pow(4).sum().backward()
+alone.embedding.pow(4).sum().backward()
 print(f"eigenvalues differ by {(answers[0][1] - alone.eigenvalues).abs().max():.1e}")
-print(f"columns differ by {(columns - alone.columns).abs().max():.1e}")
+print(f"columns differ by {(columns - alone.embedding).abs().max():.1e}")
 print(
     f"gradients differ by {(gradient - leaf.grad).norm() / leaf.grad.norm():.1e} in "
     "relation"

@@ -25,8 +25,8 @@ for length in lengths:
     x = unit * torch.tensor([length, 1.0])
     double = LaplacianEigenmaps(3, KNN(12), scale="orthonormal").embed(x)
     single = LaplacianEigenmaps(3, KNN(12), scale="orthonormal").embed(x.float())
-    outside = single.columns.double() - double.columns @ (
-        double.columns.mT @ single.columns.double()
+    outside = single.embedding.double() - double.embedding @ (
+        double.embedding.mT @ single.embedding.double()
     )
     sine = torch.linalg.matrix_norm(outside, 2)
     rows.append(

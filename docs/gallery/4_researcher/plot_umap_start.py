@@ -62,9 +62,9 @@ print(
 # %%
 # The picture
 # -----------
-# What UMAP gets: ``umap.UMAP(init=start.coordinates.numpy())``.
+# What UMAP gets: ``umap.UMAP(init=start.embedding.numpy())``.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-plot_embedding(start.coordinates, cluster, axes=left, name="cluster in the chain")
-plot_embedding(apart.coordinates, group, axes=right, name="part")
+plot_embedding(start.embedding, cluster, axes=left, name="cluster in the chain")
+plot_embedding(apart.embedding, group, axes=right, name="part")
 plt.show()

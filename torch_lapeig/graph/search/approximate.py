@@ -21,6 +21,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
 from torch_lapeig.support import checks
+from torch_lapeig.support.extras import how_to_install
 from torch_lapeig.support.tuning import rows_of_block
 
 # Queries in each of two samples: with k = 10, the error of a recall of 99 % is about 0.2 %.
@@ -162,7 +163,7 @@ def _import_faiss() -> Any:
     try:
         import faiss  # an extra, and slow to import
     except ImportError as error:
-        raise ImportError('approximate search needs faiss; pip install "torch-lapeig[ann]"') from error
+        raise ImportError(f"approximate search needs faiss: {how_to_install('ann')}") from error
     return faiss
 
 

@@ -1,0 +1,38 @@
+"""What is installed: a report for questions, and a warning where the lack of compiled loops costs time."""
+
+import functools
+import os
+import platform
+from importlib import metadata
+
+import torch
+
+from torch_lapeig.native import loops
+from torch_lapeig.support import checks
+
+LIBRARIES = ("torch-lapeig", "torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "lightning", "onnx")
+
+
+def show_versions() -> None:
+    """Print what a report of a problem needs: versions, whether there are compiled loops, threads and devices.
+
+    >>> show_versions()  # doctest: +ELLIPSIS
+    Python ...
+    """
+    installed = {found.metadata["Name"]: found.version for found in metadata.distributions()}
+    print(f"Python {platform.python_version()}, {platform.platform()}")
+    print(*(f"{name} {installed.get(name, 'is not installed')}" for name in LIBRARIES), sep="\n")
+    print("compiled loops:", "yes" if loops.library() else "no")
+    print(f"threads: torch {torch.get_num_threads()}, machine {os.cpu_count()}")
+    print("devices:", *("cpu", *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))))
+
+
+@functools.cache
+def warn_of_no_loops() -> None:
+    """Warn once that an installation has no compiled loops, unless ``TORCH_LAPEIG_COMPILED=0`` chose that."""
+    if loops.library() is None and os.environ.get("TORCH_LAPEIG_COMPILED") != "0":
+        checks.warn(
+            "torch_lapeig was installed without its compiled loops, and torch takes several times as long on graphs "
+            "of this size: install it with a C compiler at hand (docs/troubles.md), or set TORCH_LAPEIG_COMPILED=0",
+            UserWarning,
+        )
