@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from problems import known_spectra, projector_loss, quiet, random_affinity, subspace_angle
 from scipy.sparse import csr_array
 
+from problems import known_spectra, projector_loss, quiet, random_affinity, subspace_angle
 from torch_lapeig import ConvergenceWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov, MagneticLaplacian, SymmetricOperator
 from torch_lapeig.graph import DirectedGraph
