@@ -601,7 +601,7 @@ REFUSED = [
     Refusal(
         "operator of products",
         ("Eigh", "ShiftInvert", "Lobpcg, multigrid", "solve_linear"),
-        r"needs the entries .* which has products only; use ChebyshevSubspace\(\)|must be a positive definite Symm",
+        r"needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm",
     ),
     Refusal(
         "operator without affinities",

@@ -64,7 +64,7 @@ from torch_lapeig import (
     spectral_init,
     spectral_signature,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.methods import (
     HeatResponse,
@@ -503,6 +503,7 @@ OF_OPERATORS = {
     "eigenpairs": solved(),
     "Eigh": solved(Eigh()),
     "ChebyshevSubspace": solved(ChebyshevSubspace()),
+    "Krylov": solved(Krylov()),
     "Lobpcg": solved(Lobpcg(preconditioner=None)),
     "Lobpcg, multigrid": solved(Lobpcg()),
     "ShiftInvert": solved(ShiftInvert()),

@@ -411,7 +411,7 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
     if not knows_entries(operator):
         raise TypeError(
             f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which has products only; "
-            "use ChebyshevSubspace() or Lobpcg(preconditioner=None)"
+            "use Krylov() or ChebyshevSubspace()"
         )
     if operator.is_sharded:
         raise TypeError(

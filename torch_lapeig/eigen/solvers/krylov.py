@@ -15,7 +15,6 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import BlockOperator, eigh, residual, shared, to_device, to_host
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
-    SETTLED,
     Progress,
     Request,
     RitzPairs,
@@ -28,6 +27,8 @@ from torch_lapeig.eigen.solvers.solver import (
 Check = Callable[[int, Tensor, Tensor], bool]
 
 
+# Residual of the next value over the gap to it: the gap then has five digits or more.
+NEXT_RESIDUAL = 1e-3
 CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
@@ -92,7 +93,7 @@ class Krylov:
 
             def is_told(_: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
                 value, r = float(ritz[0]), float(residuals[0])
-                return r <= (max(SETTLED * (value - most), least) if value >= most - least else least)
+                return r <= (max(NEXT_RESIDUAL * (value - most), least) if value >= most - least else least)
 
             begin = (free - x.shape[1], left, self.seed + x.shape[1] + 1)
             found = smallest_pairs(operator, known, 1, begin, is_told)
