@@ -79,13 +79,14 @@ class ShardedMultigrid(Cycle):
         return x
 
 
-def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> ShardedMultigrid | None:
+def multigrid_on_ranks(
+    pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation
+) -> ShardedMultigrid | None:
     """Return the preconditioner of a sharded Laplacian; None where coarsening stops early.
 
     Raises:
         TypeError: an operator that is not made of affinities.
     """
-    pattern: Any = operator.pattern
     if not operator.of_affinities or operator.null is None:
         raise TypeError("operator must be a Laplacian for multigrid, got another; use Lobpcg(preconditioner=None)")
     ranks, halo = pattern.ranks, pattern.halo

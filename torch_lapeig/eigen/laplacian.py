@@ -74,8 +74,6 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
-    loss_dtype: torch.dtype | None = None  # dtype of a loss of the eigenpairs, if coarser than the weights' dtype
-
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
@@ -223,7 +221,6 @@ class Laplacian:
         graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
         double = Laplacian.__new__(Laplacian)
         double._set(graph, self.normalization, self._given)
-        double.loss_dtype = self.loss_dtype
         # Positive weights stay positive in float64.
         vars(double)["active_components"] = self.active_components
         return double

@@ -33,7 +33,7 @@ HUB_EDGES = 1000
 Part = tuple[Any, Any]
 
 
-class Nodes:
+class PatternBase:
     """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
@@ -41,7 +41,7 @@ class Nodes:
     """
 
     is_sharded = False
-    places = 1  # number of ranks that hold nodes; a loss divides shared terms by it
+    num_ranks = 1  # number of ranks that hold nodes; a loss divides shared terms by it
 
     @property
     def flipped(self) -> Any:
@@ -49,11 +49,11 @@ class Nodes:
         return self
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where nodes lie; differentiable."""
+        """Return Σ over the ranks where nodes lie; differentiable."""
         return x
 
     def maximum(self, x: Tensor) -> Tensor:
-        """Return the maximum over the places where nodes lie, elementwise; without gradients."""
+        """Return the maximum over the ranks where nodes lie, elementwise; without gradients."""
         return x
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -61,7 +61,7 @@ class Nodes:
         return tensors
 
     def any(self, flag: Tensor) -> bool:
-        """Return whether a flag ``()`` is true in one of the places."""
+        """Return whether a flag ``()`` is true on one of the ranks."""
         return bool(flag)
 
     def largest(self, x: Tensor) -> Tensor:
@@ -108,25 +108,17 @@ class Nodes:
         """Return ±1 for each column of ``(B, N, m)``: see `signs`."""
         return signs(x)
 
-    def multigrid(self, operator: Any, options: Any) -> Any:
-        """Return a preconditioner of an operator whose rows lie in several places; None for rows in one place."""
-        return None
-
-    def eigenpairs(self, *request: Any) -> Any:
-        """Solve a Laplacian whose rows lie in several places by the default solver; None for rows in one place."""
-        return None
-
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check. Where nodes lie in several places, raise in all of them unless all pass, with equal facts.
+        """Run a check. Where nodes lie on several ranks, raise on all of them unless all pass, with equal facts.
 
         Args:
-            call: the name of the call, which must agree in all places.
+            call: the name of the call, which must agree on all ranks.
             check: raises, or returns the facts to compare.
         """
         check()
 
 
-class SparsePattern(Nodes):
+class SparsePattern(PatternBase):
     """Edges in CSR order, both directions of each; node i of graph b in a batch has the number ``b * N + i``.
 
     Args:
@@ -285,7 +277,7 @@ class SparsePattern(Nodes):
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return ``Nodes.direct_tension``; None if nothing is compiled."""
+        """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -418,7 +410,7 @@ class SparsePattern(Nodes):
         return products.with_diagonal(self.row, self.col, self.crow)
 
 
-class DensePattern(Nodes):
+class DensePattern(PatternBase):
     """Pattern with an edge between every pair of nodes, for nearly complete graphs; an affinity of 0 means no edge.
 
     Args:

@@ -13,7 +13,7 @@ from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagona
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
 from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks
-from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
@@ -214,7 +214,7 @@ class LaplacianEigenmaps(OnLandmarks):
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)
-        columns = self._columns(pairs, active, Nodes())
+        columns = self._columns(pairs, active, PatternBase())
         solved.append(pairs)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
@@ -264,7 +264,7 @@ class LaplacianEigenmaps(OnLandmarks):
             part = Laplacian(graph.subgraph(nodes), self._normalization)
             pairs = eigenpairs(part, k + first, self.solve, fill=True)
             solved.append(pairs)
-            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
+            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
             lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
             results = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
             y, values, residuals, gap = (
@@ -283,7 +283,7 @@ class LaplacianEigenmaps(OnLandmarks):
             off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 
-    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
+    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
@@ -311,7 +311,7 @@ class LaplacianEigenmaps(OnLandmarks):
         return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
-def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
+def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
     Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose

@@ -136,7 +136,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
-        """Return a saved fit with its edges, which are searched again if a `Sharded` of this method has saved it."""
+        """Return a saved fit with its edges, which are searched again where it was saved without them."""
         if "train_points" not in saved or "train_edges" in saved:
             return saved
         points, values = saved["train_points"], saved["eigenvalues_"]

@@ -125,7 +125,7 @@ class FittedModule(Configured, nn.Module):
 
 
 def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename the entries that a `Sharded` of such a module has saved to the module's own names."""
+    """Rename the entries that a wrapper has saved under ``module.`` to the module's own names."""
     inside = f"{prefix}module."
     for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
         state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
