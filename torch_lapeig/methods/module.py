@@ -94,7 +94,7 @@ class PointsModule(FittedModule):
         """
         self.check_fitted()
         state = {name: checks.single(value) for name, value in self._fitted().items()}
-        return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
+        return like_given(self._extend_in_blocks(_match_dtype(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
@@ -163,14 +163,14 @@ class PointsModule(FittedModule):
         rows, rows_new = [], []
         for state, places in fits:
             known = state[self.FITTED[0]]
-            rows.append(_at(places, known, shape[-1]))
-            new = _new(next(news), known)
+            rows.append(_scatter_rows(places, known, shape[-1]))
+            new = _match_dtype(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
             if len(known) < 2:  # an item without a graph has no neighbours for new points
                 rows_new.append(new.flatten()[:0].sum().expand(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
-        return like_given(_join(rows, shape[:-1]), x), like_given(_join(rows_new, shape[:-1]), x_new)
+        return like_given(_stack_items(rows, shape[:-1]), x), like_given(_stack_items(rows_new, shape[:-1]), x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Return rows of new points, in blocks."""
@@ -358,8 +358,8 @@ class EmbeddingModule(PointsModule):
         *batch, n = shape_of(x)
         names = ("eigenvalues_", "residuals_", "gap_")
         fits = self._fits(x, mask, solved)
-        parts = [(_at(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
-        columns, values, residuals, gap = (_join(part, batch) for part in zip(*parts, strict=True))
+        parts = [(_scatter_rows(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
+        columns, values, residuals, gap = (_stack_items(part, batch) for part in zip(*parts, strict=True))
         return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Iterator[tuple[State, Tensor | None]]:
@@ -425,16 +425,16 @@ def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding
     return found._replace(columns=columns, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
-def _new(x: Any, embedding: Tensor) -> Any:
+def _match_dtype(x: Any, embedding: Tensor) -> Any:
     """Return new points of half precision in the dtype of the fit, others unchanged."""
     return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else x
 
 
-def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
+def _scatter_rows(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     """Return ``n`` rows: the given ones at their positions, zeros elsewhere."""
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
-def _join(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
+def _stack_items(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
     """Return one part, or the parts of a batch joined."""
     return torch.stack(tuple(parts)) if batch else parts[0]
