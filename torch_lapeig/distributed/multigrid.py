@@ -16,12 +16,12 @@ from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.solvers.multigrid import (
     LEAST_DIAGONAL,
-    SMOOTHED_FROM,
     Cycle,
     Hierarchy,
     SmoothedAggregation,
     aggregates,
     no_smaller,
+    smooth,
     strong_edges,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -66,17 +66,9 @@ class ShardedMultigrid(Cycle):
         return self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
-        """Smooth by Chebyshev iteration over the upper spectrum, as `Hierarchy` does, from x of residual r."""
-        centre, half = 1 + SMOOTHED_FROM, 1 - SMOOTHED_FROM  # the spectrum ends at 2 with a unit diagonal
-        ratio = half / centre
-        d = r / centre
-        x = x.add_(d)
-        for _ in range(self.smoothing - 1):
-            r = self.matrix.times(d, r, times=-1)
-            following = 1 / (2 * centre / half - ratio)
-            d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
-            ratio, x = following, x.add_(d)
-        return x
+        """Smooth x of residual r; the spectrum ends at 2 with a unit diagonal."""
+        times = self.matrix.times
+        return smooth(lambda d, r: times(d, r, times=-1), r, torch.empty_like(r), x, 2.0, self.smoothing)
 
 
 def multigrid_on_ranks(

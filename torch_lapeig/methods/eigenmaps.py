@@ -18,7 +18,7 @@ from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
-from torch_lapeig.methods.module import Embedding, as_returned, with_random_signs
+from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -176,9 +176,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     ) -> Embedding:
         """Return the columns of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
-        points, mask = self._checked(checks.single(x), mask)
-        solved: list[Eigenpairs] = []
-        found = as_returned(self._embed(points, mask, solved), x, solved)
+        found = super().embed(x, mask=mask)
         if self.random_signs and self.training:
             found = found._replace(columns=with_random_signs(found.columns, generator))
         return found
@@ -225,7 +223,9 @@ class LaplacianEigenmaps(GraphEmbedding):
     @property
     def _on_landmarks(self) -> OnLandmarks | None:
         """Return the steps on landmarks, where the rule is `Landmarks`; None where a graph joins the points."""
-        return OnLandmarks(self, self.neighbors, self.scale) if isinstance(self.neighbors, Landmarks) else None
+        if not isinstance(self.neighbors, Landmarks) or self.weights is None:
+            return None
+        return OnLandmarks(self, self.neighbors, self.weights, self.scale)
 
     def _check_weights(self, weights: Any) -> Weighting | None:
         is_of_points = not isinstance(self.neighbors, Landmarks)

@@ -39,13 +39,8 @@ class OnLandmarks:
 
     layer: GraphEmbedding
     rule: Landmarks
+    weights: Weighting  # of edges between points and landmarks
     scale: str
-
-    @property
-    def weights(self) -> Weighting:
-        """Return the weighting of edges between points and landmarks."""
-        assert self.layer.weights is not None
-        return self.layer.weights
 
     def fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
         """Return the fit of points, see ``EmbeddingModule``."""

@@ -50,18 +50,6 @@ class Embedding(NamedTuple):
     pairs: tuple[Eigenpairs, ...]
 
 
-class Checked(NamedTuple):
-    """Input of a method that was checked.
-
-    Attributes:
-        points: as they were given, padding included, which may hold anything; or the graph of given affinities.
-        mask: bool ``(N,)`` or ``(B, N)``, False for padding; None where all rows count.
-    """
-
-    points: Any
-    mask: Tensor | None
-
-
 def check_solve(solve: Any) -> None:
     """Raise TypeError unless ``solve`` is None, a `Solve`, or a callable solver."""
     if solve is not None and not isinstance(solve, Solve):
@@ -101,17 +89,8 @@ class PointsModule(FittedModule):
         names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments, except modules, which torch shows as submodules."""
-        parts = []
-        for name, parameter in inspect.signature(type(self)).parameters.items():
-            value = getattr(self, name)
-            if not isinstance(value, nn.Module):
-                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
-        return ", ".join(parts)
-
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
-        """Return what was given once it is checked: finite where ``mask`` is True, of a right shape and dtype."""
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Return points or the graph of given affinities, and the mask or None, once they are checked."""
         checks.check_floating(x, "x")
         pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
@@ -123,11 +102,11 @@ class PointsModule(FittedModule):
             entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
             not_padding = torch.where(entry_mask, x, 0)
         checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
-        return Checked(x, mask)
+        return x, mask
 
     def _checked_one(self, x: Any) -> Any:
         """Return one set of points, or its graph, once it is checked; raise ValueError for a batch."""
-        points = self._checked(x, None).points
+        points, _ = self._checked(x, None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(

@@ -15,7 +15,7 @@ from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import Checked, Embedding, EmbeddingModule, PointsModule
+from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.support import checks
@@ -28,10 +28,10 @@ class OnGraph(PointsModule):
     neighbors: GraphRule
     weights: Weighting | None
 
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if self.pairs_given is not None:
             graph = weighted_graph(self.neighbors, None, x, mask)
-            return Checked(graph, graph.mask)
+            return graph, graph.mask
         if isinstance(x, Graph):
             raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
         return super()._checked(x, mask)

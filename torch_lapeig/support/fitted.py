@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import reprlib
 from collections.abc import Callable, Iterable
@@ -47,6 +48,15 @@ class FittedModule(Configured, nn.Module):
         super().__init_subclass__()
         for name in getattr(cls, "FITTED", ()):
             setattr(cls, name, None)
+
+    def extra_repr(self) -> str:
+        """Return the constructor's arguments, except modules, which torch shows as submodules."""
+        parts = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if not isinstance(value, nn.Module):
+                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
+        return ", ".join(parts)
 
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""

@@ -8,6 +8,7 @@ is Pᵀ L P (Vaněk, Mandel & Brezina 1996). The independent sets are found in p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -103,16 +104,26 @@ class Hierarchy:
         return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
-        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite r, d and x."""
-        centre, half = 0.5 * (1 + SMOOTHED_FROM) * here.radius, 0.5 * (1 - SMOOTHED_FROM) * here.radius
-        ratio = half / centre
-        x.add_(torch.div(r, centre, out=d))
-        for _ in range(self.smoothing - 1):
-            multiply(here.matrix, d, r, times=-1, out=r)
-            following = 1 / (2 * centre / half - ratio)
-            x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
-            ratio = following
-        return x
+        """Run `smooth` at a level; overwrite r, d and x."""
+        return smooth(lambda d, r: multiply(here.matrix, d, r, times=-1, out=r), r, d, x, here.radius, self.smoothing)
+
+
+def smooth(
+    subtracted: Callable[[Tensor, Tensor], Tensor], r: Tensor, d: Tensor, x: Tensor, radius: float, steps: int
+) -> Tensor:
+    """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite d and x.
+
+    ``subtracted`` returns r − A d for d and r, and may overwrite r.
+    """
+    centre, half = 0.5 * (1 + SMOOTHED_FROM) * radius, 0.5 * (1 - SMOOTHED_FROM) * radius
+    ratio = half / centre
+    x.add_(torch.div(r, centre, out=d))
+    for _ in range(steps - 1):
+        r = subtracted(d, r)
+        following = 1 / (2 * centre / half - ratio)
+        x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
+        ratio = following
+    return x
 
 
 class Cycle:
