@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
-from torch_lapeig.graph.pattern import PatternBase
+from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.support import checks
@@ -111,7 +111,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
     moments = nodes.sum(checks.matmul(columns.mT, share * columns))
     excess = moments - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
-    return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.num_ranks, volume).to(y.dtype)
+    return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.places, volume).to(y.dtype)
 
 
 @checks.full_precision
@@ -181,7 +181,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     smoothness = graph.pattern.smoothness(graph.weight, checks.matmul(columns - mean, matrix).to(columns.dtype))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges do not count in the smoothness or the mean.
-    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.num_ranks, volume)).to(y.dtype)
+    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
 
 
 class _GraphLoss(nn.Module):
@@ -342,7 +342,7 @@ class Whitening(FittedModule):
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
         checks.check_finite(columns, "y")
-        mean, matrix, missing = _whitening(columns, degrees, PatternBase())
+        mean, matrix, missing = _whitening(columns, degrees, Nodes())
         if missing > 0.5:
             raise ValueError(
                 f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
@@ -419,9 +419,9 @@ def _with_row_weights(
     return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
 
 
-def _nodes_of(graph: Graph | None) -> PatternBase:
+def _nodes_of(graph: Graph | None) -> Nodes:
     """Return the operations on all rows, which may lie on several ranks."""
-    return PatternBase() if graph is None else graph.pattern
+    return Nodes() if graph is None else graph.pattern
 
 
 def _symmetric(graph: Graph) -> Graph:
@@ -439,7 +439,7 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-def _whitening(y: Tensor, degrees: Tensor, nodes: PatternBase) -> tuple[Tensor, Tensor, Tensor]:
+def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
     """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge, in float64: μ, T and the missing k − tr(Zᵀ D Z).
 
     Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``.

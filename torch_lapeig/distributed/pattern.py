@@ -63,7 +63,7 @@ class ShardedPattern(SparsePattern):
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     @property
-    def num_ranks(self) -> int:  # type: ignore[override]
+    def places(self) -> int:  # type: ignore[override]
         """Return the number of ranks."""
         return self.ranks.world
 
@@ -112,7 +112,7 @@ class ShardedPattern(SparsePattern):
         return torch.where(active, number[labels], 0), present.sum()[None]
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check; see ``PatternBase.agree``."""
+        """Run a check; see ``Nodes.agree``."""
         self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:

@@ -137,7 +137,7 @@ class Operator(Protocol):
         return None
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check, and raise on all ranks unless all ranks make the same request; see ``PatternBase.agree``."""
+        """Run a check, and raise on all ranks unless all ranks make the same request; see ``Nodes.agree``."""
         check()
 
     def frozen(self) -> Operator:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, PatternBase, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern
 from torch_lapeig.native import Rows, is_for_one_thread
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -71,7 +71,7 @@ class NullSpace:
         """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
-    def vectors(self, m: int, most: int | None = None, nodes: PatternBase | None = None) -> Tensor:
+    def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
         """Return the first ``m`` vectors of an orthonormal basis, ``(B, N, m)``, zeros beyond the last one.
 
         A Householder reflection turns the vectors of the parts, so that the first vector belongs to the whole graph.
@@ -81,7 +81,7 @@ class NullSpace:
             most: number of parts, or more; None: the largest of ``counts``.
             nodes: sums over the ranks where nodes lie; None for one process.
         """
-        total = (PatternBase() if nodes is None else nodes).sum
+        total = (Nodes() if nodes is None else nodes).sum
         if m == 1:  # the null vector of the whole graph
             length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
@@ -332,11 +332,11 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.PatternBase``."""
+        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
         return self.pattern.sum(x)
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere; see ``PatternBase.shared``."""
+        """Return small tensors computed wherever rows lie, identical everywhere; see ``Nodes.shared``."""
         return self.pattern.shared(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:

@@ -33,7 +33,7 @@ HUB_EDGES = 1000
 Part = tuple[Any, Any]
 
 
-class PatternBase:
+class Nodes:
     """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
@@ -41,7 +41,7 @@ class PatternBase:
     """
 
     is_sharded = False
-    num_ranks = 1  # number of ranks that hold nodes; a loss divides shared terms by it
+    places = 1  # number of ranks that hold nodes; a loss divides shared terms by it
 
     @property
     def flipped(self) -> Any:
@@ -118,7 +118,7 @@ class PatternBase:
         check()
 
 
-class SparsePattern(PatternBase):
+class SparsePattern(Nodes):
     """Edges in CSR order, both directions of each; node i of graph b in a batch has the number ``b * N + i``.
 
     Args:
@@ -277,7 +277,7 @@ class SparsePattern(PatternBase):
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
+        """Return ``Nodes.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -410,7 +410,7 @@ class SparsePattern(PatternBase):
         return products.with_diagonal(self.row, self.col, self.crow)
 
 
-class DensePattern(PatternBase):
+class DensePattern(Nodes):
     """Pattern with an edge between every pair of nodes, for nearly complete graphs; an affinity of 0 means no edge.
 
     Args:

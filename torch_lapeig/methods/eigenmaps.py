@@ -13,7 +13,7 @@ from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagona
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
-from torch_lapeig.graph.pattern import PatternBase
+from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
@@ -272,7 +272,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)
-        columns = self._columns(pairs, active, PatternBase())
+        columns = self._columns(pairs, active, Nodes())
         solved.append(pairs)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
@@ -322,7 +322,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             part = Laplacian(graph.subgraph(nodes), self._normalization)
             pairs = eigenpairs(part, k + first, self.solve, fill=True)
             solved.append(pairs)
-            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
+            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
             lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
             results = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
             y, values, residuals, gap = (
@@ -341,7 +341,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 
-    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
+    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
         """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
@@ -367,7 +367,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
-def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:
+def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
     Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose
