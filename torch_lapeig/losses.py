@@ -376,10 +376,6 @@ class Whitening(FittedModule):
         if y.ndim == 0 or y.shape[-1] != self.n_components:
             raise ValueError(f"y must have {self.n_components} columns, got shape {tuple(y.shape)}")
 
-    def extra_repr(self) -> str:
-        """Return the constructor's argument."""
-        return f"{self.n_components}"
-
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     """Return ``y`` in float64, with zeros at padding."""

@@ -92,6 +92,8 @@ class Sharded(nn.Module):
             raise ValueError('reduction must be "mean" or "sum" on several processes, got "none"')
         if getattr(module, "assign_labels", "kmeans") == "discretize":
             raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
+        if getattr(module, "label_isolated", False):
+            raise ValueError("label_isolated must be False on several processes, got True")
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
         self._fit: ShardedFit | None = None
         self._kept: State = {}  # entries of the fit in a state dict

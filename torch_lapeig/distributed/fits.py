@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import KNN
 from torch_lapeig.graph.distances import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.methods.labels import cluster_qr, k_means, nearest_axis, nearest_centre
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -118,12 +118,8 @@ def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
     whole = ranks.exchange(given, to_first, sizes if ranks.rank == 0 else [0] * ranks.world)
 
     def found() -> Tensor:
-        some = whole[whole[:, 0] != 0]
-        if module.assign_labels == "cluster_qr":
-            return cluster_qr(some)[1]
-        unit = checks.power_of_two(some, (0, 1))  # so that no square overflows
-        means = k_means(module.n_clusters, module.n_init, module.seed).fit((some / unit).cpu().numpy())
-        return torch.as_tensor(means.cluster_centers_).to(some) * unit
+        random = np.random.RandomState(module.seed)
+        return module._partition(whole[whole[:, 0] != 0], module.n_clusters, random)  # type: ignore[no-any-return]
 
     matrix: Tensor = ranks.of_first(found)
     return matrix.to(rows.device)
@@ -131,6 +127,5 @@ def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
 
 def labels_of(module: Any, rows: Tensor, matrix: Tensor) -> Tensor:
     """Return the nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
-    by_means = module.assign_labels == "kmeans"
-    labels = nearest_centre(rows, matrix) if by_means else nearest_axis(rows, matrix.to(rows.dtype), signed=False)
+    labels: Tensor = module._nearest(rows, matrix)
     return labels.masked_fill(rows[:, 0] == 0, -1)

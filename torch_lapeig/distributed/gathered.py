@@ -26,7 +26,7 @@ GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank h
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class GatheredGraph:
     """Sharded graph gathered on the first rank, with nodes in the order of their numbers; empty on other ranks.
 
     Attributes:
@@ -44,7 +44,7 @@ class Whole:
     place: Tensor
 
     @classmethod
-    def of(cls, pattern: Any) -> Whole:
+    def of(cls, pattern: Any) -> GatheredGraph:
         """Gather the edges of a `ShardedPattern`."""
         ranks, total, numbers = pattern.ranks, pattern.offsets[-1], pattern.halo.with_halo(pattern.numbers)
         keys = numbers[pattern.row.long()] * total + numbers[pattern.col.long()]
@@ -96,12 +96,11 @@ class Whole:
         return vectors, projected, values[0]
 
 
-def eigenpairs_on_ranks(laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+def eigenpairs_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a sharded Laplacian by the default solver: on the first rank, or on all if it is large."""
-    pattern: Any = laplacian.graph.pattern
     if pattern.offsets[-1] > GATHERED_ROWS:
         return eigenpairs(laplacian, k, dataclasses.replace(solve, solver=Lobpcg()), fill=fill)
-    whole: Whole = pattern.whole
+    whole: GatheredGraph = pattern.gathered
     given = whole.gathered(laplacian.graph)
     found: Eigenpairs | None = None
 

@@ -16,12 +16,12 @@ from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.solvers.multigrid import (
     LEAST_DIAGONAL,
-    SMOOTHED_FROM,
     Cycle,
     Hierarchy,
     SmoothedAggregation,
     aggregates,
     no_smaller,
+    smooth,
     strong_edges,
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -66,26 +66,19 @@ class ShardedMultigrid(Cycle):
         return self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
-        """Smooth by Chebyshev iteration over the upper spectrum, as `Hierarchy` does, from x of residual r."""
-        centre, half = 1 + SMOOTHED_FROM, 1 - SMOOTHED_FROM  # the spectrum ends at 2 with a unit diagonal
-        ratio = half / centre
-        d = r / centre
-        x = x.add_(d)
-        for _ in range(self.smoothing - 1):
-            r = self.matrix.times(d, r, times=-1)
-            following = 1 / (2 * centre / half - ratio)
-            d = d.mul_(following * ratio).add_(r, alpha=2 * following / half)
-            ratio, x = following, x.add_(d)
-        return x
+        """Smooth x of residual r; the spectrum ends at 2 with a unit diagonal."""
+        times = self.matrix.times
+        return smooth(lambda d, r: times(d, r, times=-1), r, torch.empty_like(r), x, 2.0, self.smoothing)
 
 
-def multigrid(operator: SymmetricOperator, options: SmoothedAggregation) -> ShardedMultigrid | None:
+def multigrid_on_ranks(
+    pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation
+) -> ShardedMultigrid | None:
     """Return the preconditioner of a sharded Laplacian; None where coarsening stops early.
 
     Raises:
         TypeError: an operator that is not made of affinities.
     """
-    pattern: Any = operator.pattern
     if not operator.of_affinities or operator.null is None:
         raise TypeError("operator must be a Laplacian for multigrid, got another; use Lobpcg(preconditioner=None)")
     ranks, halo = pattern.ranks, pattern.halo

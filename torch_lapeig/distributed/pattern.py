@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from torch_lapeig.distributed.gathered import Whole, eigenpairs_on_ranks
+from torch_lapeig.distributed.gathered import GatheredGraph, eigenpairs_on_ranks
 from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
-from torch_lapeig.distributed.multigrid import multigrid
+from torch_lapeig.distributed.multigrid import multigrid_on_ranks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
-from torch_lapeig.eigen.solve import Eigenpairs
+from torch_lapeig.eigen.solve import solve_on_ranks
+from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -139,18 +140,10 @@ class ShardedPattern(SparsePattern):
         sign = self.ranks.sum(torch.where(number == first, bare.sign(), 0).sum(-2, keepdim=True))
         return torch.where(sign == 0, 1, sign.sign())
 
-    def multigrid(self, operator: Any, options: Any) -> Any:
-        """Return smoothed aggregation over the ranks."""
-        return multigrid(operator, options)
-
-    def eigenpairs(self, *request: Any) -> Eigenpairs:
-        """Solve a Laplacian of this pattern by the default solver; see ``gathered.eigenpairs_on_ranks``."""
-        return eigenpairs_on_ranks(*request)
-
     @cached_property
-    def whole(self) -> Whole:
+    def gathered(self) -> GatheredGraph:
         """Return the edges of all ranks on the first."""
-        return Whole.of(self)
+        return GatheredGraph.of(self)
 
     def components(self, weight: Tensor) -> Tensor:
         """Return labels 0, 1, … ``(n,)`` of connected components by edges of positive weight, by first number.
@@ -290,3 +283,7 @@ class ShardedPattern(SparsePattern):
         )
 
     keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = _refuse
+
+
+solve_on_ranks.register(ShardedPattern, eigenpairs_on_ranks)
+cycle_on_ranks.register(ShardedPattern, multigrid_on_ranks)

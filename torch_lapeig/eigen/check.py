@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -138,8 +138,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
         guard_values = guard_values.masked_fill(null, 0)
     gap = _gap(operator, values, guard_values)
-    # As `allowed_residual` says.
-    allowed = torch.maximum(problem.tolerance * gap.masked_fill(gap.isinf(), 0), operator.round_off)
+    allowed = allowed_residual(problem.tolerance, gap.masked_fill(gap.isinf(), 0), operator.round_off)
     is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]

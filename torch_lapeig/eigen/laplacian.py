@@ -74,8 +74,6 @@ class Laplacian:
             [ 0.0000, -0.5000,  0.5000]])
     """
 
-    loss_dtype: torch.dtype | None = None  # dtype of a loss of the eigenpairs, if coarser than the weights' dtype
-
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)

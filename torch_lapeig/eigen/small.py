@@ -23,7 +23,7 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable, residuals_as_returned
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import RitzPairs
+from torch_lapeig.eigen.solvers.solver import RitzPairs, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support.checks import primal
@@ -120,7 +120,7 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     wanted *= signs(factor[..., None] * wanted)
     rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
     residuals = torch.linalg.vector_norm(rest, dim=1)
-    converged = residuals.amax(1) <= torch.maximum(problem.tolerance * gap, operator.round_off)
+    converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part
     if not (converged & is_connected).all():
         return None

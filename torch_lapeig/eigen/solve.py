@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import singledispatch
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -162,6 +163,8 @@ class Solve:
         progress: True for a progress bar (needs tqdm), or a function of (iteration, largest residual, maximum
             residual), called in every iteration of an iterative solver. Methods on points call it during the search
             for neighbours, too, after each block of a large set: (finished blocks, share of blocks left, 0).
+        loss_dtype: dtype in which a loss of the pairs is computed, if it is coarser than that of the weights: the
+            round-off of its cotangents is no reason for a `DegeneracyWarning`.
 
     Raises:
         TypeError, ValueError: an option of another type or out of range.
@@ -179,6 +182,7 @@ class Solve:
     cluster_width: float | None = None
     on_failure: Literal["warn", "raise"] = "warn"
     progress: Progress | bool = False
+    loss_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         checks.check_function(self.solver, "solver", "a solver such as Eigh()")
@@ -187,6 +191,8 @@ class Solve:
                 checks.keep(self, **{name: checks.check_positive(value, name)})
         checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
         checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
+        if self.loss_dtype is not None:
+            checks.check_instance(self.loss_dtype, "loss_dtype", torch.dtype, "None or a dtype such as torch.bfloat16")
         if not isinstance(self.progress, bool):
             checks.check_function(self.progress, "progress", "True, False or a function")
 
@@ -198,15 +204,10 @@ class Solve:
             return 1e-8  # the answer is rounded to float32
         return 1e-10 if solved == torch.float64 else 1e-4  # an operator of the user's with products in float32
 
-    def gradient_options(
-        self, dtype: torch.dtype, loss: torch.dtype | None = None, factor: Tensor | None = None
-    ) -> GradientOptions:
-        """Return the options of the gradient for a problem of a dtype and a loss of an equal or coarser dtype.
-
-        ``factor``: see ``GradientOptions``.
-        """
+    def gradient_options(self, dtype: torch.dtype, factor: Tensor | None = None) -> GradientOptions:
+        """Return the options of the gradient for a problem of a dtype; ``factor``: see ``GradientOptions``."""
         tolerance = self.backward_tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
-        loss_eps = max(torch.finfo(dtype).eps, torch.finfo(loss or dtype).eps)
+        loss_eps = max(torch.finfo(dtype).eps, torch.finfo(self.loss_dtype or dtype).eps)
         return GradientOptions(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
@@ -271,11 +272,11 @@ def eigenpairs(
     k = _check_request(operator, k, fill, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
     if on_ranks:
-        return given.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
+        return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
     dtype = given.dtype
 
     is_laplacian = isinstance(exact, Laplacian)
-    factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)
+    factor = exact.factor if is_laplacian else None
     if root is not None:
         operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
     arranged = Arranged.of(operator)
@@ -287,7 +288,7 @@ def eigenpairs(
         solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
         solution = first_converged(solvers, problem, progress)  # checks each answer
 
-    gradient = solve.gradient_options(dtype, loss_dtype, arranged.in_order(factor))
+    gradient = solve.gradient_options(dtype, arranged.in_order(factor))
     differentiated = differentiable(arranged.operator, solution, gradient)
     solution, differentiated = arranged.back(solution, differentiated)
     if not solution.is_converged:
@@ -301,6 +302,12 @@ def eigenpairs(
         differentiated = _with_factor(exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return dataclasses.replace(pairs.reshaped(operator.shape[:-1], dtype), inner_product=_inner_product(exact, mass))
+
+
+@singledispatch
+def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
+    """Solve a Laplacian whose rows lie on several ranks, by the default solver; their pattern registers how."""
+    raise NotImplementedError(f"{type(pattern).__name__} must register solve_on_ranks")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -606,7 +613,7 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
     if operator.is_sharded:
-        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure")
+        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
         operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:

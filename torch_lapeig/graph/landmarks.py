@@ -25,8 +25,6 @@ from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
 
-Choice = Literal["kmeans", "farthest", "random"]
-
 
 class Shares(NamedTuple):
     """Shares of points in their landmarks: int64 ``landmark`` and floating ``share``, both ``(Q, r)``.
@@ -128,7 +126,7 @@ class Landmarks:
 
     m: int = 1000
     r: int = 5
-    choose: Choice = "kmeans"
+    choose: Literal["kmeans", "farthest", "random"] = "kmeans"
     metric: Metric = "euclidean"
     seed: int = 0
 

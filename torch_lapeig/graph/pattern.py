@@ -49,11 +49,11 @@ class Nodes:
         return self
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the places where nodes lie; differentiable."""
+        """Return Σ over the ranks where nodes lie; differentiable."""
         return x
 
     def maximum(self, x: Tensor) -> Tensor:
-        """Return the maximum over the places where nodes lie, elementwise; without gradients."""
+        """Return the maximum over the ranks where nodes lie, elementwise; without gradients."""
         return x
 
     def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -61,7 +61,7 @@ class Nodes:
         return tensors
 
     def any(self, flag: Tensor) -> bool:
-        """Return whether a flag ``()`` is true in one of the places."""
+        """Return whether a flag ``()`` is true on one of the ranks."""
         return bool(flag)
 
     def largest(self, x: Tensor) -> Tensor:
@@ -122,19 +122,11 @@ class Nodes:
         """Return ±1 for each column of ``(B, N, m)``: see `signs`."""
         return signs(x)
 
-    def multigrid(self, operator: Any, options: Any) -> Any:
-        """Return a preconditioner of an operator whose rows lie in several places; None for rows in one place."""
-        return None
-
-    def eigenpairs(self, *request: Any) -> Any:
-        """Solve a Laplacian whose rows lie in several places by the default solver; None for rows in one place."""
-        return None
-
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check. Where nodes lie in several places, raise in all of them unless all pass, with equal facts.
+        """Run a check. Where nodes lie on several ranks, raise on all of them unless all pass, with equal facts.
 
         Args:
-            call: the name of the call, which must agree in all places.
+            call: the name of the call, which must agree on all ranks.
             check: raises, or returns the facts to compare.
         """
         check()

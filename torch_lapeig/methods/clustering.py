@@ -58,6 +58,8 @@ class SpectralClustering(GraphEmbedding):
         n_init: number of starts of k-means, of which the best is kept.
         max_clusters: largest number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, and the
             columns after k are zero.
+        label_isolated: label isolated nodes, too, as scikit-learn does, each as a cluster of its own where there is
+            room; otherwise they get −1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: seed of k-means and ``"discretize"``.
 
@@ -91,7 +93,6 @@ class SpectralClustering(GraphEmbedding):
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "labels_", "cluster_centers_", "cluster_axes_")
     cluster_centers_: Any
     cluster_axes_: Any
-    _isolated_get_labels = False  # as in scikit-learn; set by the estimator
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class SpectralClustering(GraphEmbedding):
         n_components: int | None = None,
         n_init: int = 10,
         max_clusters: int = 10,
+        label_isolated: bool = False,
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
@@ -129,6 +131,7 @@ class SpectralClustering(GraphEmbedding):
         self.variant: Variant = variant
         self.assign_labels: Assignment = assign_labels
         self.n_init = checks.check_count(n_init, "n_init")
+        self.label_isolated = checks.check_flag(label_isolated, "label_isolated")
         self.seed = checks.check_seed(seed)
 
     @property
@@ -140,7 +143,7 @@ class SpectralClustering(GraphEmbedding):
         if not fill:
             for name in ("n_clusters", "n_components") if is_fixed else ("max_clusters",):
                 check_size(laplacian, getattr(self, name), name)
-        warn_of_isolated(laplacian, "" if self._isolated_get_labels else " and their label is −1")
+        warn_of_isolated(laplacian, "" if self.label_isolated else " and their label is −1")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         if is_fixed:
             solved.append(pairs)
@@ -198,9 +201,9 @@ class SpectralClustering(GraphEmbedding):
         # Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
         # eigenvalues, and take the place of these clusters.
         fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
-        if self._isolated_get_labels:
+        if self.label_isolated:
             self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
-        rows = self.embedding_ if self._isolated_get_labels else self.embedding_[active]
+        rows = self.embedding_ if self.label_isolated else self.embedding_[active]
         if fewer > 0 or self.n_clusters == "eigengap":
             rows = rows[:, : k - fewer]
         found = self._partition(rows, k - fewer, random, verbose)
@@ -288,7 +291,7 @@ class SpectralClustering(GraphEmbedding):
     def _labels_of(self, rows: Tensor) -> Tensor:
         """Return the nearest centre or axis of each row, −1 for zeros."""
         labels = self._nearest(rows, self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_)
-        return labels if self._isolated_get_labels else labels.masked_fill(rows[:, 0] == 0, -1)
+        return labels if self.label_isolated else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
         """Return the nearest of centres or axes of each row."""

@@ -11,7 +11,6 @@ from torch_lapeig.graph import KNN, DensityCorrected, Graph, Precomputed, Simple
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting, check_weighting
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
-from torch_lapeig.methods.module import Checked
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -81,7 +80,7 @@ class DiffusionMap(LaplacianEigenmaps):
         """Return the diffusion time τ."""
         return self.diffusion
 
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph) and x.density_correction > 0 and self.alpha > 0:
             raise ValueError(
                 f"x must be a Graph of the kernel K, got one that DensityCorrected({x.density_correction:g}) has "

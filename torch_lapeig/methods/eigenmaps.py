@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
-from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import Nodes
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
-from torch_lapeig.methods.landmarks import OnLandmarks
-from torch_lapeig.methods.module import Embedding, as_returned, with_random_signs
-from torch_lapeig.methods.on_graph import check_size, warn_of_isolated
+from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
+from torch_lapeig.methods.module import Embedding, with_random_signs
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
+Own = TypeVar("Own", bound="LaplacianEigenmaps")
 
 
-class LaplacianEigenmaps(OnLandmarks):
+class LaplacianEigenmaps(GraphEmbedding):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
     The module builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of
@@ -86,6 +87,8 @@ class LaplacianEigenmaps(OnLandmarks):
     tensor(True)
     """
 
+    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
+
     def __init__(
         self,
         n_components: int = 2,
@@ -120,16 +123,8 @@ class LaplacianEigenmaps(OnLandmarks):
             )
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
-        if isinstance(neighbors, Landmarks) and components == "separate":
-            raise ValueError(
-                'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
-            )
-        is_counted = isinstance(neighbors, Landmarks) and isinstance(weights, DensityCorrected)
-        if is_counted and (scale == "unit" or normalization == "unnormalized"):
-            raise ValueError(
-                "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
-                'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
-            )
+        if self._on_landmarks is not None:
+            check_landmark_options(weights, components, scale, normalization)
 
     @classmethod
     def improved(
@@ -181,17 +176,80 @@ class LaplacianEigenmaps(OnLandmarks):
     ) -> Embedding:
         """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         checks.check_generator(generator)
-        points, mask = self._checked(checks.single(x), mask)
-        solved: list[Eigenpairs] = []
-        found = as_returned(self._embed(points, mask, solved), x, solved)
+        found = super().embed(x, mask=mask)
         if self.random_signs and self.training:
             found = found._replace(embedding=with_random_signs(found.embedding, generator))
         return found
 
+    @torch.no_grad()
+    @checks.full_precision
+    def fit_stream(self: Own, blocks: Any, *, resume: bool = False, progress: bool = False) -> Own:
+        """Embed points that need not fit in memory, block by block, in memory of O(m r² + block). Returns the module.
+
+        Needs `Landmarks`. The points are read twice: landmarks and the bandwidth are taken from a random sample of
+        them, then all points are added to the landmark graph. `transform` embeds any of them.
+
+        An error or an interrupt in the second reading loses no block that was read: the module is fitted to these
+        before the error goes on. ``train_count`` tells how many points they are, and ``fit_stream(rest, resume=True)``
+        adds others, also after ``state_dict`` was saved and loaded.
+
+        Args:
+            blocks: one array, memory map or tensor ``(N, D)``; or blocks ``(b, D)`` of it, or tuples that begin with
+                one as a DataLoader gives them, in a list, a DataLoader or another iterable that starts anew each time.
+            resume: add the points to the fit at hand, with its landmarks and bandwidth; they are read once.
+            progress: show a bar for each reading (needs tqdm).
+
+        ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
+
+        Raises:
+            TypeError: blocks that can be read only once, unless resumed; other rules than `Landmarks`.
+            ValueError: no block, blocks that differ in dtype or dimension, points that are not finite, fewer than two
+                points; see ``fit``. RuntimeError: ``resume`` before a fit.
+
+        >>> x = torch.rand(
+        ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        ... )
+        >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
+        >>> int(model.train_count), model.transform(x).shape
+        (500, torch.Size([500, 2]))
+        """
+        if (on := self._on_landmarks) is None:
+            raise TypeError(f"fit_stream needs neighbors=Landmarks(m), got {self.neighbors}")
+        checks.check_flag(resume, "resume")
+        checks.check_flag(progress, "progress")
+        on.fit_stream(blocks, resume=resume, progress=progress)
+        return self
+
+    @property
+    def _on_landmarks(self) -> OnLandmarks | None:
+        """Return the steps on landmarks, where the rule is `Landmarks`; None where a graph joins the points."""
+        if not isinstance(self.neighbors, Landmarks) or self.weights is None:
+            return None
+        return OnLandmarks(self, self.neighbors, self.weights, self.scale)
+
+    def _check_weights(self, weights: Any) -> Weighting | None:
+        is_of_points = not isinstance(self.neighbors, Landmarks)
+        return super()._check_weights(weights) if is_of_points else check_landmark_weights(weights)
+
+    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
+        each = super()._embed if self._on_landmarks is None else super(GraphEmbedding, self)._embed
+        return each(x, mask, solved)
+
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
+        fit = super()._fit_points if (on := self._on_landmarks) is None else on.fit_points
+        return fit(x, solved, fill=fill)
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return super()._extend(x, state) if (on := self._on_landmarks) is None else on.rows_of(x, state)
+
+    def _width(self, state: State) -> int:
+        return super()._width(state) if (on := self._on_landmarks) is None else on.width(state)
+
+    def _frozen(self, state: State) -> nn.Module:
+        return super()._frozen(state) if (on := self._on_landmarks) is None else on.frozen(state)
+
     @property
     def _normalization(self) -> Normalization:
-        if isinstance(self.neighbors, Landmarks):  # the degrees of points are 1, so that all problems are one
-            return "random_walk"
         orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
         return "symmetric" if orthonormal else self.normalization
 
@@ -240,7 +298,7 @@ class LaplacianEigenmaps(OnLandmarks):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
-        can_separate = not (isinstance(self.neighbors, Landmarks) or laplacian.graph.pattern.is_sharded)
+        can_separate = self._on_landmarks is None and not laplacian.graph.pattern.is_sharded
         way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
@@ -287,10 +345,8 @@ class LaplacianEigenmaps(OnLandmarks):
         """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
-        if isinstance(self.neighbors, Landmarks):
-            y = self._of_points(y, pairs, first)
-            if self.scale == "unit":  # the constant column of N points is N^-½
-                y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
+        if (on := self._on_landmarks) is not None:
+            y = on.columns(y, pairs, first)
         elif self.scale == "unit":
             y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
             count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))

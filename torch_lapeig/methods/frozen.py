@@ -77,7 +77,6 @@ class FrozenGraphMap(nn.Module):
     vectors: Tensor
     reach: Tensor
     rows: Tensor | None
-    counts: Tensor | None
 
     def __init__(self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool) -> None:
         super().__init__()
@@ -98,7 +97,6 @@ class FrozenGraphMap(nn.Module):
         if degrees is not None:
             vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).double().sqrt()[:, None]
         self.takes_degrees = degrees is not None
-        self.register_buffer("counts", state["train_counts"].double() if "train_counts" in state else None)
         self.register_buffer("values", values)
         self.register_buffer("vectors", vectors * _growth(values, values.new_ones(())) if normalized else vectors)
         self.register_buffer("reach", state["train_rule"].double().square() if "train_rule" in state else None)
@@ -106,7 +104,7 @@ class FrozenGraphMap(nn.Module):
 
     def _own_rows(self, state: State) -> Tensor | None:
         """Return the rows of new points that are fixed points: the rows of these, of the first of equal ones."""
-        if isinstance(self.rule, (Landmarks, Precomputed)):
+        if isinstance(self.rule, Precomputed):
             return None
         first = state["train_points"].unique(dim=0, return_inverse=True)[1]
         number = torch.arange(len(first), device=first.device)
@@ -119,13 +117,11 @@ class FrozenGraphMap(nn.Module):
         squared = x if self.points is None else self.points(x)
         there = squared if self.points is None else self._connectivity(squared)
         log_affinity = self.log_affinity(squared, there, self.state)
-        total = log_affinity.logsumexp(1, keepdim=True)
-        share = (log_affinity - torch.where(total.isinf(), 0, total)).exp()
+        share, total = _shares(log_affinity)
         if self.takes_degrees:
             share = share * torch.where(total.isinf(), 0, total / 2).exp()
         y = share @ self.vectors
         y = y if self.normalized else y * _growth(self.values, total.exp())
-        y = y if self.counts is None else y * (share @ self.counts).sqrt().unsqueeze(1)
         if self.points is not None and self.rows is not None:
             is_equal, nearest = self.points.equal(x, squared)
             y = torch.where(is_equal.unsqueeze(1), self.rows[nearest], y)
@@ -135,15 +131,47 @@ class FrozenGraphMap(nn.Module):
         """Return the weights ``(Q, N)`` that the rule gives edges: 1, ½ or 0."""
         if isinstance(self.rule, Radius):
             return (squared <= self.reach).to(squared)
-        k = self.rule.r if isinstance(self.rule, Landmarks) else self.rule.k
-        nearest = squared.topk(min(k, squared.shape[1]), largest=False).indices
-        chosen = torch.zeros_like(squared).scatter(1, nearest, 1.0)
-        if isinstance(self.rule, Landmarks):
-            return chosen
+        chosen = _nearest(squared, self.rule.k)
         reached = (squared <= self.reach).to(squared)
         if self.rule.symmetrize == "mean":
             return (chosen + reached) / 2
         return chosen.maximum(reached) if self.rule.symmetrize == "union" else chosen * reached
+
+
+class FrozenLandmarkMap(nn.Module):
+    """Rows of new points by their shares in the nearest of fixed landmarks, see `torch_lapeig.methods.landmarks`."""
+
+    state: Tensor
+    vectors: Tensor
+    counts: Tensor | None
+
+    def __init__(self, rule: Landmarks, weights: Weighting, state: State, counts: Tensor | None) -> None:
+        super().__init__()
+        self.r, self.dtype = rule.r, state["embedding_"].dtype
+        self.points, self.log_affinity = FixedPoints(state["train_points"], rule.metric), _log_affinity(weights)
+        self.register_buffer("state", state["train_weighting"].double())
+        self.register_buffer("vectors", state["train_vectors"].double())
+        self.register_buffer("counts", None if counts is None else counts.double())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows ``(Q, k)`` of new points ``(Q, D)``."""
+        squared = self.points(x.double())
+        share, _ = _shares(self.log_affinity(squared, _nearest(squared, self.r), self.state))
+        y = share @ self.vectors
+        y = y if self.counts is None else y * (share @ self.counts).sqrt().unsqueeze(1)
+        return y.to(self.dtype)
+
+
+def _nearest(squared: Tensor, k: int) -> Tensor:
+    """Return 1 for the ``k`` smallest of each row, 0 elsewhere."""
+    nearest = squared.topk(min(k, squared.shape[1]), largest=False).indices
+    return torch.zeros_like(squared).scatter(1, nearest, 1.0)
+
+
+def _shares(log_affinity: Tensor) -> tuple[Tensor, Tensor]:
+    """Return affinities over their sum in each row, and the logarithm of the sum; a row without any is zero."""
+    total = log_affinity.logsumexp(1, keepdim=True)
+    return (log_affinity - torch.where(total.isinf(), 0, total)).exp(), total
 
 
 def _growth(values: Tensor, degree: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
-from torch_lapeig.graph.weights import DensityCorrected
-from torch_lapeig.methods.frozen import FrozenGraphMap
+from torch_lapeig.graph.weights import DensityCorrected, HeatKernel, ImprovedWeights, Weighting, check_weighting
+from torch_lapeig.methods.frozen import FrozenLandmarkMap
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
 from torch_lapeig.support import checks
@@ -22,11 +23,10 @@ from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.progress import bar
 from torch_lapeig.support.tuning import rows_of_block
 
-Own = TypeVar("Own", bound="OnLandmarks")
 
-
-class OnLandmarks(GraphEmbedding):
-    """Embedding of points by their shares in landmarks where the rule is `Landmarks`; other rules as before.
+@dataclass(frozen=True, eq=False)
+class OnLandmarks:
+    """Steps of a layer on the shares of points in landmarks, in place of the steps on a graph of the points.
 
     With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are the generalised
     eigenvectors of the landmark graph Zᵀ Z, scaled as Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. New points have
@@ -38,40 +38,41 @@ class OnLandmarks(GraphEmbedding):
     is reversible with respect to c times the density of the points, which is even for α = 1.
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
-    takes_landmarks = True
+    layer: GraphEmbedding
+    rule: Landmarks
+    weights: Weighting  # of edges between points and landmarks
     scale: str
 
-    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        if not isinstance(rule := self.neighbors, Landmarks):
-            return super()._fit_points(x, solved, fill=fill)
-        assert self.weights is not None
-        landmarks = rule.of_points(x)
-        edges = rule.edges(x, landmarks)
-        state = {"train_points": landmarks, "train_weighting": rule.state(self.weights, x, landmarks, edges)}
-        shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
-        warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
-        sums = LandmarkSums.of_none(len(landmarks), x.device).add(shares, self._counts(state))
+    def fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
+        """Return the fit of points, see ``EmbeddingModule``."""
+        state = self._begun(x)
+        shares = self._shares(x, state)
+        sums = LandmarkSums.of_none(len(state["train_points"]), x.device).add(shares, self._counts(state))
         state |= self._fit_sums(sums, x.dtype, solved, fill=fill)
         state["embedding_"] = self._rows(shares, state)
         state["train_count"] = torch.tensor(len(x), device=x.device)
         return state
 
+    def _begun(self, x: Tensor) -> State:
+        """Return landmarks of points, and the state of the weighting."""
+        landmarks = self.rule.of_points(x)
+        edges = self.rule.edges(x, landmarks)
+        return {"train_points": landmarks, "train_weighting": self.rule.state(self.weights, x, landmarks, edges)}
+
     def _fit_sums(self, sums: LandmarkSums, dtype: torch.dtype, solved: list[Eigenpairs], *, fill: bool) -> State:
         """Return the part of a fit that the landmark graph of points gives."""
-        laplacian = Laplacian(sums.graph(dtype), self._normalization)
-        found = self._solve_graph(laplacian, solved, fill=fill)
-        graph = laplacian.graph
+        graph = sums.graph(dtype)
+        # The degrees of points are 1, so that the problems of all normalisations are one.
+        found = self.layer._solve_graph(Laplacian(graph, "random_walk"), solved, fill=fill)
         return {
             "train_vectors": found.embedding,
             "train_edges": graph.edge_index,
             "train_connectivity": graph.weight,
-            **self._of_graph(found, graph),
+            **self.layer._of_graph(found, graph),
         }
 
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        if not isinstance(self.neighbors, Landmarks):
-            return super()._extend(x, state)
+    def rows_of(self, x: Tensor, state: State) -> Tensor:
+        """Return the rows of new points."""
         return self._rows(self._shares(x, state), state)
 
     def _counts(self, state: State) -> Tensor | None:
@@ -81,35 +82,31 @@ class OnLandmarks(GraphEmbedding):
         logarithm = state["train_weighting"][:, 0]
         return (logarithm - logarithm.mean()).exp()  # the sums of a sample are smaller
 
+    def _row_counts(self, state: State) -> Tensor | None:
+        """Return the counts whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
+        return self._counts(state) if self.scale == "orthonormal" else None
+
     def _rows(self, shares: Shares, state: State) -> Tensor:
         """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
-        rows, counts = shares.rows(state["train_vectors"]), self._counts(state)
-        if self.scale != "orthonormal" or counts is None:
-            return rows
-        return rows * shares.rows(counts[:, None]).sqrt()
+        rows, counts = shares.rows(state["train_vectors"]), self._row_counts(state)
+        return rows if counts is None else rows * shares.rows(counts[:, None]).sqrt()
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
-        assert isinstance(self.neighbors, Landmarks)
-        assert self.weights is not None
-        edges = self.neighbors.edges(x, state["train_points"])
+        edges = self.rule.edges(x, state["train_points"])
         shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
-    def _frozen(self, state: State) -> nn.Module:
-        if not isinstance(self.neighbors, Landmarks):
-            return super()._frozen(state)
-        if self.scale == "orthonormal" and (counts := self._counts(state)) is not None:
-            state = {**state, "train_counts": counts}
-        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=True)
+    def frozen(self, state: State) -> nn.Module:
+        """Return the module of ``frozen``, see ``EmbeddingModule``."""
+        return FrozenLandmarkMap(self.rule, self.weights, state, self._row_counts(state))
 
-    def _width(self, state: State) -> int:
-        if not isinstance(self.neighbors, Landmarks):
-            return super()._width(state)
-        return self.neighbors.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.n_components
+    def width(self, state: State) -> int:
+        """Return the memory that a new point needs, in numbers."""
+        return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
 
-    def _of_points(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
+    def columns(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
         projected = pairs.projected[..., first:, first:]
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
@@ -126,50 +123,18 @@ class OnLandmarks(GraphEmbedding):
             lambda value: 0.5 * (1 - value).clamp_min(least) ** -1.5,
             lambda value: 0.75 * (1 - value).clamp_min(least) ** -2.5,
         )
-        return checks.matmul(y, growth).masked_fill(small[..., None, :], 0)
+        y = checks.matmul(y, growth).masked_fill(small[..., None, :], 0)
+        if self.scale == "unit":  # the constant column of N points is N^-½
+            y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
+        return y
 
-    @torch.no_grad()
-    @checks.full_precision
-    def fit_stream(self: Own, blocks: Any, *, resume: bool = False, progress: bool = False) -> Own:
-        """Embed points that need not fit in memory, block by block, in memory of O(m r² + block). Returns the module.
-
-        Needs `Landmarks`. The points are read twice: landmarks and the bandwidth are taken from a random sample of
-        them, then all points are added to the landmark graph. `transform` embeds any of them.
-
-        An error or an interrupt in the second reading loses no block that was read: the module is fitted to these
-        before the error goes on. ``train_count`` tells how many points they are, and ``fit_stream(rest, resume=True)``
-        adds others, also after ``state_dict`` was saved and loaded.
-
-        Args:
-            blocks: one array, memory map or tensor ``(N, D)``; or blocks ``(b, D)`` of it, or tuples that begin with
-                one as a DataLoader gives them, in a list, a DataLoader or another iterable that starts anew each time.
-            resume: add the points to the fit at hand, with its landmarks and bandwidth; they are read once.
-            progress: show a bar for each reading (needs tqdm).
-
-        ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
-
-        Raises:
-            TypeError: blocks that can be read only once, unless resumed; other rules than `Landmarks`.
-            ValueError: no block, blocks that differ in dtype or dimension, points that are not finite, fewer than two
-                points; see ``fit``. RuntimeError: ``resume`` before a fit.
-
-        >>> from torch_lapeig import LaplacianEigenmaps
-        >>> x = torch.rand(
-        ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-        ... )
-        >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
-        >>> int(model.train_count), model.transform(x).shape
-        (500, torch.Size([500, 2]))
-        """
-        if not isinstance(rule := self.neighbors, Landmarks):
-            raise TypeError(f"fit_stream needs neighbors=Landmarks(m), got {rule}")
-        checks.check_flag(resume, "resume")
-        checks.check_flag(progress, "progress")
-        state, count = self._stream_state(blocks, rule, resume, progress)
+    def fit_stream(self, blocks: Any, *, resume: bool, progress: bool) -> None:
+        """Fit the layer to points block by block, see `LaplacianEigenmaps.fit_stream`."""
+        state, count = self._stream_state(blocks, resume, progress)
         landmarks = state["train_points"]
         sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
         if resume:
-            sums = LandmarkSums.of_graph(self.train_edges, self.train_connectivity, len(landmarks))
+            sums = LandmarkSums.of_graph(self.layer.train_edges, self.layer.train_connectivity, len(landmarks))
         before = count
         try:
             for block in _blocks_of(blocks, progress, "landmark graph"):
@@ -183,26 +148,42 @@ class OnLandmarks(GraphEmbedding):
         if count == before:
             raise ValueError("blocks must hold at least one block of points, got none")
         self._keep_stream(state, sums, count, fill=False)
-        return self
 
     def _keep_stream(self, state: State, sums: LandmarkSums, count: int, *, fill: bool) -> None:
         """Keep the fit of the points so far."""
         landmarks = state["train_points"]
         state = state | self._fit_sums(sums, landmarks.dtype, [], fill=fill)
-        state["embedding_"] = self._extend(landmarks, state)
-        self._keep(state | {"train_count": torch.tensor(count, device=landmarks.device)}, None)
+        state["embedding_"] = self.rows_of(landmarks, state)
+        self.layer._keep(state | {"train_count": torch.tensor(count, device=landmarks.device)}, None)
 
-    def _stream_state(self, blocks: Any, rule: Landmarks, resume: bool, progress: bool) -> tuple[State, int]:
+    def _stream_state(self, blocks: Any, resume: bool, progress: bool) -> tuple[State, int]:
         """Return landmarks and the state of the weighting, and the points that are known already."""
         if resume:
-            self.check_fitted()
-            return {name: self._fitted()[name] for name in ("train_points", "train_weighting")}, int(self.train_count)
-        sample = _sample_of(blocks, rule, progress)
+            self.layer.check_fitted()
+            fit = self.layer._fitted()
+            return {name: fit[name] for name in ("train_points", "train_weighting")}, int(fit["train_count"])
+        sample = _sample_of(blocks, self.rule, progress)
         checks.check_points(sample, batched=False)
-        landmarks = rule.of_points(sample)
-        edges = rule.edges(sample, landmarks)
-        assert self.weights is not None
-        return {"train_points": landmarks, "train_weighting": rule.state(self.weights, sample, landmarks, edges)}, 0
+        return self._begun(sample), 0
+
+
+def check_landmark_weights(weights: Any) -> Weighting:
+    """Return the weighting of edges between points and landmarks, `HeatKernel` where it is None."""
+    check_weighting(weights)
+    if isinstance(weights, ImprovedWeights):
+        raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
+    return HeatKernel() if weights is None else weights
+
+
+def check_landmark_options(weights: Any, components: str, scale: str, normalization: str) -> None:
+    """Raise ValueError for options of eigenmaps that need a graph of the points."""
+    if components == "separate":
+        raise ValueError('components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own')
+    if isinstance(weights, DensityCorrected) and (scale == "unit" or normalization == "unnormalized"):
+        raise ValueError(
+            "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
+            'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
+        )
 
 
 def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:

@@ -58,18 +58,6 @@ class Embedding(NamedTuple):
         return renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
 
 
-class Checked(NamedTuple):
-    """Input of a method that was checked.
-
-    Attributes:
-        points: as they were given, padding included, which may hold anything; or the graph of given affinities.
-        mask: bool ``(N,)`` or ``(B, N)``, False for padding; None where all rows count.
-    """
-
-    points: Any
-    mask: Tensor | None
-
-
 def check_solve(solve: Any) -> None:
     """Raise TypeError unless ``solve`` is None, a `Solve`, or a callable solver."""
     if solve is not None and not isinstance(solve, Solve):
@@ -102,24 +90,15 @@ class PointsModule(FittedModule):
         """
         self.check_fitted()
         state = {name: checks.single(value) for name, value in self._fitted().items()}
-        return like_given(self._extend_in_blocks(_new(x_new, state[self.FITTED[0]]), state), x_new)
+        return like_given(self._extend_in_blocks(_match_dtype(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments, except modules, which torch shows as submodules."""
-        parts = []
-        for name, parameter in inspect.signature(type(self)).parameters.items():
-            value = getattr(self, name)
-            if not isinstance(value, nn.Module):
-                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
-        return ", ".join(parts)
-
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
-        """Return what was given once it is checked: finite where ``mask`` is True, of a right shape and dtype."""
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Return points or the graph of given affinities, and the mask or None, once they are checked."""
         checks.check_floating(x, "x")
         pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
@@ -131,11 +110,11 @@ class PointsModule(FittedModule):
             entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
             not_padding = torch.where(entry_mask, x, 0)
         checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
-        return Checked(x, mask)
+        return x, mask
 
     def _checked_one(self, x: Any) -> Any:
         """Return one set of points, or its graph, once it is checked; raise ValueError for a batch."""
-        points = self._checked(x, None).points
+        points, _ = self._checked(x, None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
@@ -171,14 +150,14 @@ class PointsModule(FittedModule):
         rows, rows_new = [], []
         for state, places in fits:
             known = state[self.FITTED[0]]
-            rows.append(_at(places, known, shape[-1]))
-            new = _new(next(news), known)
+            rows.append(_scatter_rows(places, known, shape[-1]))
+            new = _match_dtype(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
             if len(known) < 2:  # an item without a graph has no neighbours for new points
                 rows_new.append(new.flatten()[:0].sum().expand(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
-        return like_given(_join(rows, shape[:-1]), x), like_given(_join(rows_new, shape[:-1]), x_new)
+        return like_given(_stack_items(rows, shape[:-1]), x), like_given(_stack_items(rows_new, shape[:-1]), x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Return rows of new points, in blocks."""
@@ -380,8 +359,8 @@ class EmbeddingModule(PointsModule):
         *batch, n = shape_of(x)
         names = ("eigenvalues_", "residuals_", "gap_")
         fits = self._fits(x, mask, solved)
-        parts = [(_at(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
-        columns, values, residuals, gap = (_join(part, batch) for part in zip(*parts, strict=True))
+        parts = [(_scatter_rows(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
+        columns, values, residuals, gap = (_stack_items(part, batch) for part in zip(*parts, strict=True))
         return Embedding(columns, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Iterator[tuple[State, Tensor | None]]:
@@ -447,16 +426,16 @@ def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding
     return found._replace(embedding=y, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
-def _new(x: Any, embedding: Tensor) -> Any:
+def _match_dtype(x: Any, embedding: Tensor) -> Any:
     """Return new points of half precision in the dtype of the fit, others unchanged."""
     return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else x
 
 
-def _at(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
+def _scatter_rows(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     """Return ``n`` rows: the given ones at their positions, zeros elsewhere."""
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
 
 
-def _join(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
+def _stack_items(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
     """Return one part, or the parts of a batch joined."""
     return torch.stack(tuple(parts)) if batch else parts[0]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks, Precomputed, Radius
+from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_with_state, weighted_graph
-from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
+from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import Checked, Embedding, EmbeddingModule, PointsModule
+from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.support import checks
@@ -28,10 +28,10 @@ class OnGraph(PointsModule):
     neighbors: GraphRule
     weights: Weighting | None
 
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if self.pairs_given is not None:
             graph = weighted_graph(self.neighbors, None, x, mask)
-            return Checked(graph, graph.mask)
+            return graph, graph.mask
         if isinstance(x, Graph):
             raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
         return super()._checked(x, mask)
@@ -68,17 +68,17 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         "train_degrees",
         "train_vectors",
     )
-    takes_landmarks: ClassVar[bool] = False
 
     def __init__(
         self, n_components: int, neighbors: Any, weights: Weighting | None, solve: Solve | Solver | None
     ) -> None:
         super().__init__(n_components, solve)
         self.neighbors = neighbors
-        if isinstance(neighbors, Landmarks) and self.takes_landmarks:
-            self.weights = _check_weights_of_landmarks(weights)
-        else:
-            self.weights = check_rule_and_weights(neighbors, weights)
+        self.weights = self._check_weights(weights)
+
+    def _check_weights(self, weights: Any) -> Weighting | None:
+        """Return the weighting, checked to go with the rule."""
+        return check_rule_and_weights(self.neighbors, weights)
 
     @property
     @abstractmethod
@@ -96,8 +96,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         if not isinstance(x, Graph) and (found := self._embed_small(x, mask, solved)) is not None:
             return found
-        if isinstance(self.neighbors, Landmarks):
-            return super()._embed(x, mask, solved)
         graph = self._graph(x, mask)
         return self._solve_graph(Laplacian(graph, self._normalization), solved, fill=len(graph.shape) > 1)
 
@@ -136,7 +134,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
-        """Return a saved fit with its edges, which are searched again if a `Sharded` of this method has saved it."""
+        """Return a saved fit with its edges, which are searched again where it was saved without them."""
         if "train_points" not in saved or "train_edges" in saved:
             return saved
         points, values = saved["train_points"], saved["eigenvalues_"]
@@ -157,14 +155,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             off=state.get("off"),
             same=new.same,
         )
-
-
-def _check_weights_of_landmarks(weights: Any) -> Weighting:
-    """Return the weighting of edges between points and landmarks, `HeatKernel` where it is None."""
-    check_weighting(weights)
-    if isinstance(weights, ImprovedWeights):
-        raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
-    return HeatKernel() if weights is None else weights
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:

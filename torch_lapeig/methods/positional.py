@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -125,18 +126,17 @@ def columns_of_nodes(
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
     weight = weight.double()
     vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
+    options = dataclasses.replace(options, loss_dtype=options.loss_dtype or loss)
 
     def encode(graphs: Tensor) -> tuple[Tensor, Tensor, NodeEncoding]:
         """Solve graphs together; return the graphs and their nodes, int64, and their encoding."""
         chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
         graph, pairs = _dense_graph(edges, at, sizes[graphs], weight[inside]), None
         if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
-            pairs = _plain_pairs(graph, k + 1, normalization, options, loss)
+            pairs = _plain_pairs(graph, k + 1, normalization, options)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
         if pairs is None:
-            laplacian = Laplacian(graph, normalization)
-            laplacian.loss_dtype = loss
-            pairs = eigenpairs(laplacian, k + 1, options, fill=True)
+            pairs = eigenpairs(Laplacian(graph, normalization), k + 1, options, fill=True)
         return graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:])
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
@@ -204,14 +204,12 @@ def _plain_encoding(
     return NodeEncoding((found * signs(found)).to(weight.dtype), torch.from_numpy(values)[None].to(weight.dtype))
 
 
-def _plain_pairs(
-    graph: Graph, k: int, normalization: Normalization, solve: Solve, loss: torch.dtype
-) -> Eigenpairs | None:
+def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solve) -> Eigenpairs | None:
     """Return the k pairs of connected graphs of more than k nodes; None if one of them is not plain."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype, loss), solve)
+    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

@@ -16,7 +16,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import Checked, like_given, shape_of
+from torch_lapeig.methods.module import like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
 from torch_lapeig.methods.on_graph import OnGraph
 from torch_lapeig.support import checks
@@ -164,7 +164,7 @@ class SemiSupervised(OnGraph):
         fits = self._fits(points, mask, *self._targets(labels, points, mask))
         return self._with_new(x, points, x_new, fits)
 
-    def _checked(self, x: Any, mask: Tensor | None) -> Checked:
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph):
             check_whole(x, "x")
         return super()._checked(x, mask)

@@ -294,9 +294,9 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
             assign_labels=self.assign_labels,
             n_components=self.n_components,
             n_init=self.n_init,
+            label_isolated=True,
             solve=self._solve(),
         )
-        module._isolated_get_labels = True
         self._keep(module.fit_with(x, random, int(self.verbose)))
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import reprlib
 from collections.abc import Callable, Iterable
@@ -50,6 +51,15 @@ class FittedModule(Configured, nn.Module):
             setattr(cls, name, None)
         if "__init__" in vars(cls):
             with_advice(cls)
+
+    def extra_repr(self) -> str:
+        """Return the constructor's arguments, except modules, which torch shows as submodules."""
+        parts = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if not isinstance(value, nn.Module):
+                parts.append(f"{name}={value!r}" if parameter.kind is parameter.KEYWORD_ONLY else repr(value))
+        return ", ".join(parts)
 
     def check_fitted(self) -> None:
         """Raise RuntimeError before ``fit``."""
@@ -128,7 +138,7 @@ class FittedModule(Configured, nn.Module):
 
 
 def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename the entries that a `Sharded` of such a module has saved to the module's own names."""
+    """Rename the entries that a wrapper has saved under ``module.`` to the module's own names."""
     inside = f"{prefix}module."
     for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
         state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)

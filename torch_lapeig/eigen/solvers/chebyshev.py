@@ -16,6 +16,7 @@ from torch_lapeig.eigen.solvers.solver import (
     SETTLED,
     Progress,
     RitzPairs,
+    allowed_residual,
     check_options,
     in_parts_of_batch,
     joined,
@@ -362,7 +363,7 @@ def _shortfall(ritz: Ritz, search: SubspaceSearch, iteration: int | None = None)
 def _allowed(ritz: Ritz, search: SubspaceSearch) -> Array:
     """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, search.k - 1 : search.k + 1]).sum(1)
-    found: Array = np.maximum(search.settings.tolerance * gap, ritz.spectrum.round_off)
+    found: Array = allowed_residual(search.settings.tolerance, gap, ritz.spectrum.round_off)
     return found
 
 

@@ -8,8 +8,10 @@ is Pᵀ L P (Vaněk, Mandel & Brezina 1996). The independent sets are found in p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -102,25 +104,37 @@ class Hierarchy:
         return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
 
     def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
-        """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite r, d and x."""
-        centre, half = 0.5 * (1 + SMOOTHED_FROM) * here.radius, 0.5 * (1 - SMOOTHED_FROM) * here.radius
-        ratio = half / centre
-        x.add_(torch.div(r, centre, out=d))
-        for _ in range(self.smoothing - 1):
-            multiply(here.matrix, d, r, times=-1, out=r)
-            following = 1 / (2 * centre / half - ratio)
-            x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
-            ratio = following
-        return x
+        """Run `smooth` at a level; overwrite r, d and x."""
+        return smooth(lambda d, r: multiply(here.matrix, d, r, times=-1, out=r), r, d, x, here.radius, self.smoothing)
+
+
+def smooth(
+    subtracted: Callable[[Tensor, Tensor], Tensor], r: Tensor, d: Tensor, x: Tensor, radius: float, steps: int
+) -> Tensor:
+    """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite d and x.
+
+    ``subtracted`` returns r − A d for d and r, and may overwrite r.
+    """
+    centre, half = 0.5 * (1 + SMOOTHED_FROM) * radius, 0.5 * (1 - SMOOTHED_FROM) * radius
+    ratio = half / centre
+    x.add_(torch.div(r, centre, out=d))
+    for _ in range(steps - 1):
+        r = subtracted(d, r)
+        following = 1 / (2 * centre / half - ratio)
+        x.add_(d.mul_(following * ratio).add_(r, alpha=2 * following / half))
+        ratio = following
+    return x
 
 
 class Cycle:
     """Approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 
     Attributes:
+        scale: ``(N, 1)``, from the coordinates of A to the scaled ones; zero at nodes that are on no level.
         near_null: number of independent vectors that it enlarges alike, though their eigenvalues may differ by decades.
     """
 
+    scale: Tensor
     near_null: int
 
     def __call__(self, r: Tensor) -> Tensor:
@@ -198,17 +212,14 @@ class SmoothedAggregation:
             seed=checks.check_seed(self.seed),
         )
 
-    def __call__(self, operator: Operator) -> Multigrid | None:
+    def __call__(self, operator: Operator) -> Cycle | None:
         """Return one cycle for the Laplacian of one graph; None where coarsening stops early.
 
         Raises:
             TypeError: an operator that gives products only, or is not made of affinities.
         """
-        if (
-            isinstance(operator, SymmetricOperator)
-            and (found := operator.pattern.multigrid(operator, self)) is not None
-        ):
-            return found  # type: ignore[no-any-return]
+        if isinstance(operator, SymmetricOperator) and operator.is_sharded:
+            return cycle_on_ranks(operator.pattern, operator, self)
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
         assert operator.null is not None  # else it is not made of affinities
@@ -264,6 +275,12 @@ class SmoothedAggregation:
         levels.append(Level(_unit(matrix, diagonal, torch.float64)))
         null = _null_projector(matrix, diagonal)
         return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing, null, raised)
+
+
+@singledispatch
+def cycle_on_ranks(pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation) -> Cycle | None:
+    """Return one cycle for a Laplacian whose rows lie on several ranks; their pattern registers how."""
+    raise NotImplementedError(f"{type(pattern).__name__} must register cycle_on_ranks")
 
 
 class Coarsening(NamedTuple):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,14 +116,15 @@ class Solver(Protocol):
         ...
 
 
-def allowed_residual(values: Tensor, k: int, round_off: Tensor, tolerance: float) -> Tensor:
-    """Return the maximum residual ``(B,)``: ``tolerance`` times the gap after the k-th value, or round-off.
+def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
+    """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off.
+
+    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``.
 
     By the theorem of Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most
     residual / gap. So an absolute tolerance would guarantee nothing where eigenvalues are close together.
     """
-    gap = values[:, k] - values[:, k - 1] if values.shape[1] > k else torch.zeros_like(values[:, 0])
-    return torch.maximum(tolerance * gap, round_off)
+    return (torch.maximum if isinstance(gap, Tensor) else np.maximum)(tolerance * gap, round_off)
 
 
 def with_guards(k: int, guards: int | None = None) -> int:
@@ -162,7 +164,7 @@ class Request:
         round_off = self.round_off if round_off is None else round_off
         ritz, r = [0.0, *values.tolist()], residuals.tolist()
         gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
-        allowed = max(self.tolerance * gap, round_off)
+        allowed = float(allowed_residual(self.tolerance, gap, round_off))
         worst = max(r[:w], default=0.0)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)

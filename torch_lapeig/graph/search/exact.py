@@ -61,6 +61,9 @@ GROUP = 32
 # measure. Measuring a pair directly costs 24 times its part of a product.
 IMAGED_DIMENSIONS, IMAGE_DIRECTIONS, IMAGE_SHARE = 128, 128, 0.01
 
+# Images of points ``(1, N, p + 1)`` and queries ``(1, Q, p + 1)``, and the unit of slack of their products.
+Images = tuple[Tensor, Tensor, float]
+
 
 class Sets(NamedTuple):
     """Points ``(B, N, D)``, queries ``(B, Q, D)``, and bool ``(B, N)``, True for valid points.
@@ -106,14 +109,6 @@ class NeighborPairs(NamedTuple):
     def cat(parts: list[NeighborPairs]) -> NeighborPairs:
         """Return the pairs of several searches, one after the other."""
         return NeighborPairs(*(torch.cat(part) for part in zip(*parts, strict=True)))
-
-
-class Images(NamedTuple):
-    """Images of points ``(N, p + 1)`` and queries ``(Q, p + 1)``; ``slack_unit``: as `unit_of_slack` returns it."""
-
-    points: Tensor
-    queries: Tensor
-    slack_unit: float
 
 
 class ProductBlock(NamedTuple):
@@ -207,8 +202,8 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
         parts = zip(*together(reporting(tasks), sets.points.device), strict=True)
         return Nearest(*(torch.cat(part) for part in parts))
-    products = sets if images is None else sets._replace(points=images.points[None], queries=images.queries[None])
-    table = Table(products.points, sets.valid, slack_unit=None if images is None else images.slack_unit)
+    points, queries, slack_unit = (sets.points, sets.queries, None) if images is None else images
+    table = Table(points, sets.valid, slack_unit=slack_unit)
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)
     distances = sets.points.new_empty(b, q, k)
 
@@ -216,7 +211,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
         found = _nearest_of_block(block, sets.points, sets.queries[:, part], k)
         indices[:, part], distances[:, part] = (numbers.reshape(b, -1, k) for numbers in found)
 
-    table.each_block(products.queries, sets.itself, table.rows(b * query_bytes, budget), search)
+    table.each_block(queries, sets.itself, table.rows(b * query_bytes, budget), search)
     return Nearest(indices, distances)
 
 
@@ -352,7 +347,7 @@ def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budge
     # error of ρ is as large, because ρ comes from x − V z and not from a difference of squares. V is orthonormal up to
     # a few u. Together this changes a bound by some multiple of √D u (‖q‖² + ‖x‖²), as the product and the direct
     # differences do: 8 times the slack of a product of D terms covers all.
-    return Images(point_images, query_images, 8 * unit_of_slack(sample))
+    return point_images[None], query_images[None], 8 * unit_of_slack(sample)
 
 
 def spread_rows(n: int, count: int) -> Tensor:

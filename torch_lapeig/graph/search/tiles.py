@@ -39,11 +39,8 @@ TILE_POINTS = 32  # minimum points of a tile
 TILE_SHARE = 0.4  # maximum share of all tiles that a sample of blocks may be near
 
 
-class BlockTiles(NamedTuple):
-    """Pairs of a block of queries and a tile that some of them may reach, int64 ``(E,)``, block by block."""
-
-    block: Tensor
-    tile: Tensor
+# Blocks of queries, and for each a tile that some of them may reach, both int64 ``(E,)``, block by block.
+BlockTiles = tuple[Tensor, Tensor]
 
 
 class Blocks(NamedTuple):
@@ -185,32 +182,33 @@ class Tiles:
         keep = torch.cat(kept)
         if always is not None:
             keep |= tile == always[block]
-        return BlockTiles(block[keep], tile[keep])
+        return block[keep], tile[keep]
 
     def _pairs_of_blocks(self, count: int, near: Callable[[Tensor], BlockTiles]) -> BlockTiles | None:
         """Return the near tiles of all blocks; None where a sample of blocks is near most of the tiles."""
         sample = torch.arange(0, count, max(1, count // 16))
-        if len(near(sample).tile) > TILE_SHARE * len(sample) * len(self.low):
+        if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
             return None
         step = rows_of_block(
             8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4), self.x.device, "cache"
         )
         parts = torch.arange(count).split(step)
         found = together([functools.partial(near, some) for some in parts])
-        block = torch.cat([some[pairs.block] for some, pairs in zip(parts, found, strict=True)])
-        return BlockTiles(block, torch.cat([pairs.tile for pairs in found]))
+        block = torch.cat([some[block] for some, (block, _) in zip(parts, found, strict=True)])
+        return block, torch.cat([tile for _, tile in found])
 
     def _search_blocks(self, pairs: BlockTiles, search: Callable[[Tensor, Tensor], None]) -> None:
         """Call ``search`` with blocks ``(b,)`` and the points of their tiles ``(b, m)``, ascending, N for padding."""
         member = torch.where(self.own.valid, self.own.number, len(self.x))
-        count = torch.bincount(pairs.block)
+        block, tile = pairs
+        count = torch.bincount(block)
         begin, order = count.cumsum(0) - count, count.argsort()
         order = order[count[order] > 0]
 
         def task(some: Tensor) -> None:
             column = torch.arange(int(count[some].max()))
             there = column < count[some][:, None]
-            tiles = pairs.tile[torch.where(there, begin[some][:, None] + column, 0)]
+            tiles = tile[torch.where(there, begin[some][:, None] + column, 0)]
             members = member[tiles].masked_fill_(~there[..., None], len(self.x)).flatten(1)
             members = torch.from_numpy(np.sort(members.numpy(), axis=1))
             search(some, members[:, : int((members < len(self.x)).sum(1).max())])
