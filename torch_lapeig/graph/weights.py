@@ -418,27 +418,29 @@ class DensityCorrected(Weighting):
             raise ValueError(_NOT_SYMMETRIC)
         pattern, exact, dtype = graph.pattern, graph.exact, graph.weight.dtype
         graph = graph._with(density_correction=self.alpha)
-        level = pattern.levels(exact) if dtype == torch.float64 else None
+        log_scale, level = self._log_scale(graph)
         if level is None:
-            return graph._weighted(dtype, pattern.scaled(exact, self._scale(graph)), None)
-        row = pattern.at_row(level)
-        relative = pattern.sum_rows(graph.over(exact, row, row))  # q over the squares of levels
-        log_scale = -self.alpha * (torch.where(relative > 0, relative, 1).log() + 2 * level.log())
-        if graph.exponent is None:
-            wide, log_scale = graph.over(exact, row, pattern.at_col(level)), log_scale + level.log()
-        else:
-            wide = graph.wide
-        exponent = pattern.at_row(log_scale) + pattern.at_col(log_scale)
-        return graph._weighted(dtype, wide, exponent if graph.exponent is None else exponent + graph.exponent)
+            scale = inverse_power(pattern.sum_rows(exact), self.alpha)
+            return graph._weighted(dtype, pattern.scaled(exact, scale), None)
+        wide, exponent = graph.wide, graph.exponent
+        if wide is None or exponent is None:
+            wide, exponent = graph.over(exact, pattern.at_row(level), pattern.at_col(level)), torch.zeros_like(exact)
+            log_scale = log_scale + level.log()
+        return graph._weighted(dtype, wide, exponent + pattern.at_row(log_scale) + pattern.at_col(log_scale))
 
-    def _scale(self, graph: Graph) -> Tensor:
-        """Return q^-α of each node in float64, 0 without edges."""
-        return inverse_power(graph.pattern.sum_rows(graph.exact), self.alpha)
+    def _log_scale(self, graph: Graph) -> tuple[Tensor, Tensor | None]:
+        """Return −α log q of each node in float64, 0 without edges, and the levels of tiny weights."""
+        pattern, exact = graph.pattern, graph.exact
+        level = pattern.levels(exact) if graph.weight.dtype == torch.float64 else None
+        row = None if level is None else pattern.at_row(level)
+        density = pattern.sum_rows(exact if row is None else graph.over(exact, row, row))
+        log_density = torch.where(density > 0, density, 1).log()
+        return -self.alpha * (log_density if level is None else log_density + 2 * level.log()), level
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Return the logarithm of q^-α of each point (0 without edges), then the state of K."""
-        scale, state = self._scale(self.weights(x, graph)), self.weights.state(x, graph)
-        return torch.cat([torch.where(scale > 0, scale, 1).log()[:, None].to(state.dtype), state], 1)
+        (log_scale, _), state = self._log_scale(self.weights(x, graph)), self.weights.state(x, graph)
+        return torch.cat([log_scale[:, None].to(state.dtype), state], 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log K(x, x_i) − α log q(x) − α log q_i."""
@@ -482,6 +484,7 @@ class ImprovedWeights(Weighting):
         root = self._counts(graph).sqrt()
         weighted = self.kernel(x, graph)
         dtype, wide = weighted.weight.dtype, weighted.wide
+        assert wide is not None
         wide = graph.pattern.scaled(wide, 1 / root.double())
         return weighted._weighted(dtype, wide, weighted.exponent, similarity=root.to(dtype))
 
