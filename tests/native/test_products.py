@@ -350,12 +350,12 @@ def test_an_environment_without_the_loops_gives_the_same_values():
 
 
 def test_a_task_has_a_value_for_each_field_and_no_others():
-    names = [name for name, _ in native.structures()["Limits"]._fields_]
+    names = [name for name, _ in native.library().structures["Limits"]._fields_]
     assert names == ["work", "entries"]
     with pytest.raises(TypeError, match="Limits needs a value for each of its fields, got none for entries"):
-        native.structure("Limits", work=1.0)
+        native.fill_struct("Limits", work=1.0)
     with pytest.raises(AttributeError, match="entry"):
-        native.structure("Limits", work=1.0, entry=1.0)
+        native.fill_struct("Limits", work=1.0, entry=1.0)
 
 
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):
@@ -367,18 +367,23 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         native.library.cache_clear()
         (tmp_path / "kernels.c").write_text("another source")
         (tmp_path / "kernels.so").symlink_to(native.Path(native.__file__).parent / "kernels.so")
-        with pytest.warns(UserWarning, match="compiled loops belong to other C sources"):
+        with pytest.warns(UserWarning, match="compiled loops cannot be used, they belong to other C sources"):
             assert native.library() is None
         native.library.cache_clear()
         (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again
         (tmp_path / "other" / "kernels.so").write_text("no library")
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
-        with pytest.warns(UserWarning, match="compiled loops cannot be loaded"):
+        with pytest.warns(UserWarning, match="compiled loops cannot be used"):
             assert native.library() is None
         monkeypatch.undo()
         native.library.cache_clear()
-        monkeypatch.setattr(native, "structures", lambda: {"Ritz": native.ctypes.c_byte})  # as if laid out otherwise
-        with pytest.warns(UserWarning, match=r"hold the structure Ritz in \d+ bytes, and Python in 1"):
+        monkeypatch.setitem(native.KINDS, "double", native.ctypes.c_byte)  # as if structures were laid out otherwise
+        with pytest.warns(UserWarning, match=r"\w+ is \d+ in C and \d+ in Python"):
+            assert native.library() is None
+        native.library.cache_clear()
+        monkeypatch.undo()
+        monkeypatch.setitem(native.NUMBERS, "BLOCK", 5)
+        with pytest.warns(UserWarning, match="BLOCK is 4 in C and 5 in Python"):
             assert native.library() is None
     finally:
         monkeypatch.undo()

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.loops import call, defined, library, num_threads, structure, structures
+from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_threads
 
 Array = np.ndarray[Any, Any]
-SINGULAR, NO_MEMORY = defined("SINGULAR"), defined("NO_MEMORY")
-BLOCK = defined("BLOCK")  # maximum vectors of a block
+SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
+BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
 SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
@@ -51,7 +51,7 @@ class Structure:
     """
 
     def __init__(self, shape: int) -> None:
-        found: Any = structures()["Shape"].from_address(shape)
+        found: Any = library().structures["Shape"].from_address(shape)  # type: ignore[union-attr]
         self.pointer, self.work, self.nodes = shape, float(found.work), int(found.nodes)
         self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
         self.bytes = 8 * (self.entries + call("room_of_factors", shape))
@@ -73,7 +73,7 @@ class Structure:
                 f"rows must hold ascending columns from 0 to {n - 1}, and with each entry (i, j) an entry (j, i); use "
                 "(matrix + matrix.T) / 2"
             )
-        task = structure("Limits", **limits._asdict())
+        task = fill_struct("Limits", **limits._asdict())
         shape = call("shape_of", n, *rows, ctypes.byref(task))
         found = None if shape is None else cls(shape)
         return found if found is not None and found.size.are_within(limits) else None
@@ -170,7 +170,7 @@ class Space:
         parts = max(1, min(threads, n // SPACE_PART))
         self._team, self.rest = (parts, threads), rows.new_empty(width, n)
         gram = rows.new_empty(width, width)
-        self._space = structure(
+        self._space = fill_struct(
             "Space",
             shape=factors.structure.pointer,
             factors=_at(factors.numbers),
