@@ -191,7 +191,7 @@ typedef struct {
     int64_t widest;        /* rows of the largest front */
     int64_t waiting;       /* maximum numbers that wait for their parents at once */
     double work;           /* multiplications, without those of the zeros that supernodes hold */
-} Shape;
+} SymbolicFactor;
 
 /* A block Krylov space of A⁻¹; see `torch_lapeig.eigen.solvers.block_krylov`. `known` vectors come before the `filled`
    of `size` vectors of the space in `basis`; a block has `width`. A block is sound where its least pivot is above
@@ -199,7 +199,7 @@ typedef struct {
    belong to the loops: `block` is multiplied with the first `rows` vectors of the basis, but for those of the space
    before `begin`; products are in `work`, BLOCK numbers a vector, those of parts after their sum. */
 typedef struct {
-    const Shape *shape;
+    const SymbolicFactor *symbolic;
     const double *factors;
     int64_t nodes, known, size, width, filled, blocks;
     double *basis;     /* (known + size + width, nodes) */
