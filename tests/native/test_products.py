@@ -187,23 +187,6 @@ def batch_and_filter(operator, x, degree, low):
     return fresh.chebyshev(x, degree, low, fresh.bound)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
-def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, monkeypatch):
-    dtype = torch.float64
-    operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
-    x, low = torch.randn(1, 3000, m, dtype=dtype), torch.tensor([0.4], dtype=dtype)
-    for degree in (torch.tensor([30]), torch.tensor([31])):
-        found = [operator.chebyshev(x, degree, low, operator.bound)]
-        for threads in (2, 3):
-            with monkeypatch.context() as patch:
-                patch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-                found.append(operator.chebyshev(x, degree, low, operator.bound))
-        for one in found[1:]:
-            scale = float(found[0].abs().max())
-            torch.testing.assert_close(one / scale, found[0] / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
-
-
 @pytest.mark.parametrize("k", [1, 3, 8, 11])
 def test_the_complement_is_solved_as_in_torch(k, in_torch, monkeypatch):
     seen = []
@@ -309,15 +292,6 @@ def test_blocks_that_do_not_match_are_refused():
     operator = Laplacian(ring(4)).symmetric
     mixed = SymmetricOperator(operator.pattern, operator.values, 2 * operator.diagonal.float())
     torch.testing.assert_close(mixed.compiled.diagonal, 2 * operator.diagonal)
-
-
-def test_numbers_of_a_filter_may_have_another_dtype():
-    operator = batch_of(torch.float64)
-    x = torch.randn(4, 60, 3, dtype=torch.float64)
-    low = torch.full((4,), 0.5)
-    found = operator.chebyshev(x, torch.full((4,), 5, dtype=torch.int32), low, operator.bound.float())
-    expected = operator.chebyshev(x, torch.full((4,), 5), low.double(), operator.bound)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 
 
 CODE = """

@@ -452,38 +452,6 @@ class Rows:
                 return False
         return is_readable(*blocks)
 
-    def reads_spaces(self, x: Tensor, null: Tensor, bound: Tensor) -> bool:
-        """Return whether C can read blocks ``(B, N, m)`` and ``(B, N, c)``, and ``(B,)``, of these graphs."""
-        graphs, n = x.shape[:2]
-        fits = graphs * n == len(self.crow) - 1 and null.shape[:2] == x.shape[:2] and bound.shape == (graphs,)
-        return fits and self.reads(x, null, bound)
-
-    def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
-        """Return T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
-
-        Args:
-            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1.
-        """
-        graphs, n, m = x.shape
-        if graphs * n != len(self.crow) - 1 or not len(centre) == len(scale) == len(degree) == graphs:
-            raise ValueError(
-                f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
-            )
-        parts, threads = _team(len(self.col) * m * int(degree.max()))
-        # The columns of one graph are filtered independently: threads need not wait for each other.
-        whole = max(1, -(-(m - 1) // LINE))
-        groups = min(threads, parts, whole) if graphs == 1 else 1
-        x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
-        centre, scale = centre.to(x.dtype).contiguous(), scale.to(x.dtype).contiguous()
-        sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": groups}
-        polynomial = {"degree": degree, "centre": centre, "scale": scale}
-        _run(
-            "filter",
-            Team(min(parts, graphs * groups), threads),
-            fill_struct("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out),
-        )
-        return out
-
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.
 
@@ -505,43 +473,6 @@ class Rows:
 def least_pivot(dtype: torch.dtype) -> float:
     """Return the least diagonal entry of a Cholesky factor at which unit columns count as independent."""
     return 10 * math.sqrt(torch.finfo(dtype).eps)
-
-
-class _RitzTask(NamedTuple):
-    """Answer of `Ritz` for a block, and all of its fields."""
-
-    values: Tensor
-    vectors: Tensor
-    residuals: Tensor
-    is_sound: Tensor
-    fields: dict[str, Any]
-
-
-def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> _RitzTask:
-    (graphs, n, m), nulls = x.shape, null.shape[2]
-    values, residuals, vectors = x.new_empty(graphs, m), x.new_empty(graphs, m), x.new_empty(graphs, n, m)
-    is_sound = torch.empty(graphs, dtype=torch.int64)
-    sizes = {"graphs": graphs, "nodes": n, "columns": m, "nulls": min(nulls, m), "null_step": nulls}
-    given = {"rows": rows.task, "x": x, "null": null, "bound": bound, "least_pivot": least_pivot(x.dtype)}
-    answer = {"values": values, "vectors": vectors, "residuals": residuals, "is_sound": is_sound}
-    return _RitzTask(values, vectors, residuals, is_sound, {**sizes, **given, **answer})
-
-
-def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of a block's span.
-
-    None where C cannot read it, or where columns are dependent to working precision in a graph.
-
-    Args:
-        rows: of B graphs. x: ``(B, N, m)``.
-        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros. They count as of the value −``bound``
-            ``(B,)``, that no small value mixes with them, and no value is given back below 0.
-    """
-    if x.shape[2] == 0 or not rows.reads_spaces(x, null, bound):
-        return None
-    task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous())
-    _run("ritz", Team(len(x), num_threads()), fill_struct("Ritz", **task.fields))
-    return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
 
 
 class Spectrum(NamedTuple):
@@ -577,21 +508,23 @@ def subspace(
         null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
         settings: numbers of `FilterSettings`, by name.
     """
-    if not (rows.reads_spaces(block, null, spectrum.bound) and block.is_contiguous()):
-        return None
     graphs, n, m = block.shape
-    null, nullity, bound = null.contiguous(), spectrum.nullity.contiguous(), spectrum.bound.contiguous()
-    round_off = spectrum.round_off.contiguous()
+    bound, round_off = spectrum.bound.contiguous(), spectrum.round_off.contiguous()
+    fits = graphs * n == len(rows.crow) - 1 and null.shape[:2] == block.shape[:2] and bound.shape == (graphs,)
+    if not (fits and rows.reads(block, null, bound) and block.is_contiguous()):
+        return None
+    null, nullity, nulls = null.contiguous(), spectrum.nullity.contiguous(), null.shape[2]
     centre = None if spectrum.centre is None else spectrum.centre.contiguous()
-    ritz = _ritz_task(rows, block, null, bound)
-    counts = torch.zeros(4, graphs, dtype=torch.int64)
-    state, iterations, products, degree = counts.unbind()
-    centres, scales = block.new_empty(2, graphs).unbind()
-    sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": 1}
-    polynomial = {"degree": degree, "centre": centres, "scale": scales}
+    values, residuals = block.new_empty(2, graphs, m).unbind()
+    vectors, ends = torch.empty_like(block), block.new_empty(2, graphs).unbind()
+    state, iterations, products, degree = torch.zeros(4, graphs, dtype=torch.int64).unbind()
+    sizes = {"rows": rows.task, "graphs": graphs, "nodes": n, "columns": m}
+    known = {"nulls": min(nulls, m), "null_step": nulls, "null": null, "bound": bound}
+    answer = {"values": values, "vectors": vectors, "residuals": residuals}
+    polynomial = {"degree": degree, "centre": ends[0], "scale": ends[1]}
     parts = {
-        "ritz": fill_struct("Ritz", **ritz.fields),
-        "filter": fill_struct("Filter", rows=rows.task, **sizes, **polynomial, x=None, out=block),
+        "ritz": fill_struct("Ritz", **sizes, **known, x=block, **answer, least_pivot=least_pivot(block.dtype)),
+        "filter": fill_struct("Filter", **sizes, first=0, groups=1, **polynomial, x=vectors, out=block),
         "settings": fill_struct("FilterSettings", **settings),
     }
     task = fill_struct(
@@ -609,16 +542,11 @@ def subspace(
         state=state,
         iterations=iterations,
         products=products,
-        degree=degree,
-        block=block,
-        centres=centres,
-        scales=scales,
     )
-    loop = library().subspace  # type: ignore[union-attr]
-    while (left := loop(ctypes.byref(task))) > 0:  # an interrupt can act between calls
+    while (left := call("subspace", ctypes.byref(task))) > 0:  # an interrupt can act between calls
         pass
     if left < 0 or bool((state == NUMBERS["STOPPED"]).any()):
         raise MemoryError(f"there is not enough memory for {graphs} blocks of {n} rows and {m} columns")
     if bool((state == NUMBERS["DEPENDENT"]).any()):
         return None
-    return SubspacePairs(ritz.values, ritz.vectors, int(iterations.max()), state == NUMBERS["FINISHED"])
+    return SubspacePairs(values, vectors, int(iterations.max()), state == NUMBERS["FINISHED"])
