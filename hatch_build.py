@@ -53,6 +53,22 @@ class IndexPage(MetadataHookInterface):
             metadata["urls"] = {"Source": address, "Changelog": f"{address}/blob/main/CHANGELOG.md"}
 
 
+def declared(folder: Path) -> str:
+    """Return what the headers declare for Python, as rows of a table in C: name, size or value, and fields.
+
+    A structure's fields are types and names, as in ``int32_t* crow, Rows_double rows``; a number has none.
+    """
+    texts = ((folder / name).read_text(encoding="utf-8") for name in ("tasks.h", "kernels.h"))
+    tasks, others = (re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL) for text in texts)
+    typed = (re.sub(r"NAME\((\w+)\)", rf"\1_{real}", tasks).replace("REAL", real) for real in ("float", "double"))
+    rows = [f'{{"{name}",{name},0}}' for name in re.findall(r"^#define (\w+) +-?\d+\s*$", others, re.MULTILINE)]
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, others]), re.DOTALL):
+        declarations = (line.replace("const ", "").split(maxsplit=1) for line in body.split(";")[:-1])
+        fields = (f"{kind} {field.strip()}" for kind, names in declarations for field in names.split(","))
+        rows.append(f'{{"{name}",sizeof({name}),"{", ".join(fields).replace(" *", "* ")}"}}')
+    return ",".join(rows)
+
+
 def compiled(root: Path, library: Path | None = None, flags: tuple[str, ...] = ()) -> str | None:
     """Compile the loops into the package, or to a file. Return None on success, else the reason and what to do."""
     if (failure := _failure(root, library or root / LIBRARY, flags)) is None:
@@ -68,10 +84,11 @@ def _failure(root: Path, library: Path, flags: tuple[str, ...]) -> str | None:
         return f"there is no {compiler[0]}"
     text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.[ch]")))
     digest = hashlib.sha256(text).hexdigest()  # the package compares it when it loads the loops
+    table = f'-DSOURCE="{digest}"', f"-DDECLARED={declared(root / FOLDER)}"
     made = library.with_suffix(f".{os.getpid()}")
     # Some compilers cannot make code for several processors, and GCC 12 for Arm fails at -O3.
     for more in ((), ("-DPLAIN",), ("-DPLAIN", "-O2")):
-        options = [*FLAGS, *flags, *more, f'-DSOURCE="{digest}"', "-o", str(made)]
+        options = [*FLAGS, *flags, *more, *table, "-o", str(made)]
         command = [*compiler, *options, str(root / FOLDER / SOURCE), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode == 0:

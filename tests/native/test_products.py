@@ -187,23 +187,6 @@ def batch_and_filter(operator, x, degree, low):
     return fresh.chebyshev(x, degree, low, fresh.bound)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("m", [1, 8, 11, 17, 40])
-def test_columns_of_one_graph_are_filtered_on_threads_as_on_one(m, monkeypatch):
-    dtype = torch.float64
-    operator = Laplacian(knn_graph(swiss_roll(3000).to(dtype), 8)).symmetric
-    x, low = torch.randn(1, 3000, m, dtype=dtype), torch.tensor([0.4], dtype=dtype)
-    for degree in (torch.tensor([30]), torch.tensor([31])):
-        found = [operator.chebyshev(x, degree, low, operator.bound)]
-        for threads in (2, 3):
-            with monkeypatch.context() as patch:
-                patch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-                found.append(operator.chebyshev(x, degree, low, operator.bound))
-        for one in found[1:]:
-            scale = float(found[0].abs().max())
-            torch.testing.assert_close(one / scale, found[0] / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
-
-
 @pytest.mark.parametrize("k", [1, 3, 8, 11])
 def test_the_complement_is_solved_as_in_torch(k, in_torch, monkeypatch):
     seen = []
@@ -311,15 +294,6 @@ def test_blocks_that_do_not_match_are_refused():
     torch.testing.assert_close(mixed.compiled.diagonal, 2 * operator.diagonal)
 
 
-def test_numbers_of_a_filter_may_have_another_dtype():
-    operator = batch_of(torch.float64)
-    x = torch.randn(4, 60, 3, dtype=torch.float64)
-    low = torch.full((4,), 0.5)
-    found = operator.chebyshev(x, torch.full((4,), 5, dtype=torch.int32), low, operator.bound.float())
-    expected = operator.chebyshev(x, torch.full((4,), 5), low.double(), operator.bound)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
-
-
 CODE = """
 import torch, warnings
 from torch_lapeig import KNN, Laplacian, eigenpairs, native
@@ -350,12 +324,12 @@ def test_an_environment_without_the_loops_gives_the_same_values():
 
 
 def test_a_task_has_a_value_for_each_field_and_no_others():
-    names = [name for name, _ in native.structures()["Limits"]._fields_]
+    names = [name for name, _ in native.library().structures["Limits"]._fields_]
     assert names == ["work", "entries"]
     with pytest.raises(TypeError, match="Limits needs a value for each of its fields, got none for entries"):
-        native.structure("Limits", work=1.0)
+        native.fill_struct("Limits", work=1.0)
     with pytest.raises(AttributeError, match="entry"):
-        native.structure("Limits", work=1.0, entry=1.0)
+        native.fill_struct("Limits", work=1.0, entry=1.0)
 
 
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):
@@ -367,18 +341,23 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         native.library.cache_clear()
         (tmp_path / "kernels.c").write_text("another source")
         (tmp_path / "kernels.so").symlink_to(native.Path(native.__file__).parent / "kernels.so")
-        with pytest.warns(UserWarning, match="compiled loops belong to other C sources"):
+        with pytest.warns(UserWarning, match="compiled loops cannot be used, they belong to other C sources"):
             assert native.library() is None
         native.library.cache_clear()
         (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again
         (tmp_path / "other" / "kernels.so").write_text("no library")
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
-        with pytest.warns(UserWarning, match="compiled loops cannot be loaded"):
+        with pytest.warns(UserWarning, match="compiled loops cannot be used"):
             assert native.library() is None
         monkeypatch.undo()
         native.library.cache_clear()
-        monkeypatch.setattr(native, "structures", lambda: {"Ritz": native.ctypes.c_byte})  # as if laid out otherwise
-        with pytest.warns(UserWarning, match=r"hold the structure Ritz in \d+ bytes, and Python in 1"):
+        monkeypatch.setitem(native.KINDS, "double", native.ctypes.c_byte)  # as if structures were laid out otherwise
+        with pytest.warns(UserWarning, match=r"\w+ is \d+ in C and \d+ in Python"):
+            assert native.library() is None
+        native.library.cache_clear()
+        monkeypatch.undo()
+        monkeypatch.setitem(native.NUMBERS, "BLOCK", 5)
+        with pytest.warns(UserWarning, match="BLOCK is 4 in C and 5 in Python"):
             assert native.library() is None
     finally:
         monkeypatch.undo()

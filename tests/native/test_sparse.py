@@ -13,7 +13,7 @@ from torch_lapeig.eigen.choose import share_of_ball
 from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, shifted, superlu
 from torch_lapeig.native import loops as native
-from torch_lapeig.native.sparse import Limits, Space, Structure, SymmetricFactors
+from torch_lapeig.native.sparse import Limits, Space, SymbolicFactor, SymmetricFactors
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
@@ -75,7 +75,7 @@ def of(pattern, seed=0, definite=True):
 
 def factors(matrix):
     crow, col = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
-    return SymmetricFactors.of(Structure.of(crow, col), crow, col, matrix.data)
+    return SymmetricFactors.of(SymbolicFactor.of(crow, col), crow, col, matrix.data)
 
 
 class TestFactors:
@@ -113,7 +113,7 @@ class TestFactors:
         pattern = grid(9, 8)
         crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
         diagonal, b = np.linspace(5, 6, 72), points(72, 2).numpy()
-        found = SymmetricFactors.of(Structure.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
+        found = SymmetricFactors.of(SymbolicFactor.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
         np.testing.assert_allclose((np.diag(diagonal) - pattern.toarray()) @ found.solve(b), b, atol=1e-13)
 
     @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
@@ -124,13 +124,13 @@ class TestFactors:
         diagonal[17], pattern.data[crow[17] : crow[18]] = value, 0
         pattern.data[(col == 17)] = 0
         with pytest.raises(RuntimeError, match="a pivot is zero or not finite"):
-            SymmetricFactors.of(Structure.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
+            SymmetricFactors.of(SymbolicFactor.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
 
     def test_fill_is_near_that_of_superlu(self):
         for name in ("path", "grid", "body", "hubs", "random", "parts"):
             matrix, _ = of(PATTERNS[name]())
             other = superlu(Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, np.zeros(matrix.shape[0])))
-            structure = factors(matrix).structure
+            structure = factors(matrix).symbolic
             assert structure.work <= 1.5 * np.square(np.diff(other.L.indptr).astype(float)).sum(), name
 
 
@@ -138,11 +138,11 @@ class TestStructure:
     def test_limits(self):
         pattern = grid(30, 30)
         rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
-        found = Structure.of(*rows)
-        assert Structure.of(*rows, Limits(work=2 * found.work)) is not None
-        assert Structure.of(*rows, Limits(work=0.5 * found.work)) is None
-        assert Structure.of(*rows, Limits(entries=found.entries / 10)) is None
-        assert Structure.of(*rows, found.size) is not None
+        found = SymbolicFactor.of(*rows)
+        assert SymbolicFactor.of(*rows, Limits(work=2 * found.work)) is not None
+        assert SymbolicFactor.of(*rows, Limits(work=0.5 * found.work)) is None
+        assert SymbolicFactor.of(*rows, Limits(entries=found.entries / 10)) is None
+        assert SymbolicFactor.of(*rows, found.size) is not None
 
     def test_exactly_symmetric_rows_are_read(self):
         """Entries that lack their reverse, columns out of range or order, and offsets that are none are refused."""
@@ -153,26 +153,26 @@ class TestStructure:
                 rows.sort_indices()
                 crow, col = rows.indptr.astype(np.int32), rows.indices.astype(np.int32)
                 if (rows != rows.T).nnz == 0:
-                    assert Structure.of(crow, col).entries >= n
+                    assert SymbolicFactor.of(crow, col).entries >= n
                 else:
                     with pytest.raises(ValueError, match="an entry \\(j, i\\)"):
-                        Structure.of(crow, col)
+                        SymbolicFactor.of(crow, col)
         crow, col = (part.astype(np.int32) for part in (grid(5, 4).indptr, grid(5, 4).indices))
         for at, value in ((0, -1), (7, 20), (7, 2**30), (3, -(2**31)), (len(col) - 1, 0), (1, col[0])):
             broken = col.copy()
             broken[at] = value
             with pytest.raises(ValueError, match="columns from 0 to 19"):
-                Structure.of(crow, broken)
+                SymbolicFactor.of(crow, broken)
         for at, value in ((0, 1), (20, len(col) + 9), (7, 2**30), (7, -5), (20, len(col) - 1)):
             broken = crow.copy()
             broken[at] = value
             with pytest.raises(ValueError, match="columns from 0 to 19"):
-                Structure.of(broken, col)
+                SymbolicFactor.of(broken, col)
 
     def test_arrays_of_other_lengths_and_dtypes(self):
         pattern = grid(5, 4)
         crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
-        structure, diagonal = Structure.of(crow, col), np.full(20, 9.0)
+        structure, diagonal = SymbolicFactor.of(crow, col), np.full(20, 9.0)
         found = SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, diagonal)
         for b in (np.ones(19), np.ones((21, 2)), np.ones((20, 1, 1))):
             with pytest.raises(ValueError, match="right-hand sides must have shape"):
@@ -189,7 +189,7 @@ class TestStructure:
         for seed in range(5):
             order = np.random.default_rng(seed).permutation(600)
             rows = pattern[order][:, order].tocsr().sorted_indices()
-            work.append(Structure.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32)).work)
+            work.append(SymbolicFactor.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32)).work)
         assert max(work) <= 2 * min(work)
 
     def test_patterns_keep_theirs(self):

@@ -15,7 +15,7 @@ from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern, in_double
-from torch_lapeig.native import Rows, is_for_one_thread
+from torch_lapeig.native import Rows
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import slices
@@ -530,8 +530,6 @@ class SymmetricOperator(WithEntries):
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return the polynomial by one product with 2 Ã a step; see `Operator.chebyshev`."""
         half, centre = (high - low) / 2, (high + low) / 2
-        if (matrix := self.compiled) is not None and matrix.reads(x) and (len(x) > 1 or is_for_one_thread(x.numel())):
-            return matrix.filter(x, centre, 2 / half, degree)
         diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # In place on the processor, where allocating takes as long as a product; devices keep memory for reuse.

@@ -16,6 +16,5 @@ from torch_lapeig.native.loops import of_edges as of_edges
 from torch_lapeig.native.loops import pair_squares as pair_squares
 from torch_lapeig.native.loops import product as product
 from torch_lapeig.native.loops import reads as reads
-from torch_lapeig.native.loops import ritz_pairs as ritz_pairs
 from torch_lapeig.native.loops import subspace as subspace
 from torch_lapeig.native.loops import tension as tension

@@ -1,4 +1,9 @@
-/* Conjugate gradients on the complement of eigenvectors, LANES columns side by side. */
+/* Conjugate gradients on the complement of eigenvectors (Hestenes & Stiefel 1952), LANES columns side by side, each with
+   its own shift: what `torch_lapeig.eigen.gradient.cg.conjugate_gradients` does.
+     1. Begin at the preconditioned right-hand side (`begin_columns`).
+     2. Every `replaced` steps compute true residuals, keep the best iterates, and begin anew from the best where a
+        column diverges (`is_worth_going_on`). SciPy's `cg` trusts the recurrence, whose residual may part from the true.
+     3. Make a step along the conjugate direction (`descend`). */
 
 #include "kernels.h"
 
@@ -44,25 +49,40 @@ FAST static void norms(int64_t n, const Lanes *x, Lanes *size)
     for (int64_t j = 0; j < LANES; j++) (*size)[j] = sqrt(squares[j]);
 }
 
-/* Project x off V, and off the guards of a cluster that the cut splits. h is room for a number of each. */
-static void project(const Complement *task, const Lanes *split, Lanes *x, Lanes *h)
+/* Some columns of a graph, whose first node is `node`: the right-hand sides, the best iterates, iterates, residuals,
+   directions, their images and preconditioned residuals; room for a number of each known vector, and coefficients of
+   these. `split` may be NULL. */
+typedef struct {
+    const Complement *task;
+    int64_t node, all;
+    Lanes *goal, *best, *z, *r, *way, *push, *fresh, *dots, *scales, *split;
+    Lanes values, enough, size, left, may;
+    double energy[LANES];
+    int going[LANES], moving[LANES], stale;
+} Columns;
+
+/* Project x off V, and off the guards of a cluster that the cut splits. */
+static void project(const Columns *own, Lanes *x)
 {
-    const int64_t all = task->wanted + task->guards;
-    gram(task->nodes, task->wanted, 0, task->wanted, task->vectors, x, h);
-    less(task->nodes, task->wanted, 0, task->wanted, task->vectors, h, 1, x, x);
-    if (!split) return;
-    gram(task->nodes, all, task->wanted, all, task->known, x, h);
-    for (int64_t j = 0; j < task->guards; j++) h[j] *= split[j];
-    less(task->nodes, all, task->wanted, all, task->known, h, 1, x, x);
+    const Complement *task = own->task;
+    const int64_t n = task->nodes, wanted = task->wanted, all = own->all;
+    gram(n, wanted, 0, wanted, task->vectors, x, own->dots);
+    less(n, wanted, 0, wanted, task->vectors, own->dots, 1, x, x);
+    if (!own->split) return;
+    gram(n, all, wanted, all, task->known, x, own->dots);
+    for (int64_t j = 0; j < task->guards; j++) own->dots[j] *= own->split[j];
+    less(n, all, wanted, all, task->known, own->dots, 1, x, x);
 }
 
-/* Compute y = (A − λ_c) x_c for each column. */
-FAST static void shifted(const Complement *task, int64_t first, const Lanes *values, const Lanes *x, Lanes *y)
+/* Compute y = (A − λ) x. */
+FAST static void shifted(const Columns *own, const Lanes *x, Lanes *y)
 {
-    const Rows_double rows = task->rows;
-    for (int64_t i = 0; i < task->nodes; i++) {
+    const Rows_double rows = own->task->rows;
+    const int64_t first = own->node;
+    const Lanes values = own->values;
+    for (int64_t i = 0; i < own->task->nodes; i++) {
         const double diagonal = rows.diagonal ? rows.diagonal[first + i] : 1;
-        Lanes sum = (diagonal - *values) * x[i], more = {0};
+        Lanes sum = (diagonal - values) * x[i], more = {0};
         int32_t edge = rows.crow[first + i];
         const int32_t end = rows.crow[first + i + 1];
         for (; edge + 2 <= end; edge += 2)
@@ -73,32 +93,38 @@ FAST static void shifted(const Complement *task, int64_t first, const Lanes *val
     }
 }
 
-/* Compute y = P (A − λ_c) x_c for each column. */
-INLINE void image(const Complement *task, int64_t first, const Lanes *values, const Lanes *split, const Lanes *x,
-                  Lanes *y, Lanes *h)
+/* Compute y = P (A − λ) x. */
+static void image(const Columns *own, const Lanes *x, Lanes *y)
 {
-    shifted(task, first, values, x, y);
-    project(task, split, y, h);
+    shifted(own, x, y);
+    project(own, y);
+}
+
+/* Compute r = goal − image(z). */
+INLINE void residual(const Columns *own)
+{
+    image(own, own->z, own->r);
+    for (int64_t i = 0; i < own->task->nodes; i++) own->r[i] = own->goal[i] - own->r[i];
 }
 
 /* Compute y = rest x + known scales knownᵀ x. */
-static void precondition(const Complement *task, const Lanes *scales, const Lanes *x, Lanes *y, Lanes *h)
+static void precondition(const Columns *own, const Lanes *x, Lanes *y)
 {
-    const int64_t all = task->wanted + task->guards;
-    gram(task->nodes, all, 0, all, task->known, x, h);
-    for (int64_t j = 0; j < all; j++) h[j] *= -scales[j];
-    less(task->nodes, all, 0, all, task->known, h, *task->rest, x, y);
+    const Complement *task = own->task;
+    gram(task->nodes, own->all, 0, own->all, task->known, x, own->dots);
+    for (int64_t j = 0; j < own->all; j++) own->dots[j] *= -own->scales[j];
+    less(task->nodes, own->all, 0, own->all, task->known, own->dots, *task->rest, x, y);
 }
 
-/* Compute the residuals at which columns of z count as solved. */
-INLINE void allowed(const Complement *task, Lanes enough, Lanes size, const Lanes *z, Lanes *out)
+/* Compute the residuals at which columns of z count as solved, in `may`. */
+INLINE void allow(Columns *own, const Lanes *z)
 {
-    norms(task->nodes, z, out);
+    norms(own->task->nodes, z, &own->may);
     for (int64_t j = 0; j < LANES; j++) {
-        const double noise = task->noise * size[j];
-        double own = *task->round_off * (*out)[j];
-        if (own > noise || isnan(noise)) own = noise;
-        (*out)[j] = own > enough[j] || isnan(own) ? own : enough[j];
+        const double noise = own->task->noise * own->size[j];
+        double round_off = *own->task->round_off * own->may[j];
+        if (round_off > noise || isnan(noise)) round_off = noise;
+        own->may[j] = round_off > own->enough[j] || isnan(round_off) ? round_off : own->enough[j];
     }
 }
 
@@ -117,112 +143,127 @@ INLINE void choose(int64_t n, const int *where, const Lanes *y, Lanes *x)
             if (where[j]) x[i][j] = y ? y[i][j] : 0;
 }
 
-/* Compute r = goal − image(z). */
-INLINE void residual(const Complement *task, int64_t first, const Lanes *values, const Lanes *split, const Lanes *goal,
-                     const Lanes *z, Lanes *r, Lanes *h)
-{
-    image(task, first, values, split, z, r, h);
-    for (int64_t i = 0; i < task->nodes; i++) r[i] = goal[i] - r[i];
-}
-
 /* Count the vectors that `solve` works with. */
 INLINE int64_t vectors_of(const Complement *task)
 {
     return 7 * task->nodes + 3 * (task->wanted + task->guards);
 }
 
-/* Do what `torch_lapeig.eigen.gradient.cg.conjugate_gradients` does, for up to LANES columns from `column` on. */
-INLINE void solve(const Complement *task, int64_t first, int64_t column, const double *target, double *z_out,
-                  double *left_out, Lanes *work)
+/* Step 1, for up to LANES columns from `column` on. */
+INLINE void begin_columns(Columns *own, int64_t column, const double *target, Lanes *room)
 {
-    const int64_t n = task->nodes, wanted = task->wanted, all = wanted + task->guards;
-    Lanes *goal = work, *best = goal + n, *z = best + n, *r = z + n, *way = r + n, *push = way + n, *fresh_r = push + n;
-    Lanes *h = fresh_r + n, *scales = h + all, *split = scales + all;
-    Lanes values, enough, size, left, now, may;
-    double energy[LANES];
-    int going[LANES], moving[LANES], stale = 0;
-    lanes(n, wanted, column, target, goal);
-    lanes(all, wanted, column, task->scales, scales);
-    lanes(1, wanted, column, task->values, &values);
-    lanes(1, wanted, column, task->enough, &enough);
-    lanes(1, wanted, column, task->size, &size);
-    if (task->split)
-        lanes(task->guards, wanted, column, task->split, split);
-    else
-        split = 0;
-    memset(best, 0, n * sizeof(Lanes));
-    memset(way, 0, n * sizeof(Lanes));
-    memcpy(r, goal, n * sizeof(Lanes));
-    norms(n, goal, &left);
-    precondition(task, scales, goal, z, h);
-    allowed(task, enough, size, best, &may);
-    for (int64_t j = 0; j < LANES; j++) energy[j] = INFINITY, going[j] = left[j] > may[j], moving[j] = !(left[j] > 0);
-    choose(n, moving, 0, z);
+    const Complement *task = own->task;
+    const int64_t n = task->nodes, wanted = task->wanted;
+    Lanes **const blocks[] = {&own->goal, &own->best, &own->z, &own->r, &own->way, &own->push, &own->fresh};
+    for (int64_t k = 0; k < 7; k++, room += n) *blocks[k] = room;
+    own->dots = room, own->scales = room + own->all, own->split = task->split ? own->scales + own->all : 0;
+    lanes(n, wanted, column, target, own->goal);
+    lanes(own->all, wanted, column, task->scales, own->scales);
+    lanes(1, wanted, column, task->values, &own->values);
+    lanes(1, wanted, column, task->enough, &own->enough);
+    lanes(1, wanted, column, task->size, &own->size);
+    if (own->split) lanes(task->guards, wanted, column, task->split, own->split);
+    memset(own->best, 0, n * sizeof(Lanes)), memset(own->way, 0, n * sizeof(Lanes));
+    memcpy(own->r, own->goal, n * sizeof(Lanes));
+    norms(n, own->goal, &own->left);
+    precondition(own, own->goal, own->z);
+    allow(own, own->best);
+    for (int64_t j = 0; j < LANES; j++) {
+        own->energy[j] = INFINITY;
+        own->going[j] = own->left[j] > own->may[j], own->moving[j] = !(own->left[j] > 0);
+    }
+    choose(n, own->moving, 0, own->z);
+    own->stale = 0;
+}
+
+/* Step 2. Return 0 where all columns are solved, or gain no more. */
+INLINE int is_worth_going_on(Columns *own, int is_first)
+{
+    const int64_t n = own->task->nodes;
+    int better[LANES], lost[LANES], is_going = 0, is_lost = 0, has_gained = 0;
+    Lanes now;
+    residual(own);
+    norms(n, own->r, &now);
+    for (int64_t j = 0; j < LANES; j++) {
+        better[j] = now[j] < own->left[j];
+        has_gained |= own->going[j] && now[j] < 0.9 * own->left[j];
+        if (better[j]) own->left[j] = now[j];
+    }
+    choose(n, better, own->z, own->best);
+    allow(own, own->best);
+    for (int64_t j = 0; j < LANES; j++) {
+        is_going |= own->going[j] = own->left[j] > own->may[j];
+        is_lost |= lost[j] = own->going[j] && !(now[j] <= 1e3 * own->left[j]);
+    }
+    own->stale = has_gained || is_first ? 0 : own->stale + 1;
+    if (!is_going || own->stale > own->task->patience) return 0;
+    if (is_lost) {
+        choose(n, lost, own->best, own->z);
+        choose(n, lost, 0, own->way);
+        residual(own);
+    }
+    for (int64_t j = 0; j < LANES; j++) {
+        if (!own->going[j] || lost[j]) own->energy[j] = INFINITY;
+        own->moving[j] = own->going[j];
+    }
+    return 1;
+}
+
+/* Step 3. */
+INLINE void descend(Columns *own)
+{
+    const int64_t n = own->task->nodes;
+    Lanes *const z = own->z, *const r = own->r, *const way = own->way, *const push = own->push,
+                 *const fresh = own->fresh;
+    Lanes energy = {0}, curve = {0}, turn, length;
+    precondition(own, r, fresh);
+    for (int64_t i = 0; i < n; i++) energy += r[i] * fresh[i];
+    for (int64_t j = 0; j < LANES; j++) {
+        turn[j] = isfinite(own->energy[j]) && own->energy[j] > 0 ? energy[j] / own->energy[j] : 0;
+        own->energy[j] = energy[j];
+    }
+    for (int64_t i = 0; i < n; i++) way[i] = fresh[i] + turn * way[i];
+    image(own, way, push);
+    for (int64_t i = 0; i < n; i++) curve += way[i] * push[i];
+    for (int64_t j = 0; j < LANES; j++) length[j] = own->moving[j] && curve[j] > 0 ? energy[j] / curve[j] : 0;
+    for (int64_t i = 0; i < n; i++) z[i] += length * way[i], r[i] -= length * push[i];
+}
+
+INLINE void solve(Columns *own)
+{
+    const Complement *task = own->task;
     for (int64_t step = 0; step <= task->limit; step++) {
         int any = 0;
-        norms(n, r, &now);
-        allowed(task, enough, size, z, &may);
-        for (int64_t j = 0; j < LANES; j++) any |= moving[j] = going[j] && now[j] > 0.5 * may[j];
-        if (step % task->replaced == 0 || step == task->limit || !any) {
-            int better[LANES], lost[LANES], is_going = 0, is_lost = 0, has_gained = 0;
-            residual(task, first, &values, split, goal, z, r, h);
-            norms(n, r, &now);
-            for (int64_t j = 0; j < LANES; j++) {
-                better[j] = now[j] < left[j];
-                has_gained |= going[j] && now[j] < 0.9 * left[j];
-                if (better[j]) left[j] = now[j];
-            }
-            choose(n, better, z, best);
-            allowed(task, enough, size, best, &may);
-            for (int64_t j = 0; j < LANES; j++) {
-                is_going |= going[j] = left[j] > may[j];
-                is_lost |= lost[j] = going[j] && !(now[j] <= 1e3 * left[j]);
-            }
-            stale = has_gained || step == 0 ? 0 : stale + 1;
-            if (!is_going || stale > task->patience || step == task->limit) break;
-            if (is_lost) {
-                choose(n, lost, best, z);
-                choose(n, lost, 0, way);
-                residual(task, first, &values, split, goal, z, r, h);
-            }
-            for (int64_t j = 0; j < LANES; j++) {
-                if (!going[j] || lost[j]) energy[j] = INFINITY;
-                moving[j] = going[j];
-            }
-        }
-        Lanes fresh = {0}, curve = {0}, turn, length;
-        precondition(task, scales, r, fresh_r, h);
-        for (int64_t i = 0; i < n; i++) fresh += r[i] * fresh_r[i];
-        for (int64_t j = 0; j < LANES; j++) {
-            turn[j] = isfinite(energy[j]) && energy[j] > 0 ? fresh[j] / energy[j] : 0;
-            energy[j] = fresh[j];
-        }
-        for (int64_t i = 0; i < n; i++) way[i] = fresh_r[i] + turn * way[i];
-        image(task, first, &values, split, way, push, h);
-        for (int64_t i = 0; i < n; i++) curve += way[i] * push[i];
-        for (int64_t j = 0; j < LANES; j++) length[j] = moving[j] && curve[j] > 0 ? fresh[j] / curve[j] : 0;
-        for (int64_t i = 0; i < n; i++) z[i] += length * way[i], r[i] -= length * push[i];
-    }
-    for (int64_t j = 0; j < LANES && column + j < wanted; j++) {
-        left_out[column + j] = left[j];
-        for (int64_t i = 0; i < n; i++) z_out[i * wanted + column + j] = best[i][j];
+        Lanes now;
+        norms(task->nodes, own->r, &now);
+        allow(own, own->z);
+        for (int64_t j = 0; j < LANES; j++) any |= own->moving[j] = own->going[j] && now[j] > 0.5 * own->may[j];
+        const int is_due = step % task->replaced == 0 || step == task->limit || !any;
+        if (is_due && !is_worth_going_on(own, step == 0)) return;
+        if (step < task->limit) descend(own);
     }
 }
 
 /* Solve all columns of the graphs of a part, one graph after the other. */
-FAST static void complement_of(void *task, int64_t part, int64_t parts, double *room)
+FAST static void complement_of(void *data, int64_t part, int64_t parts, double *room)
 {
-    const Complement *batch = task;
+    const Complement *batch = data;
     for (int64_t graph = batch->graphs * part / parts; graph < batch->graphs * (part + 1) / parts; graph++) {
-        Complement own = *batch;
-        const int64_t n = own.nodes, wanted = own.wanted, guards = own.guards;
-        own.vectors += graph * n * wanted, own.known += graph * n * (wanted + guards), own.values += graph * wanted,
-            own.scales += graph * (wanted + guards) * wanted;
-        own.rest += graph, own.enough += graph * wanted, own.size += graph * wanted, own.round_off += graph;
-        if (own.split) own.split += graph * guards * wanted;
-        for (int64_t column = 0; column < wanted; column += LANES)
-            solve(&own, graph * n, column, own.target + graph * n * wanted, own.solution + graph * n * wanted,
-                  own.residuals + graph * wanted, (Lanes *)room);
+        Complement task = *batch;
+        const int64_t n = task.nodes, wanted = task.wanted, guards = task.guards, block = graph * n * wanted;
+        task.vectors += block, task.known += graph * n * (wanted + guards), task.values += graph * wanted;
+        task.scales += graph * (wanted + guards) * wanted, task.rest += graph, task.round_off += graph;
+        task.enough += graph * wanted, task.size += graph * wanted;
+        if (task.split) task.split += graph * guards * wanted;
+        for (int64_t column = 0; column < wanted; column += LANES) {
+            Columns own = {.task = &task, .node = graph * n, .all = wanted + guards};
+            begin_columns(&own, column, task.target + block, (Lanes *)room);
+            solve(&own);
+            for (int64_t j = 0; j < LANES && column + j < wanted; j++) {
+                task.residuals[graph * wanted + column + j] = own.left[j];
+                for (int64_t i = 0; i < n; i++) task.solution[block + i * wanted + column + j] = own.best[i][j];
+            }
+        }
     }
 }
 

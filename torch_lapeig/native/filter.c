@@ -1,4 +1,5 @@
-/* Chebyshev filters of blocks of columns. */
+/* Chebyshev filters of blocks of columns: T_d(Ã) X by T_d+1 = 2 Ã T_d − T_d−1 (Zhou, Saad, Tiago & Chelikowsky 2006,
+   section 2), in one product a step that scales, shifts and subtracts. SciPy has no filters. */
 
 #include "kernels.h"
 
@@ -15,16 +16,10 @@ INLINE void filter_columns(const Filter *task, int64_t graph, int64_t first, int
 {
     const int64_t n = task->nodes, begin = graph * n * task->columns + first;
     double *old = room, *new = room + n * width;
-    Product_double product = {.rows = task->rows,
-                              .is_system = 1,
-                              .start = graph * n,
-                              .stop = graph * n + n,
-                              .base = graph * n,
-                              .columns = width};
-    product.y_step = product.other_step = product.out_step = width;
+    Product_double product = {.rows = task->rows, .is_system = 1, .start = graph * n, .base = graph * n};
+    product.stop = product.start + n, product.columns = product.y_step = product.other_step = product.out_step = width;
     copy_rows(n, width, task->x + begin, task->columns, old, width);
-    product.y = old, product.out = new, product.times = task->scale[graph] / 2, product.centre = task->centre[graph],
-    product.other = 0;
+    product.y = old, product.out = new, product.times = task->scale[graph] / 2, product.centre = task->centre[graph];
     product_of_double(&product, 0, 1, 0);
     product.times = task->scale[graph], product.plus = -1;
     for (int64_t step = 1; step < task->degree[graph]; step++) {
@@ -55,7 +50,7 @@ FAST static void filter_of(void *data, int64_t part, int64_t parts, double *room
     }
 }
 
-int64_t filter(Filter *task, int64_t parts, int64_t threads)
+static int64_t filter(Filter *task, int64_t parts, int64_t threads)
 {
     return share(filter_of, task, parts, threads, ROOM_OF_FILTER(task->nodes));
 }

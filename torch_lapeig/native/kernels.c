@@ -16,31 +16,18 @@ const char *source(void)
     return SOURCE;
 }
 
-/* Return the bytes of a structure that Python fills, by its name; 0 for any other. */
-int64_t size_of(const char *name)
+/* Return what the headers declare, and the caller compares: structures with their bytes and fields, numbers with their
+   values. `hatch_build.py` lists them; a row without a name ends the table. */
+typedef struct {
+    const char *name;
+    int64_t value;
+    const char *fields;
+} Declared;
+
+const Declared *declared(void)
 {
-#define SIZE(type)                                                                                                     \
-    if (!strcmp(name, #type)) return sizeof(type)
-#define SIZES(type)                                                                                                    \
-    SIZE(type##_float);                                                                                                \
-    SIZE(type##_double)
-    SIZES(Rows);
-    SIZES(Product);
-    SIZES(Edges);
-    SIZES(Pairs);
-    SIZES(Tension);
-    SIZES(Nearest);
-    SIZE(Subgraph);
-    SIZE(Eigh);
-    SIZE(Filter);
-    SIZE(Ritz);
-    SIZE(FilterSettings);
-    SIZE(Subspace);
-    SIZE(Complement);
-    SIZE(Limits);
-    SIZE(Shape);
-    SIZE(Space);
-    return 0;
+    static const Declared table[] = {DECLARED, {0}};
+    return table;
 }
 
 /* --- Threads --- */

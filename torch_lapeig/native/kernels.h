@@ -106,20 +106,19 @@ typedef struct {
 typedef struct {
     Rows_double rows;
     int64_t graphs, nodes, columns, first, groups;
-    const int64_t *degree;
-    const double *centre, *scale, *x;
-    double *out;
+    int64_t *degree;
+    double *centre, *scale, *out;
+    const double *x;
 } Filter;
 
 /* Ritz pairs of the span of the columns of `x`, ascending, and the norms of their residuals, for each graph. The null
    vectors that are in the span are given the value −bound, so that they do not mix with small values; where there are
-   any, no returned value is below 0. `is_sound` is 0 where columns are dependent. */
+   any, no returned value is below 0. */
 typedef struct {
     Rows_double rows;
     int64_t graphs, nodes, columns, nulls, null_step;
     const double *x, *null, *bound;
     double *values, *vectors, *residuals;
-    int64_t *is_sound;
     double least_pivot;
 } Ritz;
 
@@ -129,11 +128,10 @@ typedef struct {
     int64_t shown, least_degree, iterations, degree, products;
 } FilterSettings;
 
-/* Subspace iteration. `ritz->x` is the block, which is overwritten; `ritz->vectors`, `values` and `residuals` are the
-   answer. The loop writes the filter of each graph to `degree`, `centres` and `scales`. `nullity` counts null vectors.
-   `state` is BEGINS at first, and at the end what became of the graph.
-   `centre` is about the mean of each spectrum, or NULL. A call returns after `most_work` multiplications, and the next
-   call goes on. A filter is shared by threads in parts of at least `part_work`. */
+/* Subspace iteration. The block is `ritz->x`, which is `filter->out`; `ritz->vectors`, which is `filter->x`, `values`
+   and `residuals` are the answer. `nullity` counts null vectors. `centre` is about the mean of each spectrum, or NULL.
+   `state` is BEGINS at first, and at the end what became of the graph. A call returns after `most_work` multiplications,
+   and the next call goes on. A filter is shared by threads in parts of at least `part_work`. */
 #define BEGINS    0
 #define GOES_ON   1
 #define FINISHED  2
@@ -147,8 +145,7 @@ typedef struct {
     int64_t wanted, threads, part_work, most_work, work_done;
     const int64_t *nullity;
     const double *bound, *round_off, *centre;
-    int64_t *state, *iterations, *products, *degree;
-    double *block, *centres, *scales;
+    int64_t *state, *iterations, *products;
 } Subspace;
 
 /* Conjugate gradients on the complement of V; see `torch_lapeig.eigen.gradient.complement`. The preconditioner is rest
@@ -191,7 +188,7 @@ typedef struct {
     int64_t widest;        /* rows of the largest front */
     int64_t waiting;       /* maximum numbers that wait for their parents at once */
     double work;           /* multiplications, without those of the zeros that supernodes hold */
-} Shape;
+} SymbolicFactor;
 
 /* A block Krylov space of A⁻¹; see `torch_lapeig.eigen.solvers.block_krylov`. `known` vectors come before the `filled`
    of `size` vectors of the space in `basis`; a block has `width`. A block is sound where its least pivot is above
@@ -199,7 +196,7 @@ typedef struct {
    belong to the loops: `block` is multiplied with the first `rows` vectors of the basis, but for those of the space
    before `begin`; products are in `work`, BLOCK numbers a vector, those of parts after their sum. */
 typedef struct {
-    const Shape *shape;
+    const SymbolicFactor *symbolic;
     const double *factors;
     int64_t nodes, known, size, width, filled, blocks;
     double *basis;     /* (known + size + width, nodes) */

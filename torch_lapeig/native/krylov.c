@@ -156,13 +156,13 @@ int64_t next_block(Space *space, const double *given, int64_t parts, int64_t thr
 int64_t extend_space(Space *space, int64_t upto, int64_t parts, int64_t threads)
 {
     int64_t is_sound = 1;
-    double *const room = room_for(room_of_solve(space->shape));
+    double *const room = room_for(room_of_solve(space->symbolic));
     space->work = room_for((parts + 1) * products_of(space));
     if (!room || !space->work) is_sound = NO_MEMORY;
     for (int64_t from = 0; is_sound > 0; from = space->filled - space->width) {
         const int64_t old = space->filled, now = old + space->width, width = space->width;
-        solve_in(space->shape, space->factors, space->basis + (space->known + old) * space->nodes, space->rest, width,
-                 1, space->nodes, room);
+        solve_in(space->symbolic, space->factors, space->basis + (space->known + old) * space->nodes, space->rest,
+                 width, 1, space->nodes, room);
         /* A block made of the last products has no products with older vectors: the matrix is symmetric. */
         dots(space, space->rest, space->known + from, space->known + now, parts, threads);
         share(take_part, space, parts, threads, 0);

@@ -13,9 +13,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import math
 import os
-import re
 import warnings
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
@@ -43,28 +43,22 @@ COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
 
 
-@functools.cache
-def defined(name: str) -> int:
-    """Return a whole number that `kernels.h` defines: no such number stands in two places."""
-    text = (FOLDER / "kernels.h").read_text(encoding="utf-8")
-    return int(re.findall(rf"^#define {name} +(-?\d+)", text, re.MULTILINE)[0])
+LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
+# Numbers of `kernels.h`, which `library` compares.
+NUMBERS = {"LINE": LINE, "BLOCK": 4, "SINGULAR": -1, "NO_MEMORY": -2, "FINISHED": 2, "DEPENDENT": 4, "STOPPED": 5}
+KINDS = {"int64_t": c_int64, "double": c_double, "float": c_float}  # of fields that are no addresses
 
-
-LINE = defined("LINE")  # numbers of float64 in a line of the cache; blocks have whole lines
-
-# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer,
-# s a string.
+# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer.
 FUNCTIONS = {
     "count_edges": "n:p",
     "fill_edges": ":p",
     "subspace": "n:p",
     "is_symmetric": "n:nnppp",
-    "shape_of": "p:nppp",
+    "symbolic_factor": "p:nppp",
     "release": ":p",
     "room_of_factors": "n:p",
-    "numbers_of": "n:ppppdpp",
+    "numeric_factor": "n:ppppdpp",
     "solve_factors": "n:ppppn",
-    "size_of": "n:s",
     "next_block": "n:ppnn",
     "extend_space": "n:pnnn",
 }
@@ -81,59 +75,61 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
-        is_same = found.source() == hashlib.sha256(sources).hexdigest().encode()
+        if found.source() != hashlib.sha256(sources).hexdigest().encode():
+            raise OSError("they belong to other C sources")
+        found.structures = _structures(found)
+        for name, signature in FUNCTIONS.items():
+            result, arguments = signature.split(":")
+            kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
+            function = getattr(found, name)
+            function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
     except (OSError, AttributeError) as error:
-        warnings.warn(f"the compiled loops cannot be loaded ({error}); torch is used instead", stacklevel=2)
-        return None
-    if not is_same:
         warnings.warn(
-            "the compiled loops belong to other C sources; torch is used instead: install torch_lapeig again",
+            f"the compiled loops cannot be used, {error}; torch is used instead: install torch_lapeig again",
             stacklevel=2,
         )
         return None
-    kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "s": c_char_p, "": None}
-    for name, signature in FUNCTIONS.items():
-        result, arguments = signature.split(":")
-        function = getattr(found, name)
-        function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
-    for name, kind in structures().items():
-        if (size := found.size_of(name.encode())) != ctypes.sizeof(kind):
-            warnings.warn(
-                f"the compiled loops hold the structure {name} in {size} bytes, and Python in {ctypes.sizeof(kind)}; "
-                "torch is used instead: install torch_lapeig again, with another C compiler",
-                stacklevel=2,
-            )
-            return None
     return found
 
 
-@functools.cache
-def structures() -> dict[str, type[ctypes.Structure]]:
-    """Build the structures that the headers declare, by their names: no list of fields stands anywhere else."""
-    texts = ((FOLDER / name).read_text(encoding="utf-8") for name in ("tasks.h", "kernels.h"))
-    tasks, others = (re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL) for text in texts)
-    typed = [re.sub(r"NAME\((\w+)\)", rf"\1_{real}", tasks).replace("REAL", real) for real in TYPES.values()]
-    kinds: dict[str, Any] = {"int64_t": c_int64, "double": c_double, "float": c_float}
-    found: dict[str, type[ctypes.Structure]] = {}
-    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", "".join([*typed, others]), re.DOTALL):
-        fields, dtypes = [], {}
-        for declaration in body.replace("const ", "").split(";")[:-1]:
-            kind, names = declaration.split(maxsplit=1)
-            for field in map(str.strip, names.split(",")):
-                fields.append((field.lstrip("*"), c_void_p if field.startswith("*") else kinds[kind]))
-                dtypes[field.lstrip("*")] = DTYPES.get(kind)
-        parts = {"_fields_": fields, "__slots__": (), "dtypes": dtypes}
-        found[name] = kinds[name] = type(name, (ctypes.Structure,), parts)
-    return found
+class _Declared(ctypes.Structure):
+    """Row of the table of what the headers declare; `hatch_build.py` compiles it into the library."""
+
+    _fields_ = (("name", c_char_p), ("value", c_int64), ("fields", c_char_p))
 
 
-def structure(name: str, /, **fields: Any) -> Any:
+def _structures(found: ctypes.CDLL) -> dict[str, type[ctypes.Structure]]:
+    """Build the structures that a library declares, by name.
+
+    Raises:
+        OSError: C and Python differ in a number, or in the bytes of a structure.
+    """
+    found.declared.restype = ctypes.POINTER(_Declared)
+    kinds: dict[str, Any] = dict(KINDS)
+    for row in itertools.takewhile(lambda row: row.name, found.declared()):
+        name = row.name.decode()
+        value = NUMBERS.get(name, row.value)
+        if row.fields is not None:
+            fields = [field.split() for field in row.fields.decode().split(", ")]
+            parts = {
+                "_fields_": [(field, c_void_p if kind.endswith("*") else kinds[kind]) for kind, field in fields],
+                "__slots__": (),
+                "dtypes": {field: DTYPES.get(kind.rstrip("*")) for kind, field in fields},
+            }
+            kinds[name] = type(name, (ctypes.Structure,), parts)
+            value = ctypes.sizeof(kinds[name])
+        if value != row.value:
+            raise OSError(f"{name} is {row.value} in C and {value} in Python")
+    return kinds
+
+
+def fill_struct(name: str, /, **fields: Any) -> Any:
     """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live.
 
     Raises:
         TypeError, AttributeError: a field is missing, there is none of a name, or a tensor is of another dtype.
     """
-    kind = structures()[name]
+    kind = library().structures[name]  # type: ignore[union-attr]
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
         raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
@@ -239,9 +235,9 @@ def product(
 ) -> None:
     """Write times · M Y + plus · other to ``out``, which may be ``other``; `reads` must accept the arguments."""
     real = TYPES[y.dtype]
-    task = structure(
+    task = fill_struct(
         f"Product_{real}",
-        rows=structure(f"Rows_{real}", crow=crow, col=col, values=values, diagonal=None),
+        rows=fill_struct(f"Rows_{real}", crow=crow, col=col, values=values, diagonal=None),
         is_system=False,
         start=0,
         stop=len(crow) - 1,
@@ -281,7 +277,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     out = x.new_empty(count)
     columns, real = x.shape[1], TYPES[x.dtype]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
-    _run(f"pairs_{real}", _team(count * columns), structure(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
+    _run(f"pairs_{real}", _team(count * columns), fill_struct(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
     return out
 
 
@@ -289,7 +285,7 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
     """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
     columns, real = x.shape[1], TYPES[x.dtype]
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
-    task = structure(
+    task = fill_struct(
         f"Edges_{real}", crow=crow, col=col, rows=len(crow) - 1, columns=columns, **steps, x=x, y=y, out=out
     )
     _run(f"edges_{real}", _team(len(col) * columns), task)
@@ -300,7 +296,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
     out, energy = y.new_empty(y.shape), y.new_empty(len(y))
     (rows, columns), real = y.shape, TYPES[y.dtype]
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
-    task = structure(f"Tension_{real}", crow=crow, col=col, **sizes, values=values, y=y, out=out, energy=energy)
+    task = fill_struct(f"Tension_{real}", crow=crow, col=col, **sizes, values=values, y=y, out=out, energy=energy)
     _run(f"tension_{real}", _team(2 * len(col) * columns), task)
     return out, energy
 
@@ -324,7 +320,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
     real = TYPES[points.dtype]
-    task = structure(
+    task = fill_struct(
         f"Nearest_{real}",
         sets=sets,
         points=n,
@@ -360,7 +356,7 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     new_crow = crow.new_empty(count + 1)
     answer = {"new_crow": new_crow, "row": None, "new_col": None, "edge": None}
     rows = {"crow": crow, "col": col, "nodes": nodes, "total": total, "count": count}
-    task = structure("Subgraph", **rows, place=place.ctypes.data, **answer)
+    task = fill_struct("Subgraph", **rows, place=place.ctypes.data, **answer)
     if (edges := call("count_edges", ctypes.byref(task))) < 0:
         return None
     row, new_col, edge = crow.new_empty(edges), crow.new_empty(edges), nodes.new_empty(edges)
@@ -385,7 +381,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
-    task = structure("Eigh", **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
+    task = fill_struct("Eigh", **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
     _run("eigh", Team(matrices, num_threads()), task)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
@@ -447,7 +443,7 @@ class Rows:
     @cached_property
     def task(self) -> Any:
         """Return the rows as part of a task."""
-        return structure("Rows_double", crow=self.crow, col=self.col, values=self.values, diagonal=self.diagonal)
+        return fill_struct("Rows_double", crow=self.crow, col=self.col, values=self.values, diagonal=self.diagonal)
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
@@ -455,38 +451,6 @@ class Rows:
             if x.dtype != self.values.dtype:
                 return False
         return is_readable(*blocks)
-
-    def reads_spaces(self, x: Tensor, null: Tensor, bound: Tensor) -> bool:
-        """Return whether C can read blocks ``(B, N, m)`` and ``(B, N, c)``, and ``(B,)``, of these graphs."""
-        graphs, n = x.shape[:2]
-        fits = graphs * n == len(self.crow) - 1 and null.shape[:2] == x.shape[:2] and bound.shape == (graphs,)
-        return fits and self.reads(x, null, bound)
-
-    def filter(self, x: Tensor, centre: Tensor, scale: Tensor, degree: Tensor) -> Tensor:
-        """Return T_degree(Ã) X for a block ``(B, N, m)``; Ã = (A − centre) scale / 2, graph by graph.
-
-        Args:
-            centre, scale: ``(B,)``. degree: int64 ``(B,)``, at least 1.
-        """
-        graphs, n, m = x.shape
-        if graphs * n != len(self.crow) - 1 or not len(centre) == len(scale) == len(degree) == graphs:
-            raise ValueError(
-                f"x must have {len(self.crow) - 1} rows, and a filter for each graph, got {tuple(x.shape)}"
-            )
-        parts, threads = _team(len(self.col) * m * int(degree.max()))
-        # The columns of one graph are filtered independently: threads need not wait for each other.
-        whole = max(1, -(-(m - 1) // LINE))
-        groups = min(threads, parts, whole) if graphs == 1 else 1
-        x, degree, out = x.contiguous(), degree.long().contiguous(), x.new_empty(x.shape)
-        centre, scale = centre.to(x.dtype).contiguous(), scale.to(x.dtype).contiguous()
-        sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": groups}
-        polynomial = {"degree": degree, "centre": centre, "scale": scale}
-        _run(
-            "filter",
-            Team(min(parts, graphs * groups), threads),
-            structure("Filter", rows=self.task, **sizes, **polynomial, x=x, out=out),
-        )
-        return out
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.
@@ -501,7 +465,7 @@ class Rows:
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         answer = {"solution": z, "residuals": left}
-        task = structure("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer)
+        task = fill_struct("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer)
         _run("complement", Team(graphs, num_threads()), task)
         return z, left
 
@@ -509,43 +473,6 @@ class Rows:
 def least_pivot(dtype: torch.dtype) -> float:
     """Return the least diagonal entry of a Cholesky factor at which unit columns count as independent."""
     return 10 * math.sqrt(torch.finfo(dtype).eps)
-
-
-class _RitzTask(NamedTuple):
-    """Answer of `Ritz` for a block, and all of its fields."""
-
-    values: Tensor
-    vectors: Tensor
-    residuals: Tensor
-    is_sound: Tensor
-    fields: dict[str, Any]
-
-
-def _ritz_task(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> _RitzTask:
-    (graphs, n, m), nulls = x.shape, null.shape[2]
-    values, residuals, vectors = x.new_empty(graphs, m), x.new_empty(graphs, m), x.new_empty(graphs, n, m)
-    is_sound = torch.empty(graphs, dtype=torch.int64)
-    sizes = {"graphs": graphs, "nodes": n, "columns": m, "nulls": min(nulls, m), "null_step": nulls}
-    given = {"rows": rows.task, "x": x, "null": null, "bound": bound, "least_pivot": least_pivot(x.dtype)}
-    answer = {"values": values, "vectors": vectors, "residuals": residuals, "is_sound": is_sound}
-    return _RitzTask(values, vectors, residuals, is_sound, {**sizes, **given, **answer})
-
-
-def ritz_pairs(rows: Rows, x: Tensor, null: Tensor, bound: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return Ritz values ``(B, m)``, ascending, vectors ``(B, N, m)`` and residual norms ``(B, m)`` of a block's span.
-
-    None where C cannot read it, or where columns are dependent to working precision in a graph.
-
-    Args:
-        rows: of B graphs. x: ``(B, N, m)``.
-        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros. They count as of the value −``bound``
-            ``(B,)``, that no small value mixes with them, and no value is given back below 0.
-    """
-    if x.shape[2] == 0 or not rows.reads_spaces(x, null, bound):
-        return None
-    task = _ritz_task(rows, x.contiguous(), null.contiguous(), bound.contiguous())
-    _run("ritz", Team(len(x), num_threads()), structure("Ritz", **task.fields))
-    return (task.values, task.vectors, task.residuals) if bool(task.is_sound.all()) else None
 
 
 class Spectrum(NamedTuple):
@@ -581,24 +508,26 @@ def subspace(
         null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
         settings: numbers of `FilterSettings`, by name.
     """
-    if not (rows.reads_spaces(block, null, spectrum.bound) and block.is_contiguous()):
-        return None
     graphs, n, m = block.shape
-    null, nullity, bound = null.contiguous(), spectrum.nullity.contiguous(), spectrum.bound.contiguous()
-    round_off = spectrum.round_off.contiguous()
+    bound, round_off = spectrum.bound.contiguous(), spectrum.round_off.contiguous()
+    fits = graphs * n == len(rows.crow) - 1 and null.shape[:2] == block.shape[:2] and bound.shape == (graphs,)
+    if not (fits and rows.reads(block, null, bound) and block.is_contiguous()):
+        return None
+    null, nullity, nulls = null.contiguous(), spectrum.nullity.contiguous(), null.shape[2]
     centre = None if spectrum.centre is None else spectrum.centre.contiguous()
-    ritz = _ritz_task(rows, block, null, bound)
-    counts = torch.zeros(4, graphs, dtype=torch.int64)
-    state, iterations, products, degree = counts.unbind()
-    centres, scales = block.new_empty(2, graphs).unbind()
-    sizes = {"graphs": graphs, "nodes": n, "columns": m, "first": 0, "groups": 1}
-    polynomial = {"degree": degree, "centre": centres, "scale": scales}
+    values, residuals = block.new_empty(2, graphs, m).unbind()
+    vectors, ends = torch.empty_like(block), block.new_empty(2, graphs).unbind()
+    state, iterations, products, degree = torch.zeros(4, graphs, dtype=torch.int64).unbind()
+    sizes = {"rows": rows.task, "graphs": graphs, "nodes": n, "columns": m}
+    known = {"nulls": min(nulls, m), "null_step": nulls, "null": null, "bound": bound}
+    answer = {"values": values, "vectors": vectors, "residuals": residuals}
+    polynomial = {"degree": degree, "centre": ends[0], "scale": ends[1]}
     parts = {
-        "ritz": structure("Ritz", **ritz.fields),
-        "filter": structure("Filter", rows=rows.task, **sizes, **polynomial, x=None, out=block),
-        "settings": structure("FilterSettings", **settings),
+        "ritz": fill_struct("Ritz", **sizes, **known, x=block, **answer, least_pivot=least_pivot(block.dtype)),
+        "filter": fill_struct("Filter", **sizes, first=0, groups=1, **polynomial, x=vectors, out=block),
+        "settings": fill_struct("FilterSettings", **settings),
     }
-    task = structure(
+    task = fill_struct(
         "Subspace",
         **{name: ctypes.addressof(part) for name, part in parts.items()},
         wanted=k,
@@ -613,16 +542,11 @@ def subspace(
         state=state,
         iterations=iterations,
         products=products,
-        degree=degree,
-        block=block,
-        centres=centres,
-        scales=scales,
     )
-    loop = library().subspace  # type: ignore[union-attr]
-    while (left := loop(ctypes.byref(task))) > 0:  # an interrupt can act between calls
+    while (left := call("subspace", ctypes.byref(task))) > 0:  # an interrupt can act between calls
         pass
-    if left < 0 or bool((state == defined("STOPPED")).any()):
+    if left < 0 or bool((state == NUMBERS["STOPPED"]).any()):
         raise MemoryError(f"there is not enough memory for {graphs} blocks of {n} rows and {m} columns")
-    if bool((state == defined("DEPENDENT")).any()):
+    if bool((state == NUMBERS["DEPENDENT"]).any()):
         return None
-    return SubspacePairs(ritz.values, ritz.vectors, int(iterations.max()), state == defined("FINISHED"))
+    return SubspacePairs(values, vectors, int(iterations.max()), state == NUMBERS["FINISHED"])

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.loops import call, defined, library, num_threads, structure, structures
+from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_threads
 
 Array = np.ndarray[Any, Any]
-SINGULAR, NO_MEMORY = defined("SINGULAR"), defined("NO_MEMORY")
-BLOCK = defined("BLOCK")  # maximum vectors of a block
+SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
+BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
 SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
@@ -38,7 +38,7 @@ def _at(x: Array | None, dtype: Any = np.float64) -> int | None:
     return None if x is None else x.__array_interface__["data"][0]
 
 
-class Structure:
+class SymbolicFactor:
     """Positions of the entries in the factors of a symmetric matrix, in an order of little fill.
 
     Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
@@ -50,15 +50,15 @@ class Structure:
         bytes: maximum memory of the factors and of their computation.
     """
 
-    def __init__(self, shape: int) -> None:
-        found: Any = structures()["Shape"].from_address(shape)
-        self.pointer, self.work, self.nodes = shape, float(found.work), int(found.nodes)
+    def __init__(self, pointer: int) -> None:
+        found: Any = library().structures["SymbolicFactor"].from_address(pointer)  # type: ignore[union-attr]
+        self.pointer, self.work, self.nodes = pointer, float(found.work), int(found.nodes)
         self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
-        self.bytes = 8 * (self.entries + call("room_of_factors", shape))
-        weakref.finalize(self, library().release, shape)  # type: ignore[union-attr]
+        self.bytes = 8 * (self.entries + call("room_of_factors", pointer))
+        weakref.finalize(self, library().release, pointer)  # type: ignore[union-attr]
 
     @classmethod
-    def of(cls, crow: Array, col: Array, most: Limits | None = None) -> Structure | None:
+    def of(cls, crow: Array, col: Array, most: Limits | None = None) -> SymbolicFactor | None:
         """Return the structure of a symmetric matrix of int32 rows, with or without its diagonal.
 
         None where factors take more than the limits, or more memory than there is.
@@ -73,9 +73,9 @@ class Structure:
                 f"rows must hold ascending columns from 0 to {n - 1}, and with each entry (i, j) an entry (j, i); use "
                 "(matrix + matrix.T) / 2"
             )
-        task = structure("Limits", **limits._asdict())
-        shape = call("shape_of", n, *rows, ctypes.byref(task))
-        found = None if shape is None else cls(shape)
+        task = fill_struct("Limits", **limits._asdict())
+        pointer = call("symbolic_factor", n, *rows, ctypes.byref(task))
+        found = None if pointer is None else cls(pointer)
         return found if found is not None and found.size.are_within(limits) else None
 
     @property
@@ -92,14 +92,14 @@ class SymmetricFactors:
         numbers: of L and D. negative: entries of D below zero, as many as there are eigenvalues (Sylvester 1852).
     """
 
-    structure: Structure
+    symbolic: SymbolicFactor
     numbers: Array
     negative: int
 
     @classmethod
     def of(
         cls,
-        structure: Structure,
+        symbolic: SymbolicFactor,
         crow: Array,
         col: Array,
         values: Array,
@@ -111,21 +111,21 @@ class SymmetricFactors:
         Raises:
             RuntimeError: an entry of D is zero or not finite. ValueError: arrays of other lengths. MemoryError.
         """
-        n, numbers = structure.nodes, np.empty(structure.entries)
+        n, numbers = symbolic.nodes, np.empty(symbolic.entries)
         if len(crow) != n + 1 or len(col) != len(values) or (diagonal is not None and len(diagonal) != n):
             raise ValueError(f"rows must be those of the structure of {n} nodes, got {len(crow) - 1}")
         rows = (_at(crow, np.int32), _at(col, np.int32), _at(values))
-        negative = call("numbers_of", structure.pointer, *rows, times, _at(diagonal), _at(numbers))
+        negative = call("numeric_factor", symbolic.pointer, *rows, times, _at(diagonal), _at(numbers))
         if negative == NO_MEMORY:
             raise MemoryError
         if negative == SINGULAR:
             raise RuntimeError("a pivot is zero or not finite")
-        return cls(structure, numbers, negative)
+        return cls(symbolic, numbers, negative)
 
     @property
     def nnz(self) -> int:
         """Return the number of entries of L."""
-        entries: int = self.structure.entries
+        entries: int = self.symbolic.entries
         return entries
 
     def solve(self, b: Array) -> Array:
@@ -134,12 +134,12 @@ class SymmetricFactors:
         Raises:
             ValueError: another shape. MemoryError.
         """
-        b, n = np.ascontiguousarray(b), self.structure.nodes
+        b, n = np.ascontiguousarray(b), self.symbolic.nodes
         if b.ndim not in (1, 2) or len(b) != n:
             raise ValueError(f"right-hand sides must have shape ({n},) or ({n}, m), got {b.shape}")
         x = np.empty_like(b)
         columns = b.size // max(n, 1)
-        if not call("solve_factors", self.structure.pointer, _at(self.numbers), _at(b), _at(x), columns):
+        if not call("solve_factors", self.symbolic.pointer, _at(self.numbers), _at(b), _at(x), columns):
             raise MemoryError
         return x
 
@@ -170,9 +170,9 @@ class Space:
         parts = max(1, min(threads, n // SPACE_PART))
         self._team, self.rest = (parts, threads), rows.new_empty(width, n)
         gram = rows.new_empty(width, width)
-        self._space = structure(
+        self._space = fill_struct(
             "Space",
-            shape=factors.structure.pointer,
+            symbolic=factors.symbolic.pointer,
             factors=_at(factors.numbers),
             nodes=n,
             known=total - size - width,

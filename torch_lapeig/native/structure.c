@@ -2,11 +2,11 @@
 
 #include "kernels.h"
 
-void release(Shape *shape)
+void release(SymbolicFactor *symbolic)
 {
-    if (!shape) return;
-    void *const parts[] = {shape->node, shape->first,        shape->parent, shape->row_start,
-                           shape->row,  shape->column_start, shape};
+    if (!symbolic) return;
+    void *const parts[] = {symbolic->node, symbolic->first,        symbolic->parent, symbolic->row_start,
+                           symbolic->row,  symbolic->column_start, symbolic};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }
 
@@ -66,8 +66,8 @@ static int rows_below(int64_t n, const int32_t *crow, const int32_t *col, int64_
 
 /* Join children to their parents where that makes larger fronts with few zeros. `group`: the supernode that each ends
    in. */
-static void joined(int64_t supers, const int32_t *width, const int32_t *parent, const int64_t *rows, int32_t *group,
-                   int32_t *columns, double *zeros)
+static void join(int64_t supers, const int32_t *width, const int32_t *parent, const int64_t *rows, int32_t *group,
+                 int32_t *columns, double *zeros)
 {
     for (int64_t k = 0; k < supers; k++) group[k] = k, columns[k] = width[k], zeros[k] = 0;
     for (int64_t k = 0; k < supers; k++) {
@@ -106,57 +106,58 @@ static int64_t in_postorder(int64_t supers, const int32_t *parent, const int32_t
     return count;
 }
 
-/* Fill the shape from the groups in their order. `work` has room for n + 1 numbers. Return 0 where memory is not
+/* Fill the structure from the groups in their order. `work` has room for n + 1 numbers. Return 0 where memory is not
    enough. */
-static int laid_out(Shape *shape, int64_t supers, const int32_t *super, const int32_t *parent, const int32_t *group,
-                    const int32_t *place, const int64_t *rows, const int32_t *pool, int32_t *position, int32_t *work)
+static int lay_out(SymbolicFactor *symbolic, int64_t supers, const int32_t *super, const int32_t *parent,
+                   const int32_t *group, const int32_t *place, const int64_t *rows, const int32_t *pool,
+                   int32_t *position, int32_t *work)
 {
-    const int64_t n = shape->nodes, count = shape->supers;
+    const int64_t n = symbolic->nodes, count = symbolic->supers;
     int64_t total = 0;
     for (int64_t i = 0; i < n; i++) work[i] = place[group[super[i]]];
-    by_key(n, count, work, shape->first, shape->node);
-    for (int64_t i = 0; i < n; i++) position[shape->node[i]] = i;
+    by_key(n, count, work, symbolic->first, symbolic->node);
+    for (int64_t i = 0; i < n; i++) position[symbolic->node[i]] = i;
     for (int64_t j = 0; j < supers; j++)
         if (group[j] == j) total += rows[j + 1] - rows[j];
-    shape->row = malloc((total + 1) * sizeof *shape->row);
+    symbolic->row = malloc((total + 1) * sizeof *symbolic->row);
     int64_t *const by_row = calloc(n + 1, sizeof *by_row);
     int32_t *const of = malloc((total + 1) * sizeof *of);
-    if (!shape->row || !by_row || !of) {
+    if (!symbolic->row || !by_row || !of) {
         free(by_row), free(of);
         return 0;
     }
     for (int64_t j = 0; j < supers; j++) { /* rows by their position, then by super: so they come ascending in each */
         if (group[j] != j) continue;
-        shape->row_start[place[j] + 1] = rows[j + 1] - rows[j];
-        shape->parent[place[j]] = parent[j] < supers ? place[group[parent[j]]] : count;
+        symbolic->row_start[place[j] + 1] = rows[j + 1] - rows[j];
+        symbolic->parent[place[j]] = parent[j] < supers ? place[group[parent[j]]] : count;
         for (int64_t k = rows[j]; k < rows[j + 1]; k++) by_row[position[pool[k]] + 1]++;
     }
     for (int64_t i = 0; i < n; i++) by_row[i + 1] += by_row[i];
     for (int64_t j = 0; j < supers; j++)
         if (group[j] == j)
             for (int64_t k = rows[j]; k < rows[j + 1]; k++) of[by_row[position[pool[k]]]++] = place[j];
-    shape->row_start[0] = 0;
-    for (int64_t k = 0; k < count; k++) shape->row_start[k + 1] += shape->row_start[k], work[k] = 0;
+    symbolic->row_start[0] = 0;
+    for (int64_t k = 0; k < count; k++) symbolic->row_start[k + 1] += symbolic->row_start[k], work[k] = 0;
     for (int64_t i = 0, k = 0; i < n; i++)
-        for (; k < by_row[i]; k++) shape->row[shape->row_start[of[k]] + work[of[k]]++] = i;
+        for (; k < by_row[i]; k++) symbolic->row[symbolic->row_start[of[k]] + work[of[k]]++] = i;
     free(by_row), free(of);
     return 1;
 }
 
 /* Measure the fronts, and find where the columns of each begin. Return 0 where memory is not enough. */
-static int measured(Shape *shape)
+static int measure(SymbolicFactor *symbolic)
 {
-    int64_t *const held = calloc(shape->supers + 1, sizeof *held), now = 0;
+    int64_t *const held = calloc(symbolic->supers + 1, sizeof *held), now = 0;
     if (!held) return 0;
-    shape->widest = shape->waiting = shape->column_start[0] = 0;
-    for (int64_t k = 0; k < shape->supers; k++) {
-        const int64_t width = shape->first[k + 1] - shape->first[k],
-                      below = shape->row_start[k + 1] - shape->row_start[k];
+    symbolic->widest = symbolic->waiting = symbolic->column_start[0] = 0;
+    for (int64_t k = 0; k < symbolic->supers; k++) {
+        const int64_t width = symbolic->first[k + 1] - symbolic->first[k],
+                      below = symbolic->row_start[k + 1] - symbolic->row_start[k];
         const int64_t own = below * (below + 1) / 2;
-        shape->column_start[k + 1] = shape->column_start[k] + width * (width + below);
-        shape->widest = width + below > shape->widest ? width + below : shape->widest;
-        now += own - held[k], held[shape->parent[k]] += own;
-        shape->waiting = now > shape->waiting ? now : shape->waiting;
+        symbolic->column_start[k + 1] = symbolic->column_start[k] + width * (width + below);
+        symbolic->widest = width + below > symbolic->widest ? width + below : symbolic->widest;
+        now += own - held[k], held[symbolic->parent[k]] += own;
+        symbolic->waiting = now > symbolic->waiting ? now : symbolic->waiting;
     }
     free(held);
     return 1;
@@ -183,22 +184,22 @@ int64_t is_symmetric(int64_t n, int64_t entries, const int32_t *crow, const int3
 
 /* Return the structure of the factors of a matrix with these rows, which `is_symmetric` accepts, with or without its
    diagonal. NULL where they cost more than `most`, or where memory is not enough. */
-Shape *shape_of(int64_t n, const int32_t *crow, const int32_t *col, const Limits *most)
+SymbolicFactor *symbolic_factor(int64_t n, const int32_t *crow, const int32_t *col, const Limits *most)
 {
-    Shape *shape = calloc(1, sizeof *shape);
+    SymbolicFactor *symbolic = calloc(1, sizeof *symbolic);
     Quotient graph = {.nodes = n, .room = crow[n] + n + 16};
     int32_t *const small = malloc((22 * n + 64) * sizeof *small), *list = malloc((crow[n] + n + 1) * sizeof *list);
     int64_t *const large = malloc((6 * n + 16) * sizeof *large);
     int done = 0;
     graph.pool = malloc(graph.room * sizeof *graph.pool);
-    if (!shape || !small || !list || !large || !graph.pool) goto end;
+    if (!symbolic || !small || !list || !large || !graph.pool) goto end;
     int32_t *const part = small, *super = part + 9 * n + 9, *bucket = super + n, *width = bucket + n;
     graph.list = list, graph.start = part, graph.length = part + n, graph.elements = part + 2 * n,
     graph.weight = part + 3 * n;
     graph.degree = part + 4 * n, graph.head = part + 5 * n, graph.next = part + 6 * n + 1,
     graph.last = part + 7 * n + 1;
     graph.into = part + 8 * n + 1, graph.size = width + n, graph.place = large, graph.mark = large + n;
-    uint64_t *const like = (uint64_t *)large + 2 * n;
+    graph.bucket = bucket, graph.hash = (uint64_t *)large + 2 * n;
     for (int64_t i = 0, to = 0; i < n; i++) {
         graph.start[i] = to;
         for (int32_t edge = crow[i]; edge < crow[i + 1]; edge++)
@@ -207,7 +208,7 @@ Shape *shape_of(int64_t n, const int32_t *crow, const int32_t *col, const Limits
         graph.into[i] = super[i] = bucket[i] = graph.head[i] = -1;
     }
     graph.head[n] = -1;
-    const int64_t supers = eliminate(&graph, most, super, bucket, like);
+    const int64_t supers = eliminate(&graph, most, super);
     if (supers < 0) goto end;
     /* Elimination no longer needs its memory. */
     int32_t *const parent = width + n, *const group = part, *const columns = part + n, *const place = part + 2 * n;
@@ -217,21 +218,23 @@ Shape *shape_of(int64_t n, const int32_t *crow, const int32_t *col, const Limits
     if (!rows_below(n, crow, col, supers, super, parent, rows, &graph.pool, &graph.room, work)) goto end;
     memset(width, 0, n * sizeof *width);
     for (int64_t i = 0; i < n; i++) width[super[i]]++;
-    joined(supers, width, parent, rows, group, columns, zeros);
-    shape->nodes = n, shape->supers = in_postorder(supers, parent, group, place, work, work + n + 1);
+    join(supers, width, parent, rows, group, columns, zeros);
+    symbolic->nodes = n, symbolic->supers = in_postorder(supers, parent, group, place, work, work + n + 1);
     for (int64_t k = 0; k < supers; k++) {
         const double below = rows[k + 1] - rows[k];
-        for (int64_t j = 1; j <= width[k]; j++) shape->work += (below + j) * (below + j);
+        for (int64_t j = 1; j <= width[k]; j++) symbolic->work += (below + j) * (below + j);
     }
-    shape->node = malloc((n + 1) * sizeof *shape->node),
-    shape->first = malloc((shape->supers + 1) * sizeof *shape->first);
-    shape->parent = malloc((shape->supers + 1) * sizeof *shape->parent);
-    shape->row_start = malloc((shape->supers + 1) * sizeof *shape->row_start),
-    shape->column_start = malloc((shape->supers + 1) * sizeof *shape->column_start);
-    if (!shape->node || !shape->first || !shape->parent || !shape->row_start || !shape->column_start) goto end;
-    done = laid_out(shape, supers, super, parent, group, place, rows, graph.pool, position, work) && measured(shape);
+    symbolic->node = malloc((n + 1) * sizeof *symbolic->node),
+    symbolic->first = malloc((symbolic->supers + 1) * sizeof *symbolic->first);
+    symbolic->parent = malloc((symbolic->supers + 1) * sizeof *symbolic->parent);
+    symbolic->row_start = malloc((symbolic->supers + 1) * sizeof *symbolic->row_start),
+    symbolic->column_start = malloc((symbolic->supers + 1) * sizeof *symbolic->column_start);
+    if (!symbolic->node || !symbolic->first || !symbolic->parent || !symbolic->row_start || !symbolic->column_start)
+        goto end;
+    done =
+        lay_out(symbolic, supers, super, parent, group, place, rows, graph.pool, position, work) && measure(symbolic);
 end:
     free(small), free(list), free(large), free(graph.pool);
-    if (!done) release(shape), shape = NULL;
-    return shape;
+    if (!done) release(symbolic), symbolic = NULL;
+    return symbolic;
 }

@@ -1,5 +1,10 @@
-/* Subspace iteration on Chebyshev filters, each graph of a batch by itself: the loop of `ChebyshevSubspace`, with its
-   settings. */
+/* Subspace iteration on Chebyshev filters (Zhou, Saad, Tiago & Chelikowsky 2006, section 2), each graph of a batch by
+   itself: the loop of `ChebyshevSubspace`, with its settings.
+     1. Random columns beside the null vectors are filtered once above the centre of the spectrum (`begin`).
+     2. The Ritz pairs of the block are computed (`ritz.c`).
+     3. Their residuals and gaps tell what is missing (`shortfall_of`), and the degree of the next filter (`degree_of`).
+     4. Columns that have not converged are filtered above the largest Ritz value, and the loop goes on with 2.
+   SciPy's `eigsh` extends a Krylov space by one vector a step instead; a block finds multiple eigenvalues. */
 
 #include "kernels.h"
 
@@ -18,9 +23,9 @@ static void filtered(Subspace *task, int64_t graph, int64_t first, double low, i
     const int64_t n = own.nodes, m = own.columns, whole = (m - first + LINE - 2) / LINE;
     const double bound = task->bound[graph];
     const int64_t work = (int64_t)(own.rows.crow[(graph + 1) * n] - own.rows.crow[graph * n]) * (m - first) * degree;
-    double *const out = task->block + graph * n * m;
-    task->centres[graph] = (low + bound) / 2, task->scales[graph] = 4 / (bound - low), task->degree[graph] = degree;
-    own.x = task->ritz->vectors, own.first = first;
+    double *const out = task->filter->out + graph * n * m;
+    own.centre[graph] = (low + bound) / 2, own.scale[graph] = 4 / (bound - low), own.degree[graph] = degree;
+    own.first = first;
     if (own.graphs == 1) { /* threads share the columns */
         const int64_t parts = work / task->part_work < task->threads ? work / task->part_work : task->threads;
         own.groups = parts < 1 ? 1 : parts < whole ? parts : whole;
@@ -37,7 +42,7 @@ static void filtered(Subspace *task, int64_t graph, int64_t first, double low, i
     }
 }
 
-/* Filter random columns, in `vectors`, once above the centre of the spectrum, where most values are. The first try has
+/* Step 1. Filter random columns, in `vectors`, once above the centre of the spectrum, where most values are. The first try has
    the least degree that is worth Ritz pairs. Where it makes columns dependent, as with few values near 0, the second
    try has a degree that never does. Return whether there was a filter to try. */
 static int prefilter(Subspace *task, int64_t graph, double *room)
@@ -49,7 +54,7 @@ static int prefilter(Subspace *task, int64_t graph, double *room)
                  sound = floor(most / log_growth(0, low, bound));
     const int64_t limit = settings->degree < settings->products ? settings->degree : settings->products;
     int64_t degree = task->iterations[graph] == 0 && sound < settings->least_degree ? settings->least_degree : sound;
-    if (task->iterations[graph] == 1 && task->degree[graph] <= sound) return 0;
+    if (task->iterations[graph] == 1 && task->filter->degree[graph] <= sound) return 0;
     if (degree > limit) degree = limit;
     if (degree < 1) return 0;
     filtered(task, graph, 0, low, degree, 0, room);
@@ -63,7 +68,7 @@ static void begin(Subspace *task, int64_t graph, double *room)
     const Ritz *pairs = task->ritz;
     const int64_t n = pairs->nodes, m = pairs->columns, of_null = pairs->null_step,
                   nulls = task->nullity[graph] < pairs->nulls ? task->nullity[graph] : pairs->nulls;
-    double *const x = task->block + graph * n * m;
+    double *const x = task->filter->out + graph * n * m;
     const double *const null = pairs->null + graph * n * of_null;
     double *const dots = room;
     for (int64_t k = 0; k < nulls; k++) {
@@ -81,52 +86,72 @@ static void begin(Subspace *task, int64_t graph, double *room)
     }
 }
 
+/* How far a graph is from its pairs: the allowed residual; logarithms of the factors by which the residuals of the wanted
+   pairs and of the next one must still fall; the largest residual from the last wanted pair on. */
+typedef struct {
+    double allowed, needed, next, cluster;
+} Shortfall;
+
+/* Step 3. */
+static Shortfall shortfall_of(const Subspace *task, int64_t graph)
+{
+    const int64_t m = task->ritz->columns, wanted = task->wanted;
+    double *const values = task->ritz->values + graph * m, *const residuals = task->ritz->residuals + graph * m;
+    double worst = 0, cluster = 0;
+    for (int64_t j = 0; j < m; j++) { /* no value below 0 is returned: residuals are those of 0 then */
+        if (values[j] < 0) residuals[j] = hypot(residuals[j], values[j]), values[j] = 0;
+        if (j < wanted) worst = fmax(worst, residuals[j]);
+        if (j >= wanted - 1) cluster = fmax(cluster, residuals[j]);
+    }
+    const double gap = m > wanted ? values[wanted] - values[wanted - 1] : 0, round_off = task->round_off[graph];
+    const double allowed = fmax(task->settings->tolerance * gap, round_off);
+    Shortfall left = {allowed, log(worst / allowed), -INFINITY, cluster};
+    if (gap > round_off) left.next = log(residuals[wanted] / fmax(task->settings->settled * gap, allowed));
+    return left;
+}
+
+/* Return the degree of the next filter above `low`: what residuals need, as far as no pair drowns others. */
+static double degree_of(const Subspace *task, int64_t graph, const Shortfall *left, double low)
+{
+    const FilterSettings *settings = task->settings;
+    const int64_t m = task->ritz->columns, wanted = task->wanted;
+    const double *const values = task->ritz->values + graph * m, *const residuals = task->ritz->residuals + graph * m;
+    const double bound = task->bound[graph], last_wanted = values[wanted - 1], digits = -log(DBL_EPSILON);
+    const double kth = log_growth(last_wanted, low, bound);
+    const double following = log_growth(values[wanted < m ? wanted : m - 1], low, bound);
+    const double enough = fmax((left->needed + settings->spare) / kth, left->next > 0 ? left->next / following : 0);
+    const double useful = fmin(fmax(fmin(enough, settings->damping / kth), settings->least_degree), settings->degree);
+    /* A pair of value 0 may still be hidden in the block, and must not overflow. */
+    double longest = settings->overflow * log(DBL_MAX) / log_growth(0, low, bound);
+    for (int64_t j = 0; j < wanted; j++) { /* how much this pair may grow before it drowns the others */
+        const double own = log_growth(values[j], low, bound), without = log((last_wanted - values[j]) / residuals[j]);
+        const double most = fmin(fmax(without, 0.5 * digits), settings->clean * digits);
+        longest = fmin(longest, most / fmax(fmax(own - kth, (own - following) / 1.5), 1e-7));
+    }
+    return ceil(fmin(useful, fmax(longest, 1)));
+}
+
 /* Finish a graph whose pairs are found; apply the next filter to the others, or give up. */
 static void decide(Subspace *task, int64_t graph, double *room)
 {
     const FilterSettings *settings = task->settings;
-    const int64_t m = task->ritz->columns, wanted_pairs = task->wanted;
-    double *const values = task->ritz->values + graph * m, *const residuals = task->ritz->residuals + graph * m;
-    const double bound = task->bound[graph], round_off = task->round_off[graph], eps = DBL_EPSILON;
-    double worst = 0, cluster = 0;
-    for (int64_t j = 0; j < m; j++) { /* no value below 0 is returned: residuals are those of 0 then */
-        if (values[j] < 0) residuals[j] = hypot(residuals[j], values[j]), values[j] = 0;
-        if (j < wanted_pairs) worst = fmax(worst, residuals[j]);
-        if (j >= wanted_pairs - 1) cluster = fmax(cluster, residuals[j]);
-    }
-    const double gap = m > wanted_pairs ? values[wanted_pairs] - values[wanted_pairs - 1] : 0,
-                 allowed = fmax(settings->tolerance * gap, round_off);
-    double needed = log(worst / allowed), next = -INFINITY;
-    if (m > wanted_pairs && gap > round_off)
-        next = log(residuals[wanted_pairs] / fmax(settings->settled * gap, allowed));
-    const int is_right = needed <= 0 && next <= 0;
+    const int64_t m = task->ritz->columns, wanted = task->wanted;
+    const double *const values = task->ritz->values + graph * m, *const residuals = task->ritz->residuals + graph * m;
+    const double bound = task->bound[graph], last = values[m - 1];
+    const Shortfall left = shortfall_of(task, graph);
+    const int is_right = left.needed <= 0 && left.next <= 0;
     task->state[graph] = is_right ? FINISHED : GIVES_UP;
     if (is_right || task->iterations[graph] == settings->iterations) return;
-
-    /* Pairs that are found stay as they are, in whole lines of the cache. */
-    int64_t settled = 0;
-    while (settled < wanted_pairs && residuals[settled] <= allowed) settled++;
+    int64_t settled = 0; /* these pairs stay as they are, in whole lines of the cache */
+    while (settled < wanted && residuals[settled] <= left.allowed) settled++;
     settled -= settled % LINE;
-
-    const double last = values[m - 1], same = fmax(round_off, cluster <= settings->close * bound ? cluster : 0);
-    const double low = fmin(last + (last - values[wanted_pairs - 1] <= same ? settings->beyond * (bound - last) : 0),
-                            settings->highest * bound);
-    const double kth = log_growth(values[wanted_pairs - 1], low, bound);
-    const double following = log_growth(values[wanted_pairs < m ? wanted_pairs : m - 1], low, bound);
-    const double enough = fmax((needed + settings->spare) / kth, next > 0 ? next / following : 0);
-    const double wanted = fmin(fmax(fmin(enough, settings->damping / kth), settings->least_degree), settings->degree);
-    double longest = settings->overflow * log(DBL_MAX);
-    longest /= log_growth(0, low, bound);        /* a pair of value 0 may still be hidden in the block */
-    for (int64_t j = 0; j < wanted_pairs; j++) { /* how much this pair may grow before it drowns the others */
-        const double own = log_growth(values[j], low, bound),
-                     without = log((values[wanted_pairs - 1] - values[j]) / residuals[j]);
-        const double room = fmin(fmax(without, -0.5 * log(eps)), -settings->clean * log(eps));
-        longest = fmin(longest, room / fmax(fmax(own - kth, (own - following) / 1.5), 1e-7));
-    }
-    const double degree = ceil(fmin(wanted, fmax(longest, 1)));
-    const double left = task->iterations[graph] >= settings->shown ? needed / kth : 0,
-                 products = task->products[graph] + degree + 1;
-    if (!(degree >= 1) || fmax(products, task->products[graph] + 1 + left) > settings->products) return;
+    /* If residuals leave the block in one cluster, the damped interval begins above it. */
+    const double same = fmax(task->round_off[graph], left.cluster <= settings->close * bound ? left.cluster : 0);
+    const double above = last - values[wanted - 1] <= same ? settings->beyond * (bound - last) : 0;
+    const double low = fmin(last + above, settings->highest * bound), degree = degree_of(task, graph, &left, low);
+    const double predicted = left.needed / log_growth(values[wanted - 1], low, bound);
+    const double more = fmax(degree, task->iterations[graph] >= settings->shown ? predicted : 0);
+    if (!(degree >= 1) || task->products[graph] + 1 + more > settings->products) return;
     task->iterations[graph]++, task->state[graph] = GOES_ON;
     filtered(task, graph, settled, low, degree, values[settled], room);
 }
@@ -138,8 +163,7 @@ static void subspace_of(void *data, int64_t part, int64_t parts, double *room)
     for (int64_t graph = graphs * part / parts; graph < graphs * (part + 1) / parts; graph++) {
         if (task->state[graph] == BEGINS) task->state[graph] = GOES_ON, begin(task, graph, room);
         while (task->state[graph] <= GOES_ON && __atomic_load_n(&task->work_done, __ATOMIC_RELAXED) < task->most_work) {
-            ritz_of(task->ritz, graph, graphs, room);
-            if (task->ritz->is_sound[graph])
+            if (ritz_of_graph(task->ritz, graph, room))
                 decide(task, graph, room);
             else if (task->iterations[graph] != 1 || !prefilter(task, graph, room))
                 task->state[graph] = DEPENDENT;

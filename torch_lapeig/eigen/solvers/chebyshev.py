@@ -23,7 +23,7 @@ from torch_lapeig.eigen.solvers.solver import (
 )
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.native import LINE, Spectrum, is_for_one_thread, least_pivot, ritz_pairs, subspace
+from torch_lapeig.native import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
 from torch_lapeig.support.tuning import REORDER_NODES
 
 Array = np.ndarray[Any, Any]
@@ -389,8 +389,6 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) ->
     terms whose lengths come from small matrices. Where the terms of R c nearly cancel, round-off hides the length, and
     the smallest possible residual is returned.
     """
-    if (found_by_loops := _by_loops(search, x, spectrum)) is not None:
-        return found_by_loops
     operator, null = search.operator, search.null
     size = operator.largest(x)
     largest, is_host = size.amax(1), x.device.type == "cpu"
@@ -398,8 +396,6 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) ->
         return None
     if not is_host or largest.amax() > torch.finfo(x.dtype).max ** 0.25:  # squares of filtered columns overflow
         x = x / size.clamp_min(torch.finfo(x.dtype).tiny)[:, None, :]
-        if (found_by_loops := _by_loops(search, x, spectrum)) is not None:
-            return found_by_loops
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
         image = operator.matmul(basis)
@@ -421,18 +417,6 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) ->
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
     (residuals,) = shared(operator, (outside + within.square().sum(1)).sqrt())
     return Ritz(values, basis @ to_device(turn, basis), residuals, spectrum, is_measured=False)
-
-
-def _by_loops(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) -> Ritz | None:
-    """Return the Ritz pairs by compiled loops; None if C cannot read the block, or columns are nearly dependent."""
-    matrix, null = search.operator.compiled, search.null
-    if matrix is None or not matrix.reads(x, null) or (len(x) == 1 and not is_for_one_thread(x.numel())):
-        return None
-    if (pairs := ritz_pairs(matrix, x, null, search.operator.bound)) is None:
-        return None
-    values, vectors, residuals = pairs
-    residuals = torch.hypot(residuals, values.clamp_max(0))  # for the returned values, which are clamped to ≥ 0
-    return Ritz(values.clamp_min(0), vectors, residuals, spectrum, is_measured=True)
 
 
 def _measured(operator: Operator, ritz: Ritz) -> Ritz:

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.native import loops
-from torch_lapeig.native.sparse import Limits, Structure, SymmetricFactors
+from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks
 
 UNLIMITED = Limits()
@@ -41,20 +41,20 @@ class Shifted(NamedTuple):
         """Return whether compiled loops factorise the matrix."""
         return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
-    def structure(self, most: Limits = UNLIMITED) -> Structure | None:
-        """Return the positions of the factors' entries; None beyond limits. See `Structure.of`."""
+    def structure(self, most: Limits = UNLIMITED) -> SymbolicFactor | None:
+        """Return the positions of the factors' entries; None beyond limits. See `SymbolicFactor.of`."""
         if self.pattern is None:
-            return Structure.of(self.crow, self.col, most)
+            return SymbolicFactor.of(self.crow, self.col, most)
         cached: _CachedStructure | None = _structures.get(self.pattern)
         if cached is None or (cached.found is None and not most.are_within(cached.most)):
-            _structures[self.pattern] = cached = _CachedStructure(Structure.of(self.crow, self.col, most), most)
+            _structures[self.pattern] = cached = _CachedStructure(SymbolicFactor.of(self.crow, self.col, most), most)
         return cached.found if cached.found is not None and cached.found.size.are_within(most) else None
 
 
 class _CachedStructure(NamedTuple):
-    """Structure of a pattern's factors, None if it exceeds the limits, and the limits of its computation."""
+    """Symbolic factor of a pattern, None if it exceeds the limits, and the limits of its computation."""
 
-    found: Structure | None
+    found: SymbolicFactor | None
     most: Limits
 
 
@@ -76,7 +76,7 @@ class Factors:
     def bytes(self) -> float:
         """Return the memory that the factors take."""
         if isinstance(self.factors, SymmetricFactors):
-            return float(self.factors.structure.bytes)
+            return float(self.factors.symbolic.bytes)
         return 12 * float(self.factors.nnz)  # of L and U, each entry a number and an index
 
     def __call__(self, r: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class SparseLU:
         return factors_of(shifted(operator, self.shift, self), self)
 
 
-def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> Structure | None:
+def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> SymbolicFactor | None:
     """Return the positions of compiled factors' entries if they fit into so many bytes and the limits; else None."""
     found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
     return found if found is not None and found.bytes <= memory else None
