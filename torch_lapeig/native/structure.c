@@ -182,37 +182,44 @@ int64_t is_symmetric(int64_t n, int64_t entries, const int32_t *crow, const int3
     return 1;
 }
 
+/* Begin elimination with the graph of the matrix; `small` has room for 11 n + 11 numbers, `large` for 3 n. */
+static void begin_elimination(Quotient *graph, const int32_t *crow, const int32_t *col, int32_t *small, int64_t *large)
+{
+    const int64_t n = graph->nodes;
+    int32_t **const arrays[] = {&graph->start,  &graph->length, &graph->elements, &graph->weight,
+                                &graph->degree, &graph->head,   &graph->next,     &graph->last,
+                                &graph->into,   &graph->size,   &graph->bucket};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++, small += n + 1) *arrays[k] = small;
+    graph->place = large, graph->mark = large + n, graph->hash = (uint64_t *)large + 2 * n;
+    for (int64_t i = 0, to = 0; i < n; i++) {
+        graph->start[i] = to;
+        for (int32_t edge = crow[i]; edge < crow[i + 1]; edge++)
+            if (col[edge] != i) graph->list[to++] = col[edge];
+        graph->length[i] = to - graph->start[i], graph->elements[i] = 0, graph->weight[i] = 1, graph->mark[i] = 0;
+        graph->into[i] = graph->bucket[i] = graph->head[i] = -1;
+    }
+    graph->head[n] = -1;
+}
+
 /* Return the structure of the factors of a matrix with these rows, which `is_symmetric` accepts, with or without its
    diagonal. NULL where they cost more than `most`, or where memory is not enough. */
 SymbolicFactor *symbolic_factor(int64_t n, const int32_t *crow, const int32_t *col, const Limits *most)
 {
     SymbolicFactor *symbolic = calloc(1, sizeof *symbolic);
     Quotient graph = {.nodes = n, .room = crow[n] + n + 16};
-    int32_t *const small = malloc((22 * n + 64) * sizeof *small), *list = malloc((crow[n] + n + 1) * sizeof *list);
-    int64_t *const large = malloc((6 * n + 16) * sizeof *large);
+    int32_t *const small = malloc((19 * n + 32) * sizeof *small);
+    int64_t *const large = malloc((3 * n + 16) * sizeof *large);
     int done = 0;
-    graph.pool = malloc(graph.room * sizeof *graph.pool);
-    if (!symbolic || !small || !list || !large || !graph.pool) goto end;
-    int32_t *const part = small, *super = part + 9 * n + 9, *bucket = super + n, *width = bucket + n;
-    graph.list = list, graph.start = part, graph.length = part + n, graph.elements = part + 2 * n,
-    graph.weight = part + 3 * n;
-    graph.degree = part + 4 * n, graph.head = part + 5 * n, graph.next = part + 6 * n + 1,
-    graph.last = part + 7 * n + 1;
-    graph.into = part + 8 * n + 1, graph.size = width + n, graph.place = large, graph.mark = large + n;
-    graph.bucket = bucket, graph.hash = (uint64_t *)large + 2 * n;
-    for (int64_t i = 0, to = 0; i < n; i++) {
-        graph.start[i] = to;
-        for (int32_t edge = crow[i]; edge < crow[i + 1]; edge++)
-            if (col[edge] != i) list[to++] = col[edge];
-        graph.length[i] = to - graph.start[i], graph.elements[i] = 0, graph.weight[i] = 1, graph.mark[i] = 0;
-        graph.into[i] = super[i] = bucket[i] = graph.head[i] = -1;
-    }
-    graph.head[n] = -1;
+    graph.pool = malloc(graph.room * sizeof *graph.pool), graph.list = malloc((crow[n] + n + 1) * sizeof *graph.list);
+    if (!symbolic || !small || !graph.list || !large || !graph.pool) goto end;
+    begin_elimination(&graph, crow, col, small, large);
+    int32_t *const super = small + 11 * n + 11, *const width = super + n, *const parent = width + n;
+    for (int64_t i = 0; i < n; i++) super[i] = -1;
     const int64_t supers = eliminate(&graph, most, super);
     if (supers < 0) goto end;
     /* Elimination no longer needs its memory. */
-    int32_t *const parent = width + n, *const group = part, *const columns = part + n, *const place = part + 2 * n;
-    int32_t *const work = parent + n, *const position = part + 3 * n;
+    int32_t *const group = small, *const columns = group + n, *const place = columns + n, *const position = place + n;
+    int32_t *const work = parent + n;
     int64_t *const rows = large;
     double *const zeros = (double *)(large + n + 1);
     if (!rows_below(n, crow, col, supers, super, parent, rows, &graph.pool, &graph.room, work)) goto end;
@@ -224,17 +231,17 @@ SymbolicFactor *symbolic_factor(int64_t n, const int32_t *crow, const int32_t *c
         const double below = rows[k + 1] - rows[k];
         for (int64_t j = 1; j <= width[k]; j++) symbolic->work += (below + j) * (below + j);
     }
-    symbolic->node = malloc((n + 1) * sizeof *symbolic->node),
+    symbolic->node = malloc((n + 1) * sizeof *symbolic->node);
     symbolic->first = malloc((symbolic->supers + 1) * sizeof *symbolic->first);
     symbolic->parent = malloc((symbolic->supers + 1) * sizeof *symbolic->parent);
-    symbolic->row_start = malloc((symbolic->supers + 1) * sizeof *symbolic->row_start),
+    symbolic->row_start = malloc((symbolic->supers + 1) * sizeof *symbolic->row_start);
     symbolic->column_start = malloc((symbolic->supers + 1) * sizeof *symbolic->column_start);
     if (!symbolic->node || !symbolic->first || !symbolic->parent || !symbolic->row_start || !symbolic->column_start)
         goto end;
     done =
         lay_out(symbolic, supers, super, parent, group, place, rows, graph.pool, position, work) && measure(symbolic);
 end:
-    free(small), free(list), free(large), free(graph.pool);
+    free(small), free(graph.list), free(large), free(graph.pool);
     if (!done) release(symbolic), symbolic = NULL;
     return symbolic;
 }
