@@ -64,15 +64,21 @@ FUNCTIONS = {
 }
 
 
+class Library(ctypes.CDLL):
+    """Compiled library, with the structures that it declares by name."""
+
+    structures: dict[str, Any]
+
+
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def library() -> Library | None:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
     chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
     path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
     if chosen == "0" or not path.exists():
         return None
     try:
-        found = ctypes.CDLL(str(path))
+        found = Library(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         if found.source() != hashlib.sha256(sources).hexdigest().encode():
@@ -98,7 +104,7 @@ class _Declared(ctypes.Structure):
     _fields_ = (("name", c_char_p), ("value", c_int64), ("fields", c_char_p))
 
 
-def _structures(found: ctypes.CDLL) -> dict[str, type[ctypes.Structure]]:
+def _structures(found: Library) -> dict[str, Any]:
     """Build the structures that a library declares, by name.
 
     Raises:
