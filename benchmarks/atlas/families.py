@@ -25,6 +25,7 @@ from benchmarks.campaign.edges import Edges, Floats, Ints, product, simple, unio
 from torch_lapeig import Graph, HeatKernel, knn_graph
 
 Rng = np.random.Generator
+DENSE = (1_000, 2_000)
 SMALL, LARGE, HUGE = (2_000, 20_000), (2_000, 20_000, 200_000), (2_000, 20_000, 1_000_000)
 
 
@@ -198,6 +199,39 @@ def expander(rng: Rng, n: int, cycles: int = 3) -> Edges:
     return simple(n, np.concatenate([np.stack([order, np.roll(order, -1)], 1) for order in orders]))
 
 
+def of_all_pairs(kernel: Callable[[Rng, int], Floats]) -> Callable[[Rng, int], Graph]:
+    """Return a maker of dense graphs by the affinities ``(N, N)`` of a kernel."""
+
+    def make(rng: Rng, n: int) -> Graph:
+        affinity = kernel(rng, n)
+        np.fill_diagonal(affinity, 0)
+        return Graph.from_dense(torch.from_numpy(np.maximum(affinity, affinity.T)))
+
+    return make
+
+
+def clustered_cosines(rng: Rng, n: int) -> Floats:
+    """Return cosines, at least 0, of noisy vectors around six centres, as speakers' embeddings are."""
+    x = rng.standard_normal((6, 64))[rng.integers(6, size=n)] + 0.9 * rng.standard_normal((n, 64))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    affinity: Floats = np.clip(x @ x.T, 0, 1)
+    return affinity
+
+
+def gaussians(rng: Rng, n: int) -> Floats:
+    x = rng.standard_normal((n, 3))
+    squares = (x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T
+    affinity: Floats = np.exp(-squares / np.median(squares))
+    return affinity
+
+
+def patches(rng: Rng, n: int) -> Floats:
+    """Return ones where features of patches are similar, of two kinds, and 1e-5 elsewhere (TokenCut)."""
+    x = rng.standard_normal((n, 48)) + 1.2 * (np.arange(n) < n // 3)[:, None]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    return np.where(x @ x.T > 0.2, 1.0, 1e-5)
+
+
 def three_parts(rng: Rng, n: int) -> Edges:
     """Return a grid, a disc's mesh and a balanced tree side by side."""
     return union([grid(rng, n // 3), disc_mesh(rng, n // 3), balanced_tree(rng, n // 3)])
@@ -314,6 +348,9 @@ FAMILIES: dict[str, Family] = {
     "cube, heat": Family(of_points(cube_points(3), heat=True)),
     "cube of 5 dimensions": Family(of_points(cube_points(5))),
     "cube of 10 dimensions": Family(of_points(cube_points(10)), SMALL),
+    "cosines of clusters": Family(of_all_pairs(clustered_cosines), DENSE, most=3_500),
+    "RBF of all pairs": Family(of_all_pairs(gaussians), DENSE, most=3_500),
+    "patches": Family(of_all_pairs(patches), (784,), most=3_500),
     "digits": Family(of_data(graphs.digits_points), (1_000, 1_797), most=1_797),
     "digits, heat": Family(of_data(graphs.digits_points, heat=True), (1_797,), most=1_797),
     "MNIST": Family(of_data(graphs.mnist_points), (2_000, 10_000), most=10_000),

@@ -39,7 +39,10 @@ class Desk:
         return getattr(self, request.pop("do"))(**request)
 
     def load(self, file: str, k: int) -> dict[str, Any]:
-        self.problem = candidates.Problem(Graph.from_scipy(load_npz(file)), k)
+        affinity = load_npz(file)
+        is_dense = affinity.nnz > affinity.shape[0] ** 2 / 2
+        made = Graph.from_dense(torch.from_numpy(affinity.toarray())) if is_dense else Graph.from_scipy(affinity)
+        self.problem = candidates.Problem(made, k)
         self.s = candidates.normalized(self.problem)
         # Not part of anybody's time: what scikit-learn is given.
         _ = self.problem.matrix, self.problem.half
