@@ -298,7 +298,6 @@ replace(GRAPH, mask=MASK[1:]) → mask must have shape \(10,\)
 replace(GRAPH, mask=~MASK) → weight must be zero in the rows that mask
 replace(GRAPH, similarity=X[:, 0].abs().float()) → similarity must have shape \(10,\) and dtype torch.float64
 replace(GRAPH, similarity=0 * X[:, 0]) → similarity must be positive
-replace(GRAPH, log_weight=GRAPH.weight * torch.nan) → log_weight must be finite
 replace(GRAPH, recall=2) → recall must be a number in \[0, 1\], got 2
 Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]]))
     → edge_index must hold the numbers of nodes, counted from 0, got 1099511627776

@@ -333,3 +333,17 @@ def test_the_weighted_mean_does_not_change_with_the_unit_of_the_weights():
         return laplacian_smoothness(y, Graph.from_dense((weight + weight.T) / 2 + 0.1), "weighted_mean")
 
     assert torch.autograd.gradcheck(loss, weight, fast_mode=True)
+
+
+@pytest.mark.parametrize(("weight", "output"), [(1e37, 1.0), (1e-30, 1e33)])
+@pytest.mark.parametrize("loss", [laplacian_smoothness, spectral_loss])
+def test_losses_of_huge_float32_numbers_are_those_of_float64(loss, weight, output):
+    """Sums leave the range of float32, where the loss and its gradients do not."""
+    values, y = random_affinity(40).float() * weight, points(40, 3).float() * output
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        z = y.to(dtype).requires_grad_()
+        value = loss(z, Graph.from_dense(values.to(dtype)))
+        found.append([value.double().detach(), torch.autograd.grad(value, z)[0].double()])
+    for single, double in zip(*found, strict=True):
+        assert torch.dist(single, double) <= 1e-5 * double.norm()

@@ -70,7 +70,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     """
     checks.check_choice(reduction, "reduction", REDUCTIONS)
     columns = _columns(y, graph, "laplacian_smoothness")
-    weight = graph.mean_affinity.to(columns.dtype)
+    weight = graph.mean_affinity
     if reduction == "none":
         return (weight * graph.pattern.squared_lengths(columns) / 2).to(y.dtype)
     weight = graph.pattern.without_loops(weight)
@@ -139,7 +139,7 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     tensor(True)
     """
     columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
-    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph))
+    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph), checks.single(y).dtype)
     z = checks.matmul(columns - mean, matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
@@ -176,9 +176,8 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """
     columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
     nodes = _nodes_of(graph)
-    mean, matrix, missing = _whitening(columns, degrees, nodes)
-    graph = graph._with(weight=graph.weight.to(columns.dtype))
-    smoothness = graph.pattern.smoothness(graph.weight, checks.matmul(columns - mean, matrix).to(columns.dtype))
+    mean, matrix, missing = _whitening(columns, degrees, nodes, checks.single(y).dtype)
+    smoothness = graph.pattern.smoothness(graph.exact, checks.matmul(columns - mean, matrix))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges do not count in the smoothness or the mean.
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
@@ -342,18 +341,18 @@ class Whitening(FittedModule):
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
         checks.check_finite(columns, "y")
-        mean, matrix, missing = _whitening(columns, degrees, Nodes())
+        dtype = checks.single(y).dtype
+        mean, matrix, missing = _whitening(columns, degrees, Nodes(), dtype)
         if missing > 0.5:
             raise ValueError(
                 f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(graph._with(weight=graph.weight.double()), "unnormalized")
+        laplacian = Laplacian(graph, "unnormalized")
         values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
-        dtype = checks.single(y).dtype
         state = {"mean": mean[0], "matrix": matrix @ (turn * sign), "eigenvalues_": values}
         self._keep({name: value.to(dtype) for name, value in state.items()}, y)
         return self
@@ -383,7 +382,7 @@ class Whitening(FittedModule):
 
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
-    """Return ``y`` with zeros at padding, in the wider of the dtypes of ``y`` and the graph, at least float32."""
+    """Return ``y`` in float64, with zeros at padding."""
     check_graph(graph)
     columns = checks.single(y)
 
@@ -395,7 +394,7 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
         return {"columns of y": y.shape[-1], "dtype of y": y.dtype, **asked}
 
     graph.pattern.agree(call, check)
-    columns = columns.to(torch.promote_types(columns.dtype, graph.weight.dtype))
+    columns = columns.double()
     result: Tensor = columns if graph.mask is None else columns.masked_fill(~graph.mask[..., None], 0)
     return result
 
@@ -405,18 +404,18 @@ def _with_row_weights(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the rows of ``y`` with the degrees and the mask of a graph, or with equal weights and a mask.
 
-    The rows ``(..., N, k)`` are zero at padding. Weights are ``(..., N)``, and the mask may be None.
+    The rows ``(..., N, k)``, in float64, are zero at padding. Weights are ``(..., N)``, and the mask may be None.
     """
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
-        graph = graph._with(weight=graph.weight.to(columns.dtype), log_weight=None)
-        return columns, Laplacian(graph, "unnormalized").degrees, graph.mask
+        return columns, Laplacian(graph, "unnormalized").exact_degrees, graph.mask
     columns = checks.single(y)
     checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
+    columns = columns.double()
     if mask is None:
         return columns, columns.new_ones(y.shape[:-1]), None
     checks.check_mask(mask, y)
@@ -443,22 +442,20 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge, in float64: μ, T and the missing k − tr(Zᵀ D Z).
+def _whitening(columns: Tensor, degrees: Tensor, nodes: Nodes, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge: μ, T and the missing k − tr(Zᵀ D Z).
 
-    Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``.
+    Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``. The columns are in float64, rounded to ``dtype``.
 
     T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
     Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
     tr((G + R)⁻¹ (A + 2 R)), A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative
     along R is tr(M R M (2 G − A)) ≥ 0.
     """
-    eps = torch.finfo(y.dtype).eps
-    share = degrees.double()[..., None]
+    eps, share = torch.finfo(dtype).eps, degrees[..., None]
     volume = nodes.sum(share.sum(-2, keepdim=True))
     volume = torch.where(volume > 0, volume, 1)
     share = share / volume
-    columns = y.double()
     mean = nodes.sum((share * columns).sum(-2, keepdim=True))
     centred = columns - mean
     covariance = nodes.sum(checks.matmul(centred.mT, share * centred))
@@ -468,7 +465,7 @@ def _whitening(y: Tensor, degrees: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor
     ridge = max(eps, 1e-12) * variance + (64 * eps * mean.squeeze(-2)).square() + 1e-38
     # Without an error check, so that NaN in the outputs becomes NaN in the loss.
     factor = torch.linalg.cholesky_ex(covariance + torch.diag_embed(ridge))[0]
-    identity = torch.eye(y.shape[-1], dtype=factor.dtype, device=y.device)
+    identity = torch.eye(columns.shape[-1], dtype=factor.dtype, device=columns.device)
     inverse = torch.linalg.solve_triangular(factor, identity.expand(factor.shape), upper=False)
     missing = (inverse.square() * ridge[..., None, :]).sum((-2, -1))
     return mean, inverse.mT / volume.sqrt(), missing

@@ -106,7 +106,6 @@ def parts(rng):
         "weight": graph.weight,
         "mask": graph.weight.new_ones(graph.shape),
         "similarity": graph.weight.new_ones(graph.shape),
-        "log_weight": graph.weight.log(),
     }
     name = str(rng.choice(list(whole)))
     return replace(graph, **{name: broken_values(whole[name], rng)})

@@ -55,7 +55,7 @@ class TestDirectedGraph:
         with pytest.raises(TypeError, match="must be float32 or float64"):
             DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64))
         graph = DirectedGraph.from_edge_index(self.arcs, self.weight)
-        with pytest.raises(ValueError, match="similarity and log_weight must be None in a DirectedGraph"):
+        with pytest.raises(ValueError, match="similarity must be None in a DirectedGraph"):
             DirectedGraph(graph.pattern, graph.weight, similarity=torch.ones(4))
 
 

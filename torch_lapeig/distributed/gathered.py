@@ -57,7 +57,8 @@ class Whole:
 
     def gathered(self, graph: Graph) -> Tensor:
         """Return weights and node values of all ranks on the first rank; differentiable."""
-        flat = torch.cat([part for part in (graph.weight, graph.log_weight, graph.similarity) if part is not None])
+        (wide, level), r = graph.relative, graph.similarity
+        flat = torch.cat([wide, *(part.double() for part in (level, r) if part is not None)])
         recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
         return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
 
@@ -67,15 +68,15 @@ class Whole:
         sizes = self._sizes(like)
         pieces, count = gathered.split([size for of_rank in sizes for size in of_rank]), len(sizes[0])
         parts = [torch.cat(pieces[first::count]) for first in range(count)]
-        weight, similarity = parts[0][self.edge], None if like.similarity is None else parts[-1][self.node]
-        log_weight = None if like.log_weight is None else parts[1][self.edge]
-        return Graph._trusted(self.pattern, weight, similarity=similarity, log_weight=log_weight)
+        dtype, wide = like.weight.dtype, parts[0][self.edge]
+        similarity = None if like.similarity is None else parts[-1][self.node].to(dtype)
+        level = None if like.level is None else parts[1][self.node]
+        return Graph._trusted(self.pattern, wide, similarity=similarity)._weighted(dtype, wide, level)
 
     def _sizes(self, graph: Graph) -> list[list[int]]:
-        """Return for each rank the sizes of its tensors: weights, then logarithms and similarity if there are any."""
-        per_edge = 1 if graph.log_weight is None else 2
-        per_node = 0 if graph.similarity is None else 1
-        return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
+        """Return for each rank the sizes of its tensors: weights, then levels and similarity if there are any."""
+        per_node = (graph.level is not None) + (graph.similarity is not None)
+        return [[e] + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
     def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``; differentiable.

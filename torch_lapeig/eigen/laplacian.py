@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator, in_double
+from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.weights import finite_log, inverse_power, log_sums, only_zeros, with_log_derivative
+from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -25,13 +25,11 @@ class Has(NamedTuple):
         unsound: some weights are negative or not finite.
         isolated: some valid nodes have no edges.
         slight: some nodes are `Laplacian.slight`.
-        delicate: derivatives in the weights may overflow at some nodes.
     """
 
     unsound: bool
     isolated: bool
     slight: bool
-    delicate: bool
 
 
 class Laplacian:
@@ -50,17 +48,19 @@ class Laplacian:
     weights count as zero: they have few digits, and none on processors that flush them.
 
     Args:
-        graph: weighted graph or batch of graphs, sparse or dense; gradients flow to its weights. Where degrees are so
-            small, or so far apart, that gradients to weights might overflow, gradients of the normalised operators flow
-            to ``graph.log_weight`` instead, if it is not None, and none to ``graph.weight``.
+        graph: weighted graph or batch of graphs, sparse or dense. Gradients flow to its weights; after a weighting they
+            flow past ``graph.weight``, in float64, to the points.
         normalization: one of the above.
+
+    Everything is computed in float64. Results have the dtype of the weights, but for ``symmetric`` and ``factor``.
 
     Attributes:
         degrees: ``(N,)`` or ``(B, N)``, d_i = Σ_j W_ij.
         diagonal: c, ``(N,)`` or ``(B, N)``.
         values: M on the edges, of the shape of ``graph.weight``.
-        symmetric: the `SymmetricOperator` of the same spectrum.
-        factor: factor at each node from the eigenvectors of ``symmetric`` to those of this operator; None stands for 1.
+        symmetric: the `SymmetricOperator` of the same spectrum, in float64.
+        factor: factor at each node from the eigenvectors of ``symmetric`` to those of this operator, in float64; None
+            stands for 1.
 
     Raises:
         TypeError, ValueError: no `Graph`, an unknown ``normalization``.
@@ -82,79 +82,91 @@ class Laplacian:
         if graph.pattern.is_sharded:
             asked = checks.derivatives_asked(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
-        self._set(graph, normalization, graph.weight.dtype)
-
-    def _set(self, graph: Graph, normalization: Normalization, given: torch.dtype) -> None:
-        """Set the attributes; ``given`` is the dtype of the user's weights, in which derivatives may overflow."""
-        self.normalization: Normalization = normalization
-        self._given = given
-        self._take(graph)
+        self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
+        weight, self._level = (graph.exact, None) if normalization == "unnormalized" else graph.relative
+        self._take(weight)
         if self._has_subnormal_degrees:
-            self._take(_without_subnormal(graph, self._affinity))
-        w, r = self.graph.weight, self.graph.similarity
-        if normalization == "unnormalized":
-            self.diagonal, self._symmetric_values, self.factor, self._inverse_root = self.degrees, w, r, None
-            return
-        s, self._symmetric_values = self._normalize("symmetric")
-        self._inverse_root = s
-        self.diagonal = self.active.to(w.dtype)
+            self._take(self._without_subnormal())
+        r = graph.similarity
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
-        walk_factor = s if r is None else r * s
-        self.factor = walk_factor if normalization == "random_walk" else None
+        factor = self._power(0.5) if normalization == "random_walk" else None
+        factor = factor if factor is None or self._level is None else factor / self._level
+        if r is not None and normalization != "symmetric":
+            factor = r.double() if factor is None else r * factor
+        self.factor = factor
 
-    def _take(self, graph: Graph) -> None:
-        pattern, w, r = graph.pattern, graph.weight, graph.similarity
-        self.graph = graph
-        self._affinity = w if r is None else pattern.at_row(r) * w / pattern.at_col(r)
-        self.degrees = pattern.sum_rows(self._affinity)
+    def _take(self, weight: Tensor) -> None:
+        """Keep weights in float64, and their affinities and degrees, relative to the squares of levels l_i."""
+        pattern, r, level = self.graph.pattern, self.graph.similarity, self._level
+        self._weight, affinity = weight, pattern.over_rows(weight, level)
+        self._affinity = affinity if r is None else pattern.at_row(r) * affinity / pattern.at_col(r)
+        self._relative = pattern.sum_rows(self._affinity)
+        self.exact_degrees = self._relative if level is None else self._relative * level.square()
+
+    @property
+    def degrees(self) -> Tensor:
+        """Return the degrees, with gradients."""
+        return self.exact_degrees.to(self.dtype)
+
+    @property
+    def diagonal(self) -> Tensor:
+        """Return c, with gradients."""
+        return self.degrees if self.normalization == "unnormalized" else self.active.to(self.dtype)
+
+    @property
+    def values(self) -> Tensor:
+        """Return M on the edges, with gradients."""
+        return self._values.to(self.dtype)
+
+    @property
+    def _values(self) -> Tensor:
+        """Return M on the edges in float64."""
+        if self.normalization == "unnormalized":
+            return self._affinity
+        # L_rw is computed on request: eigenpairs seldom need it.
+        return self.walk if self.normalization == "random_walk" else self._symmetric_values
+
+    @property
+    def walk(self) -> Tensor:
+        """Return D⁻¹ W on the edges in float64."""
+        return self.graph.pattern.at_row(self._power(1.0)) * self._affinity
+
+    @cached_property
+    def _symmetric_values(self) -> Tensor:
+        unscaled = self.normalization == "unnormalized"
+        return self._weight if unscaled else self.graph.pattern.scaled(self._weight, self.scale)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Return s of the graph's shape, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself."""
+        return torch.ones_like(self.exact_degrees) if self.normalization == "unnormalized" else self._power(0.5)
+
+    def _power(self, power: float) -> Tensor:
+        """Return D^−power 1 in float64, relative to levels; 0 at nodes that take no part."""
+        return self.active * inverse_power(self._relative, power)
 
     @property
     def _has_subnormal_degrees(self) -> bool:
         """Return whether positive degrees may be subnormal numbers; True where reading them would take longer."""
-        pattern, degrees = self.graph.pattern, self.degrees.detach()
+        pattern, degrees = self.graph.pattern, self.exact_degrees.detach()
         if degrees.device.type != "cpu" and not pattern.is_sharded:
             return True
-        return pattern.any(((degrees > 0) & (degrees <= torch.finfo(degrees.dtype).tiny)).any())
+        return pattern.any(((degrees > 0) & (degrees <= torch.finfo(self.dtype).tiny)).any())
+
+    def _without_subnormal(self) -> Tensor:
+        """Return the weights, zero where an affinity, in either direction, is a subnormal number of the dtype."""
+        affinity, tiny = checks.primal(self._affinity), torch.finfo(self.dtype).tiny
+        if self._level is not None:
+            affinity = affinity * self.graph.pattern.at_row(self._level.square())
+        is_normal = affinity > tiny
+        if self.graph.similarity is not None:
+            is_normal = is_normal & (self.graph.pattern.transpose(affinity) > tiny)
+        return torch.where(is_normal | ~(affinity >= 0), self._weight, 0)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.graph.shape
-
-    def _normalize(self, normalization: Normalization) -> tuple[Tensor, Tensor]:
-        """Return D^-½ and D^-½ W D^-½ on the edges, or D^-1 and D^-1 W; by logarithms if derivatives may overflow."""
-        graph, pattern, w = self.graph, self.graph.pattern, self.graph.weight
-        symmetric = normalization == "symmetric"
-        s = inverse_power(self.degrees, 0.5 if symmetric else 1.0)
-        values = pattern.scaled(w, s) if symmetric else pattern.at_row(s) * self._affinity
-        if needs_derivatives(w, graph.log_weight, graph.similarity) and self._is_delicate:
-            return self._through_logarithms(s, values, symmetric)
-        return s, values
-
-    def _through_logarithms(self, s: Tensor, values: Tensor, symmetric: bool) -> tuple[Tensor, Tensor]:
-        """Return `_normalize` with derivatives by logarithms; weights of 0 keep their own derivatives."""
-        pattern, w, log_weight, r = self.graph.pattern, self.graph.weight, self.graph.log_weight, self.graph.similarity
-        zeros = only_zeros(w) if log_weight is None else None
-        log_weight = finite_log(w) if log_weight is None else log_weight
-        ratio = torch.ones_like(w) if r is None else pattern.at_row(r) / pattern.at_col(r)
-        log_affinity = log_weight if r is None else log_weight + ratio.log()
-        t = log_sums(pattern, self._affinity, log_affinity, None if zeros is None else zeros * ratio)
-        t = (-0.5 if symmetric else -1.0) * t
-        s = with_log_derivative(s, t)
-        logarithm = log_weight + pattern.at_col(t) if symmetric else log_affinity
-        values = with_log_derivative(values, logarithm + pattern.at_row(t))
-        if zeros is not None:
-            factor = pattern.at_row(s) * (pattern.at_col(s) if symmetric else ratio)
-            values = values + checks.finite_gradient(zeros) * factor
-        return s, values
-
-    @property
-    def values(self) -> Tensor:
-        """Return M on the edges, with gradients."""
-        if self.normalization == "unnormalized":
-            return self._affinity
-        # L_rw is computed on request: eigenpairs seldom need it.
-        return self._normalize("random_walk")[1] if self.normalization == "random_walk" else self._symmetric_values
 
     @cached_property
     def symmetric(self) -> SymmetricOperator:
@@ -167,44 +179,33 @@ class Laplacian:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.shape}")
         self._check_weights()
         batch = self.graph.batch_size
-        degrees, r = checks.primal(self.degrees).reshape(batch, -1), self.graph.similarity
-        active = self.active.reshape(batch, -1)
         diagonal, values = self._without_loops(self._symmetric_values)
-        unnormalized = self.normalization == "unnormalized"
-        ground = active.to(degrees.dtype) if unnormalized else degrees.sqrt() * active
+        ground = checks.primal(self.ground)
         largest = self.graph.pattern.largest(checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
-        bound = 2 * (largest if unnormalized else torch.where(largest > 0, largest, 1))
+        bound = 2 * (largest if self.normalization == "unnormalized" else torch.where(largest > 0, largest, 1))
         if self.has.unsound:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
-        if r is not None:
-            ground = ground / checks.primal(r).reshape(batch, -1)
         return SymmetricOperator(
             self.graph.pattern,
             values,
             diagonal,
             bound=bound,
             null=NullSpace(ground, *self.active_components),
-            active=active,
+            active=self.active.reshape(batch, -1),
             of_affinities=True,
             trusted=True,
         )
 
     @property
-    def scale(self) -> Tensor:
-        """Return s of the graph's shape, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself."""
-        return torch.ones_like(self.degrees) if self._inverse_root is None else self._inverse_root
-
-    @property
     def ground(self) -> Tensor:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
-        null, s, r = self.symmetric.null, self._inverse_root, self.graph.similarity
-        assert null is not None
-        logarithm = torch.zeros_like(self.degrees) if s is None else -torch.where(s > 0, s, 1).log()
-        logarithm = logarithm if r is None else logarithm - r.log()
-        return with_log_derivative(null.ground, logarithm.reshape(null.ground.shape))
+        r, unscaled = self.graph.similarity, self.normalization == "unnormalized"
+        ground = self.active.double() if unscaled else self._power(-0.5)
+        ground = ground if self._level is None else ground * self._level
+        return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)
 
     def _check_weights(self) -> None:
-        parts = [part.detach() for part in (self._symmetric_values, self.degrees) if part.numel()]
+        parts = [part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()]
         if not self.has.unsound:
             return
         for part in parts:
@@ -212,31 +213,15 @@ class Laplacian:
             if float(part.amin()) < 0:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
-    def double(self) -> Laplacian:
-        """Return the Laplacian of the same weights in float64; itself if it is in float64."""
-        if self.graph.weight.dtype == torch.float64 or math.prod(self.shape) == 0:
-            return self
-        log_weight, r = self.graph.log_weight, self.graph.similarity
-        weight = in_double(self.graph.pattern, self.graph.weight)
-        log_weight = None if log_weight is None else checks.finite_gradient(log_weight).double()
-        similarity = None if r is None else r.double()
-        graph = self.graph._with(weight=weight, similarity=similarity, log_weight=log_weight)
-        double = Laplacian.__new__(Laplacian)
-        double._set(graph, self.normalization, self._given)
-        double.loss_dtype = self.loss_dtype
-        # Positive weights stay positive in float64.
-        vars(double)["active_components"] = self.active_components
-        return double
-
     @cached_property
     def active(self) -> Tensor:
         """Return the nodes of positive degree, which take part in the eigenproblem, bool, of the graph's shape."""
-        return self.degrees.detach() > torch.finfo(self.degrees.dtype).tiny
+        return self.exact_degrees.detach() > torch.finfo(self.dtype).tiny
 
     @cached_property
     def _largest_degree(self) -> Tensor:
         """Return each graph's largest degree, ``(B,)``."""
-        degrees = checks.primal(self.degrees).reshape(self.graph.batch_size, -1, 1)
+        degrees = checks.primal(self.exact_degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
 
     @cached_property
@@ -250,34 +235,26 @@ class Laplacian:
 
         Below eps^¾ of the largest degree, an error of eps in v becomes an error of at least eps^⅝ in D^-½ v.
         """
-        degrees = checks.primal(self.degrees)
+        degrees = checks.primal(self.exact_degrees)
         least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
         below: Tensor = self.active & (degrees < least)
         return below
 
-    @property
-    def _is_delicate(self) -> bool:
-        """Return whether derivatives in the weights may overflow, and derivatives in their logarithms may not."""
-        delicate = self.has.delicate
-        return self.graph.pattern.any(self.degrees.new_tensor(delicate)) if self.graph.pattern.is_sharded else delicate
-
     @cached_property
     def has(self) -> Has:
         """Return the properties of this process's nodes and weights, found by one synchronisation."""
-        degrees, weight = checks.primal(self.degrees), checks.primal(self._affinity)
+        degrees, weight = checks.primal(self.exact_degrees), checks.primal(self._affinity)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
-        tiny = self.active & (degrees < torch.finfo(self._given).tiny ** 0.25)
         unsound = ~degrees.sum().isfinite()
         if weight.numel():
             unsound = unsound | ~(weight.detach().amin() >= 0)
-        slight = self.slight.any()
-        return Has(*checks.synchronise(unsound, isolated.any(), slight, slight | tiny.any()))
+        return Has(*checks.synchronise(unsound, isolated.any(), self.slight.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Return component labels ``(B, N)`` counted over active nodes (0 elsewhere), and their number ``(B,)``."""
         active = self.active.reshape(self.graph.batch_size, -1)
-        labels = self.graph.pattern.components(self.graph.weight.detach()).reshape(active.shape)
+        labels = self.graph.pattern.components(self._weight.detach()).reshape(active.shape)
         return self.graph.pattern.numbered_parts(labels, active)
 
     @cached_property
@@ -294,38 +271,28 @@ class Laplacian:
         if tuple(y.shape[:-1]) != tuple(self.graph.shape):
             raise ValueError(f"y must have shape {(*self.graph.shape, 'm')}, got {tuple(y.shape)}")
         if y.dtype in checks.HALVES:
-            return self.matmul(y.to(self.graph.weight.dtype)).to(y.dtype)
+            return self.matmul(y.to(self.dtype)).to(y.dtype)
         is_symmetric = self.normalization != "random_walk" and self.graph.similarity is None
-        diagonal, values = self._without_loops(self.values)
+        diagonal, values = (part.to(y.dtype) for part in self._without_loops(self._values))
         return diagonal[..., None] * y - self.graph.pattern.matmul(values, y, is_symmetric=is_symmetric)
 
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        diagonal, values = self._without_loops(self.values)
-        return self.graph.pattern.to_dense(-values) + torch.diag_embed(diagonal)
+        diagonal, values = self._without_loops(self._values)
+        return (self.graph.pattern.to_dense(-values) + torch.diag_embed(diagonal)).to(self.dtype)
 
     def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return diagonal and M without loops: a large loop would cancel in the matrix and leave only round-off."""
-        pattern = self.graph.pattern
+        pattern, unscaled = self.graph.pattern, self.normalization == "unnormalized"
         if not pattern.has_loops(values):
-            return self.diagonal, values
+            return self.exact_degrees if unscaled else self.active.double(), values
         proper, other_affinity = pattern.without_loops(values), pattern.without_loops(self._affinity)
         others = pattern.sum_rows(other_affinity)
-        if self.normalization == "unnormalized":
+        if unscaled:
             return others, proper
         # One number in two forms: take the form whose derivatives do not cancel.
-        loop, degree = pattern.sum_rows(self._affinity - other_affinity), torch.where(self.active, self.degrees, 1)
-        share = torch.where(loop > others, others / degree, 1 - loop / degree)
-        return torch.where(self.active, share, 0), proper
-
-
-def _without_subnormal(graph: Graph, affinity: Tensor) -> Graph:
-    """Return the graph with weights of zero where an affinity, in either direction, is subnormal."""
-    affinity, tiny = checks.primal(affinity), torch.finfo(affinity.dtype).tiny
-    is_normal = affinity > tiny
-    if graph.similarity is not None:
-        is_normal = is_normal & (graph.pattern.transpose(affinity) > tiny)
-    return graph._with(weight=torch.where(is_normal | ~(affinity >= 0), graph.weight, 0))
+        loop, inverse = pattern.sum_rows(self._affinity - other_affinity), self._power(1.0)
+        return torch.where(loop > others, others * inverse, self.active.double() - loop * inverse), proper
 
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:

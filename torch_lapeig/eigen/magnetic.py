@@ -91,9 +91,9 @@ class MagneticLaplacian:
 
         return SymmetricOperator(
             pattern,
-            values,
-            at_parts(plain.diagonal).reshape(pattern.shape),
-            bound=plain.bound.repeat_interleave(count),
+            values.to(self.q.dtype),
+            at_parts(plain.diagonal).reshape(pattern.shape).to(self.q.dtype),
+            bound=plain.bound.repeat_interleave(count).to(self.q.dtype),
             active=at_parts(plain.active),
             trusted=True,
         )

@@ -51,13 +51,13 @@ class SignedLaplacian(SymmetricOperator):
         expected = "a SignedGraph; see SignedGraph.from_dense, which takes the matrix of a Graph too"
         checks.check_instance(graph, "graph", SignedGraph, expected)
         laplacian, pattern = Laplacian(graph.affinities(), normalization), graph.pattern
-        plain, s = laplacian.symmetric, laplacian.scale
+        plain, s, given = laplacian.symmetric, laplacian.scale, graph.weight.dtype
         proper = pattern.without_loops(graph.weight)
         # |w| has the derivative 0 at 0, but the entry −w of the matrix has a derivative of its own.
         values = torch.where(proper == 0, pattern.scaled(proper, s), plain.values * proper.sign())
         loops = pattern.sum_rows(pattern.scaled(torch.relu(proper - graph.weight), s))
         diagonal = plain.diagonal + 2 * loops
-        super().__init__(pattern, values, diagonal, active=plain.active, trusted=True)
+        super().__init__(pattern, values.to(given), diagonal.to(given), active=plain.active, trusted=True)
         checks.keep(self, graph=graph, normalization=normalization)
 
     def _with(self, **changes: object) -> SymmetricOperator:

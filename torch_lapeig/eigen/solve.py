@@ -266,14 +266,13 @@ def eigenpairs(
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
-    is_lifted = (isinstance(given, Laplacian) or is_operator(given)) and not on_ranks
-    exact = given.double() if is_lifted else given
+    exact = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
     if on_ranks:
         return given.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
-    dtype = given.graph.weight.dtype if isinstance(given, Laplacian) else given.dtype
+    dtype = given.dtype
 
     is_laplacian = isinstance(exact, Laplacian)
     factor, loss_dtype = (exact.factor, exact.loss_dtype) if is_laplacian else (None, None)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern, in_double
 from torch_lapeig.native import Rows, is_for_one_thread
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -22,12 +22,6 @@ from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
 UNSET: Any = None  # marks a field to compute from the others
-
-
-def in_double(pattern: Pattern, values: Tensor) -> Tensor:
-    """Return symmetric values on edges in float64: the mean of the two directions, which may differ by round-off."""
-    double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
-    return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
 @dataclass(frozen=True, eq=False)

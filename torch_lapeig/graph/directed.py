@@ -23,8 +23,8 @@ class _OfAffinities(Graph):
         raise NotImplementedError
 
     def _check(self, name: str, slack: float = 0.0) -> None:
-        if self.similarity is not None or self.log_weight is not None:
-            raise ValueError(f"similarity and log_weight must be None in a {type(self).__name__}")
+        if self.similarity is not None:
+            raise ValueError(f"similarity must be None in a {type(self).__name__}")
         super()._check(name, slack)
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -41,9 +41,6 @@ class Graph:
         mask: bool of the graph's shape, False for padding, whose weights are 0; None where all nodes are valid.
         similarity: r > 0 of the graph's shape, or None for 1. The affinity is W_ij = r_i weight_ij / r_j: not
             symmetric, but similar to the symmetric ``weight`` (`ImprovedWeights`).
-        log_weight: tensor of the shape of ``weight`` that has, at each positive weight, the derivatives of its
-            logarithm; the values may differ from the logarithms by constants. Or None. Weightings set it, because the
-            gradient of a tiny weight overflows where the gradient of its logarithm does not. `Laplacian` uses it.
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
         metric: the lengths of edges that weightings measure: ``"euclidean"`` between the points, ``"cosine"`` between
@@ -53,9 +50,9 @@ class Graph:
     Raises:
         TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: fields that
             do not match in shape, dtype or device; weights that are not finite, non-negative, symmetric, and zero
-            at padding; a similarity that is not positive; a logarithm that is not finite where the weight is positive.
-            The constructor accepts a weight that is below zero, or differs from its reverse, by at most 1e-4 of the
-            largest weight, as finite differences of single weights need; `with_weight` does not.
+            at padding; a similarity that is not positive. The constructor accepts a weight that is below zero, or
+            differs from its reverse, by at most 1e-4 of the largest weight, as finite differences of single weights
+            need; `with_weight` does not.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -66,10 +63,13 @@ class Graph:
     weight: Tensor
     mask: Tensor | None = None
     similarity: Tensor | None = None
-    log_weight: Tensor | None = None
     recall: float = 1.0
     metric: Metric = "euclidean"
     density_correction: float = 0.0
+    # Weights l_i wide_ij l_j in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them. The
+    # levels l are constants or None for 1: see `Nodes.levels`.
+    wide: Tensor | None = field(default=None, init=False)
+    level: Tensor | None = field(default=None, init=False)
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
@@ -84,7 +84,29 @@ class Graph:
 
     def _with(self: G, **changes: Any) -> G:
         """Return the graph with other fields, without checks: the caller guarantees them."""
-        return self._trusted(**self.__getstate__() | changes)
+        wide = {"wide": None, "level": None} if "weight" in changes else {}
+        return self._trusted(**self.__getstate__() | wide | changes)
+
+    def _weighted(self: G, dtype: torch.dtype, wide: Tensor, level: Tensor | None, **changes: Any) -> G:
+        """Return the graph with weights l_i wide_ij l_j in float64, rounded to a dtype."""
+        weight = (wide if level is None else self.pattern.scaled(wide, level)).to(dtype)
+        return self._with(weight=weight, wide=wide, level=level, **changes)
+
+    @property
+    def exact(self) -> Tensor:
+        """Return the weights in float64, with gradients: those of which ``weight`` is the rounding, if known."""
+        if self.weight.dtype == torch.float64:
+            return checks.finite_gradient(self.weight)
+        return in_double(self.pattern, self.weight) if self.wide is None else self.wide
+
+    @property
+    def relative(self) -> tuple[Tensor, Tensor | None]:
+        """Return weights in float64 relative to levels of their nodes, and the levels; None stands for 1."""
+        if self.wide is not None:
+            return self.wide, self.level
+        exact = self.exact
+        level = self.pattern.levels(exact) if self.weight.dtype == torch.float64 else None
+        return exact if level is None else self.pattern.scaled(exact, 1 / level), level
 
     def _masked(self: G, mask: Tensor, name: str) -> G:
         """Return the graph with this mask; raise ValueError if it has another mask, or edges at padding."""
@@ -101,15 +123,12 @@ class Graph:
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._check_mask()
         self._check_part(self.similarity, "similarity", tuple(self.shape))
-        self._check_part(self.log_weight, "log_weight", tuple(self.weight.shape))
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
         self._check_weights(name, slack)
         self._check_padding(name, slack)
         if self.similarity is not None and not (self.similarity > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
-        if self.log_weight is not None:
-            checks.check_finite(torch.where(self.weight > 0, self.log_weight.detach(), 0), "log_weight")
 
     def _check_weights(self, name: str, slack: float) -> None:
         """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
@@ -368,7 +387,7 @@ class Graph:
             TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
                 directions of each edge.
         """
-        graph = self._with(weight=weight, log_weight=None, density_correction=0.0)
+        graph = self._with(weight=weight, density_correction=0.0)
         graph._check("weight")
         return graph
 
@@ -378,11 +397,14 @@ class Graph:
             checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
             checks.check_device(target, "target")
-        weight = self.weight.to(target)
-        numbers = {"similarity": self.similarity, "log_weight": self.log_weight}
-        moved = {name: part if part is None else part.to(target) for name, part in numbers.items()}
+        weight = (self.exact if target == torch.float64 else self.weight).to(target)
+        parts = {"similarity": self.similarity.to(target)} if self.similarity is not None else {}
+        if weight.dtype == self.weight.dtype:  # only a rounding of ``wide`` loses it
+            parts |= {
+                name: part.to(weight.device) for name in ("wide", "level") if (part := getattr(self, name)) is not None
+            }
         mask = None if self.mask is None else self.mask.to(weight.device)
-        return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **moved)
+        return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **parts)
 
     def to_dense(self) -> Tensor:
         """Return the affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -396,11 +418,12 @@ class Graph:
 
     @property
     def mean_affinity(self) -> Tensor:
-        """Return ½ (W_ij + W_ji) on the edges, of the shape of ``weight``: W itself, unless there is a similarity."""
+        """Return ½ (W_ij + W_ji) on the edges in float64: W itself, unless there is a similarity."""
         if self.similarity is None:
-            return self.weight
-        ratio = self.pattern.at_row(self.similarity) / self.pattern.at_col(self.similarity)
-        return self.weight * (ratio + 1 / ratio) / 2
+            return self.exact
+        r = self.similarity.double()
+        ratio = self.pattern.at_row(r) / self.pattern.at_col(r)
+        return self.exact * (ratio + 1 / ratio) / 2
 
     def to_sparse(self: G) -> G:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
@@ -411,8 +434,8 @@ class Graph:
         present = weight.detach() != 0
         item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
         pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
-        log_weight = None if self.log_weight is None else self.log_weight.reshape(weight.shape)[item, i, j]
-        return self._with(pattern=pattern, weight=weight[item, i, j], log_weight=log_weight)
+        wide = None if self.wide is None else self.wide.reshape(weight.shape)[item, i, j]
+        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, level=self.level)
 
     def to_scipy(self) -> csr_array:
         """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -453,11 +476,9 @@ class Graph:
         if nodes.numel() == 0:
             raise ValueError("nodes must hold at least one node, got none")
         pattern, edges = self.pattern.restrict(nodes)
-        similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
-        log_weight = None if self.log_weight is None else self.log_weight[edges]
-        return self._with(
-            pattern=pattern, weight=self.weight[edges], mask=None, similarity=similarity, log_weight=log_weight
-        )
+        similarity, level = (None if x is None else x.reshape(-1)[nodes] for x in (self.similarity, self.level))
+        weight, wide = self.weight[edges], None if self.wide is None else self.wide[edges]
+        return self._with(pattern=pattern, weight=weight, mask=None, similarity=similarity, wide=wide, level=level)
 
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.

@@ -85,6 +85,24 @@ class Nodes:
         """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
         return None
 
+    def levels(self: Any, weight: Tensor) -> Tensor | None:
+        """Return l, powers of two about the roots of degrees, if derivatives in weights might overflow; else None.
+
+        A degree of 1e-250 has derivatives of its inverse root that float64 cannot hold, where those of the weights
+        w_ij / (l_i l_j) are near 1.
+        """
+        if not (weight.requires_grad or checks.is_dual(weight)):
+            return None
+        degrees, tiny = self.sum_rows(checks.primal(weight)), torch.finfo(weight.dtype).tiny
+        positive = degrees > tiny
+        if not self.any((positive & (degrees.log().abs() > -math.log(tiny) / 4)).any()):
+            return None
+        return checks.next_power(torch.where(positive, degrees, 1).sqrt()) / 2
+
+    def over_rows(self: Any, wide: Tensor, level: Tensor | None) -> Tensor:
+        """Return weights l_i wide_ij l_j over l_i², whose sums are the degrees over l_i²; levels of None are 1."""
+        return wide if level is None else wide * (self.at_col(level) / self.at_row(level))
+
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         return median_of_groups(values, group, total)
@@ -576,6 +594,12 @@ def first_of_largest(vectors: Tensor) -> Tensor:
     """
     size = vectors.detach().abs()
     return (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+
+
+def in_double(pattern: Pattern, values: Tensor) -> Tensor:
+    """Return symmetric values on edges in float64: the mean of the two directions, which may differ by round-off."""
+    double, exact = checks.finite_gradient(values).double(), checks.primal(values).double()
+    return double if pattern.is_sharded else double + (pattern.transpose(exact) - exact) / 2
 
 
 def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:

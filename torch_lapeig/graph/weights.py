@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
-from torch_lapeig.graph.pattern import Pattern, SparsePattern
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import Configured
 
@@ -247,7 +247,9 @@ class KernelWeights(Weighting):
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log f of the squared lengths."""
         values = edges.connectivity * self._values(edges.squared_lengths)
-        return torch.where(values > 0, finite_log(values), -torch.inf)
+        positive = values > 0
+        values = torch.where(positive, checks.finite_gradient(values), 1)
+        return torch.where(positive, values.log(), -torch.inf)
 
 
 class HeatKernel(Weighting):
@@ -304,11 +306,10 @@ class HeatKernel(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with its weights times the kernel."""
-        points, unit = rescale(_check_points(x, graph), graph)
-        squared_lengths = graph.pattern.squared_lengths(points)
+        squared_lengths, unit = _lengths(x, graph)
         t = self.bandwidth(squared_lengths, graph)
         t = t if isinstance(self.t, str) else t / unit / unit
-        return gaussian(graph, squared_lengths, graph.pattern.at_row(t))
+        return gaussian(graph, squared_lengths, graph.pattern.at_row(t), x.dtype)
 
     def bandwidth(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Return each node's bandwidth, of the graph's shape, from squared edge lengths: t · exp(``log_factor``)."""
@@ -356,9 +357,9 @@ class SelfTuning(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with its weights times the kernel; gradients flow through σ too."""
         pattern = graph.pattern
-        squared_lengths = pattern.squared_lengths(rescale(_check_points(x, graph), graph)[0])
+        squared_lengths, _ = _lengths(x, graph)
         sigma = self._sigma(squared_lengths, graph)
-        return gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma))
+        return gaussian(graph, squared_lengths, pattern.at_row(sigma) * pattern.at_col(sigma), x.dtype)
 
     def _sigma(self, squared_lengths: Tensor, graph: Graph) -> Tensor:
         """Return σ of each node, of the shape of the graph; 1 at nodes without edges."""
@@ -413,28 +414,22 @@ class DensityCorrected(Weighting):
         graph = self.weights(x, graph)
         if graph.similarity is not None:
             raise ValueError(_NOT_SYMMETRIC)
-        pattern, scale = graph.pattern, checks.primal(self._scale(graph))
-        weight = pattern.at_row(scale) * checks.primal(graph.weight) * pattern.at_col(scale)
-        log_weight = finite_log(graph.weight) if graph.log_weight is None else graph.log_weight
-        zeros = only_zeros(graph.weight) if has_differentiable_zeros(graph) else None
-        log_scale = -self.alpha * log_sums(pattern, graph.weight, log_weight, zeros)
-        log_weight = log_weight + pattern.at_row(log_scale) + pattern.at_col(log_scale)
-        weight = with_log_derivative(weight, log_weight)
-        graph = graph._with(density_correction=self.alpha)
-        if zeros is None:
-            return graph._with(weight=weight, log_weight=log_weight)
-        scale = with_log_derivative(scale, log_scale)
-        zeros = checks.finite_gradient(zeros) * (pattern.at_row(scale) * pattern.at_col(scale))
-        return graph._with(weight=weight + zeros, log_weight=None)
+        (wide, level), pattern = graph.relative, graph.pattern
+        wide = pattern.scaled(wide, self._scale(graph))
+        if level is not None:  # of K, whose q are l² times those in ``wide``
+            level = level ** (1 - 2 * self.alpha)
+            after = pattern.levels(pattern.scaled(wide, level))
+            wide, level = pattern.scaled(wide, level if after is None else level / after), after
+        return graph._weighted(graph.weight.dtype, wide, level, density_correction=self.alpha)
 
     def _scale(self, graph: Graph) -> Tensor:
-        """Return q^-α of each node, 0 without edges."""
-        return inverse_power(graph.pattern.sum_rows(graph.weight), self.alpha)
+        """Return q^-α of each node in float64, relative to its level; 0 without edges."""
+        return inverse_power(graph.pattern.sum_rows(graph.pattern.over_rows(*graph.relative)), self.alpha)
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
         """Return the logarithm of q^-α of each point (0 without edges), then the state of K."""
-        scale = self._scale(self.weights(x, graph))
-        return torch.cat([torch.where(scale > 0, scale, 1).log()[:, None], self.weights.state(x, graph)], 1)
+        scale, state = self._scale(self.weights(x, graph)), self.weights.state(x, graph)
+        return torch.cat([torch.where(scale > 0, scale, 1).log()[:, None].to(state.dtype), state], 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log K(x, x_i) − α log q(x) − α log q_i."""
@@ -476,10 +471,10 @@ class ImprovedWeights(Weighting):
         if graph.similarity is not None:
             raise ValueError("graph must not be weighted by ImprovedWeights already; weight the graph of the search")
         root = self._counts(graph).sqrt()
-        inverse = 1 / root
         weighted = self.kernel(x, graph)
-        weight = graph.pattern.at_row(inverse) * weighted.weight * graph.pattern.at_col(inverse)
-        return weighted._with(weight=weight, similarity=root)
+        (wide, level), dtype = weighted.relative, weighted.weight.dtype
+        wide = graph.pattern.scaled(wide, 1 / root.double())
+        return weighted._weighted(dtype, wide, level, similarity=root.to(dtype))
 
     def _counts(self, graph: Graph) -> Tensor:
         """Return κ, of the graph's shape, without self loops; 1 without neighbours. Constant, so without gradients."""
@@ -524,25 +519,28 @@ def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     return x / unit, unit[..., 0]
 
 
-def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor) -> Graph:
-    """Return ``graph`` with its weights times exp(−d²/scale); no gradient flows through a factor that is zero."""
-    negligible = 1e3  # exp(−1000) is 0 in every dtype
+def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Return squared lengths of the edges in float64 and in each graph's unit, and the unit; see `rescale`."""
+    points, unit = rescale(_check_points(x, graph).double(), graph)
+    return graph.pattern.squared_lengths(points), unit
+
+
+def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.dtype) -> Graph:
+    """Return ``graph`` with its weights times exp(−d²/scale), computed in float64.
+
+    A factor below the smallest normal number of the points' ``dtype`` is zero, and no gradient flows through it. Where
+    derivatives in tiny weights might overflow, weights are kept relative to levels of their nodes.
+    """
+    negligible = -math.log(torch.finfo(dtype).tiny)
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
     # Give far edges a zero derivative: the derivative of the quotient may be ∞.
-    exponent = -torch.where(near, squared_lengths, negligible) / torch.where(near, scale, 1)
-    exponent = checks.finite_gradient(exponent)
-    log_weight: Tensor | None = exponent
-    if has_differentiable_zeros(graph):
-        log_weight = None
-    elif graph.weight.requires_grad or checks.is_dual(graph.weight):
-        log_weight = exponent + (finite_log(graph.weight) if graph.log_weight is None else graph.log_weight)
-    return graph._with(weight=graph.weight * exponent.exp(), log_weight=log_weight)
-
-
-def has_differentiable_zeros(graph: Graph) -> bool:
-    """Return whether derivatives may be asked for in weights of 0, which have no logarithm."""
-    w = graph.weight
-    return graph.log_weight is None and (w.requires_grad or checks.is_dual(w)) and bool((w.detach() == 0).any())
+    quotient = torch.where(near, squared_lengths, 0) / torch.where(near, scale, 1)
+    quotient, given, pattern = checks.finite_gradient(quotient), graph.exact, graph.pattern
+    weight, level = given * torch.where(near, (-quotient).exp(), 0), None
+    if dtype == torch.float64 and (level := pattern.levels(weight)) is not None:
+        shift = pattern.at_row(level.log()) + pattern.at_col(level.log())
+        weight = given * torch.where(near, (-quotient - shift).exp(), 0)
+    return graph._weighted(torch.promote_types(dtype, graph.weight.dtype), weight, level)
 
 
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
@@ -652,51 +650,7 @@ def steepest_at_nodes(squared_lengths: Tensor, graph: Graph) -> Tensor:
     return start * torch.where(some, log_t, 0).exp()[..., None].expand(graph.shape)
 
 
-# --- Powers and logarithms whose derivatives neither overflow nor divide by zero --------------------------------------
-
-
 def inverse_power(degrees: Tensor, power: float) -> Tensor:
-    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number.
-
-    The derivatives go through the logarithm, because the derivative of a power, d^−(power + 1), overflows for tiny
-    degrees where its product with the cotangent does not. The value is the power itself, because exp(log) has an error
-    of eps times the logarithm.
-    """
-    positive = degrees > torch.finfo(degrees.dtype).tiny
-    degrees = torch.where(positive, degrees, 1)
-    return with_log_derivative(positive * checks.primal(degrees).pow(-power), -power * degrees.log())
-
-
-def with_log_derivative(values: Tensor, logarithm: Tensor) -> Tensor:
-    """Return ``values`` ≥ 0 as they are, with the derivatives, of any order and mode, of exp(``logarithm``).
-
-    ``logarithm`` may differ from the logarithm of the values by constants. Zeros have no derivative. The derivative of
-    the smallest value is as small as the value, where a chain of quotients would overflow.
-    """
-    values = checks.primal(values)
-    change = torch.where(values > 0, logarithm - checks.primal(logarithm), 0)
-    return values * change.exp()
-
-
-def log_sums(pattern: Pattern, values: Tensor, logarithm: Tensor, zeros: Tensor | None = None) -> Tensor:
-    """Return a tensor of the graph's shape with the derivatives of log Σ_j of edge values, given their logarithm.
-
-    Values of 0 get the derivatives of ``zeros``, see `only_zeros`.
-    """
-    inverse = pattern.at_row(inverse_power(checks.primal(pattern.sum_rows(values)), 1.0))
-    share = with_log_derivative(values * inverse, logarithm)
-    if zeros is not None:
-        share = share + checks.finite_gradient(zeros) * inverse
-    whole = pattern.sum_rows(share)
-    return torch.where(whole > 0, torch.where(whole > 0, whole, 1).log(), 0)
-
-
-def only_zeros(values: Tensor) -> Tensor:
-    """Return zeros that have the derivatives of ``values`` where a value is 0 and has no logarithm."""
-    return torch.where(values > 0, 0, checks.finite_gradient(values))
-
-
-def finite_log(values: Tensor) -> Tensor:
-    """Return the logarithm of positive values, 0 for others; a gradient that overflows is limited, with a warning."""
-    positive = values > 0
-    return torch.where(positive, torch.where(positive, checks.finite_gradient(values), 1).log(), 0)
+    """Return degrees^−power, and 0 with a zero gradient where the degree is 0 or below the smallest normal number."""
+    positive = degrees.detach() > torch.finfo(degrees.dtype).tiny
+    return positive * torch.where(positive, degrees, 1).pow(-power)

@@ -18,7 +18,7 @@ from torch_lapeig.eigen.gradient.complement import implicit_solve
 from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.weights import inverse_power, with_log_derivative
+from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.methods.elimination import Elimination, eliminate
 from torch_lapeig.support import checks
 
@@ -35,8 +35,6 @@ def harmonic_extension(graph: Graph, free: Tensor, known: Tensor) -> Tensor:
         free: bool of the graph's shape; a path leads from each free node to a grounded one.
     """
     weight = graph.weight
-    if graph.log_weight is not None:  # gradients of tiny weights overflow
-        weight = with_log_derivative(weight, graph.log_weight)
     inflow = free[..., None] * graph.pattern.matmul(weight, known, is_symmetric=True)
     blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
     none = blocks[..., :0]
@@ -52,7 +50,7 @@ class Grounded(Operator):
 
     def __init__(self, graph: Graph, free: Tensor) -> None:
         self.shape, self.dtype, self.device = graph.shape, graph.weight.dtype, graph.weight.device
-        self.graph, self.free = graph._with(weight=checks.primal(graph.weight), log_weight=None), free
+        self.graph, self.free = graph._with(weight=checks.primal(graph.weight)), free
         self.rest: tuple[Elimination, Grounded] | None = None
 
     @property

@@ -184,9 +184,9 @@ class HarmonicFunction(SemiSupervised):
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        graph, reached = _in_double(graph), reached_by(graph, labelled, self.unreached)
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
-        graph, reached = _in_double(graph), reached_by(graph, labelled, self.unreached)
         free, known = reached & ~labelled, targets.double()
         scores = harmonic_extension(graph, free, known)
         found = {"scores_": scores, "train_growth": free.double(), "train_source": known}
@@ -355,11 +355,10 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
 
 
 def _in_double(graph: Graph) -> Graph:
-    """Return a graph in float64, with the derivatives of the logarithms of the weights where it has any."""
+    """Return a graph in float64."""
     if graph.similarity is not None:
         raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
-    log_weight = None if graph.log_weight is None else graph.log_weight.double()
-    return graph._with(weight=graph.weight.double(), log_weight=log_weight)
+    return graph.to(torch.float64)
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:

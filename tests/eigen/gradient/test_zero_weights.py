@@ -50,7 +50,6 @@ def test_gradients_of_faint_graphs_equal_those_of_their_multiples(with_similarit
         w = (scale * affinity_with_zeros()).to(dtype).requires_grad_()
         graph, r = graph_of(w, is_sparse), torch.linspace(0.5, 2, N, dtype=dtype).requires_grad_()
         graph = dataclasses.replace(graph, similarity=r) if with_similarity else graph
-        assert Laplacian(graph).has.delicate == (scale < 1)
         gradients = torch.autograd.grad(loss_of(graph, normalization), (w, r), allow_unused=True)
         results.append((scale * (gradients[0] + gradients[0].mT), *gradients[1:]))
     zeros = w == 0
@@ -88,3 +87,21 @@ def test_density_corrected_weights_of_zero_have_gradients(is_sparse):
         results.append(gradient + gradient.mT)
     assert (results[1][w == 0].abs() > 1e-3).sum() > N
     torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
+@pytest.mark.parametrize("size", [1.0, 1e-160, 1e-300])
+def test_second_derivatives_of_self_loops_of_tiny_degrees(size, normalization):
+    """A pair with loops of b and c times its edge a has the eigenvalue a / (a + b) + a / (a + c)."""
+    logs = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    results = []
+    for is_ours in (True, False):
+        a, b, c = torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64) * logs.exp()
+        value = a / (a + b) + a / (a + c)
+        if is_ours:
+            graph = Graph.from_dense(size * torch.stack([b, a, a, c]).reshape(2, 2))
+            value = eigenpairs(Laplacian(graph, normalization), 2).values[1]
+        (first,) = torch.autograd.grad(value, logs, create_graph=True)
+        (second,) = torch.autograd.grad(first @ torch.arange(1.0, 4, dtype=torch.float64), logs)
+        results.append(torch.stack([first.detach(), second]))
+    torch.testing.assert_close(*results)

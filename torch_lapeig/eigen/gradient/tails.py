@@ -46,7 +46,7 @@ def with_tails(
     """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
 
     Args:
-        laplacian: in float64, with ``normalization="random_walk"``: its values are P.
+        laplacian: with ``normalization="random_walk"``.
         vectors: v of the symmetric operator, ``(B, N, k)``.
         y: D^-½ v, ``(B, N, k)``.
         projected: Λ, ``(B, k, k)``, with gradients; see `Eigenpairs`.
@@ -60,7 +60,7 @@ def with_tails(
         _warn_of_ranks()
         return y
     v, spectrum = checks.primal(vectors), checks.primal(projected).diagonal(dim1=-2, dim2=-1)
-    root = checks.primal(laplacian.degrees).reshape(v.shape[:2])[..., None].sqrt()
+    root = checks.primal(laplacian.exact_degrees).reshape(v.shape[:2])[..., None].sqrt()
     top, eps = v.abs().amax(1, keepdim=True), torch.finfo(v.dtype).eps
     # At such sizes an error of eps is a relative error of eps^¾ of the entry.
     hidden = laplacian.slight.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
@@ -139,7 +139,7 @@ def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor)
 
     The parts are P among the m nodes, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries.
     """
-    pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.values
+    pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.walk
     both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):
         rows = values.reshape(-1, n, n)[b, nodes]
