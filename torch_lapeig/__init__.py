@@ -12,6 +12,7 @@ from torch_lapeig.eigen import (
     SignedLaplacian,
     Solve,
     eigenpairs,
+    eigh,
     mesh_laplacian,
 )
 from torch_lapeig.graph import (
@@ -104,6 +105,7 @@ __all__ = [
     "StableEncoding",
     "Whitening",
     "eigenpairs",
+    "eigh",
     "knn_graph",
     "laplacian_positional_encoding",
     "laplacian_smoothness",
