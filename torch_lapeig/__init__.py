@@ -15,6 +15,7 @@ from torch_lapeig.eigen import (
     SignedLaplacian,
     Solve,
     eigenpairs,
+    eigh,
     mesh_laplacian,
 )
 from torch_lapeig.graph import (
@@ -110,6 +111,7 @@ __all__ = [
     "StableEncoding",
     "Whitening",
     "eigenpairs",
+    "eigh",
     "knn_graph",
     "laplacian_positional_encoding",
     "laplacian_smoothness",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NoReturn
 
+from torch_lapeig.eigen.all_pairs import AllPairs, eigh
 from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.factored import FactoredCosine
 from torch_lapeig.eigen.function import FunctionOperator
@@ -25,6 +26,7 @@ from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.support.gone import stand_in
 
 __all__ = [
+    "AllPairs",
     "Auto",
     "ChebyshevSubspace",
     "Choice",
@@ -51,6 +53,7 @@ __all__ = [
     "SymmetricOperator",
     "component_eigenpairs",
     "eigenpairs",
+    "eigh",
     "mesh_laplacian",
     "solve_linear",
 ]

@@ -118,7 +118,7 @@ class FunctionOperator(Operator):
 
     def _set_bound(self, seed: int) -> None:
         """Set the bound, checked against Ritz values or estimated, and the shift."""
-        ends = _ends_of_spectrum(self, seed).times(self._unit)
+        ends = ends_of_spectrum(self, seed).times(self._unit)
         checks.keep(self, _unit=None)
         if self.bound is UNSET:
             shift = (-ends.lower).clamp_min(0)
@@ -197,7 +197,7 @@ class Ends(NamedTuple):
         return Ends(*(part * unit for part in self))
 
 
-def _ends_of_spectrum(operator: Operator, seed: int) -> Ends:
+def ends_of_spectrum(operator: Operator, seed: int) -> Ends:
     """Return the ends by Lanczos steps with whole orthogonalisation: Ritz values and the norm of the last residual."""
     q = operator.random(1, seed)
     tiny, steps = torch.finfo(operator.dtype).tiny, min(LANCZOS_STEPS, operator.num_nodes)

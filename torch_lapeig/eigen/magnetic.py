@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.matrices import entries_of_matrix, operator_of_entries
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -141,49 +142,74 @@ class MagneticLaplacian:
             TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
                 ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
-        solve = dataclasses.replace(Solve.of(solve), **options)
-        if solve.degeneracy == "exact" or solve.cluster_width is not None:
-            raise ValueError(
-                'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
-                f"{solve.degeneracy!r} and {solve.cluster_width}: the real form has each eigenvalue twice"
-            )
-        operator, k = self.symmetric, checks.check_width(k, "k")
-        if not checks.check_flag(fill, "fill") and 2 * k > operator.fewest_active:
-            raise ValueError(
-                f"k must be at most the number of nodes of positive degree, got k={k} with "
-                f"{operator.fewest_active // 2} of them"
-            )
-        pairs = eigenpairs(operator, 2 * k, solve, fill=fill)
-        batch, lead = operator.batch_size, self.shape[:-1]
-        real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
-        present = pairs.values.reshape(batch, -1).isfinite()
-        turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present)
-        allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
-        if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
-            raise checks.ConvergenceError(
-                f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
-                f"residuals of up to {residuals.max():.2e}; use Eigh() or the default solver"
-            )
-        z = _complex(vectors)
-        turn = turn.to(z)
-        y, phase = _with_real_peaks(z @ columns.to(z))
-        inner = turn.mH @ (real.to(z) @ turn)
-        values = inner.diagonal(dim1=-2, dim2=-1).real
-        # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
-        off = inner - checks.primal(inner)
-        off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
-        projected = torch.diag_embed(values).to(z) + phase.mH * off * phase
-        values = torch.where(present[:, ::2], values, torch.inf)
-        return dataclasses.replace(
-            pairs,
-            values=values.reshape(*lead, k),
-            vectors=y.reshape(*self.shape, k),
-            projected=projected.reshape(*lead, k, k),
-            residuals=residuals.to(values).reshape(*lead, k),
-            gap=pairs.gap.reshape(lead),
-            converged=pairs.converged.reshape(lead),
-            resolved=pairs.resolved.reshape(lead),
+        return _pairs_of_real_form(self.symmetric, self.shape, k, dataclasses.replace(Solve.of(solve), **options), fill)
+
+
+def pairs_of_hermitian(
+    matrix: Any, k: int, solve: Solve, *, mass: Tensor | None = None, fill: bool = False, largest: bool = False
+) -> Eigenpairs:
+    """Compute eigenpairs of complex Hermitian matrices by their real form; see `torch_lapeig.eigenpairs`."""
+    if mass is not None:
+        raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
+    pattern, values = entries_of_matrix(matrix)
+    back = pattern.transpose(values).conj()
+    for part, mirror in ((values.real, back.real), (values.imag, back.imag)):
+        slack = 10 * torch.finfo(values.dtype).eps ** 0.5 * checks.primal(values).abs().max()
+        checks.check_symmetric(part, mirror, "matrix, a Hermitian one,", slack)
+    values = -(values + back) / 2
+    rows = [torch.stack([values.real, -values.imag], -1), torch.stack([values.imag, values.real], -1)]
+    lead = pattern.shape[:-1]
+    real, entries = _real_form(pattern, torch.stack(rows, -2)[..., None, :, :], lead)
+    operator = operator_of_entries(real, entries)
+    return _pairs_of_real_form(operator, pattern.shape, k, solve, fill, largest=largest)
+
+
+def _pairs_of_real_form(
+    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
+) -> Eigenpairs:
+    """Return k complex pairs of the shape ``(..., N)`` from 2k real pairs."""
+    if solve.degeneracy == "exact" or solve.cluster_width is not None:
+        raise ValueError(
+            'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
+            f"{solve.degeneracy!r} and {solve.cluster_width}: the real form has each eigenvalue twice"
         )
+    k = checks.check_width(k, "k")
+    if not checks.check_flag(fill, "fill") and 2 * k > operator.fewest_active:
+        raise ValueError(
+            f"k must be at most the number of nodes of positive degree, got k={k} with "
+            f"{operator.fewest_active // 2} of them"
+        )
+    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
+    batch, lead = operator.batch_size, shape[:-1]
+    real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
+    present = pairs.values.reshape(batch, -1).isfinite()
+    turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present, largest)
+    allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
+    if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
+        raise checks.ConvergenceError(
+            f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
+            f"residuals of up to {residuals.max():.2e}; use Eigh() or the default solver"
+        )
+    z = _complex(vectors)
+    turn = turn.to(z)
+    y, phase = with_real_peaks(z @ columns.to(z))
+    inner = turn.mH @ (real.to(z) @ turn)
+    values = inner.diagonal(dim1=-2, dim2=-1).real
+    # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
+    off = inner - checks.primal(inner)
+    off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
+    projected = torch.diag_embed(values).to(z) + phase.mH * off * phase
+    values = torch.where(present[:, ::2], values, torch.inf)
+    return dataclasses.replace(
+        pairs,
+        values=values.reshape(*lead, k),
+        vectors=y.reshape(*shape, k),
+        projected=projected.reshape(*lead, k, k),
+        residuals=residuals.to(values).reshape(*lead, k),
+        gap=pairs.gap.reshape(lead),
+        converged=pairs.converged.reshape(lead),
+        resolved=pairs.resolved.reshape(lead),
+    )
 
 
 def _charges(q: Any, like: Tensor) -> Tensor:
@@ -220,7 +246,7 @@ def _real_form(pattern: Pattern, blocks: Tensor, lead: tuple[int, ...]) -> tuple
     return SparsePattern._trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
 
 
-def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
+def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
     """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and the factors ``(B, 1, k)``."""
     place = first_of_largest(y)
     peak = y.gather(-2, place)
@@ -233,7 +259,7 @@ def _with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _combined(
-    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor
+    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor, largest: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the combinations of 2k real pairs, in float64; a graph's missing pairs combine to zero vectors.
 
@@ -254,7 +280,9 @@ def _combined(
     columns, turn = columns @ turn, basis @ turn
     residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
     values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
-    order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True)  # round-off may exchange equal values
+    order = (
+        (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
+    )  # round-off may exchange equal values
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
     residuals = residuals.gather(1, order) * is_there[:, 0] * (1 if unit is None else unit[:, None])
     return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

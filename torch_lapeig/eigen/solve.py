@@ -18,6 +18,7 @@ from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Gradi
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
+from torch_lapeig.eigen.matrices import is_matrix, negated, operator_of_matrix
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
@@ -220,23 +221,26 @@ class Solve:
 
 @checks.full_precision
 def eigenpairs(
-    laplacian: Laplacian | Operator,
+    laplacian: Laplacian | Operator | Tensor | Any,
     k: int,
     solve: Solve | Solver | None = None,
     *,
     mass: Tensor | None = None,
     fill: bool = False,
+    largest: bool = False,
     **options: Any,
 ) -> Eigenpairs:
-    """Compute the ``k`` smallest eigenpairs of a Laplacian, differentiable in its weights.
+    """Compute the ``k`` smallest eigenpairs of a Laplacian or any symmetric matrix, differentiable in its entries.
 
-    The null space is known in closed form: the first values are 0, one for each connected component. The first vector
-    belongs to the whole graph, in proportion to 1 (to D^½ 1 with ``"symmetric"``); the others complete a basis. Nodes
-    of degree zero take no part.
+    The null space of a Laplacian is known in closed form: the first values are 0, one for each connected component. The
+    first vector belongs to the whole graph, in proportion to 1 (to D^½ 1 with ``"symmetric"``); the others complete a
+    basis. Nodes of degree zero take no part.
 
     Args:
-        laplacian: of one graph or a batch; a `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with
-            gradients to its ``parameters``.
+        laplacian: of one graph or a batch; a symmetric or Hermitian matrix, definite or not: a dense tensor ``(N, N)``
+            or ``(B, N, N)``, a sparse tensor ``(N, N)`` in COO or CSR (with sparse gradients), or a SciPy matrix; a
+            `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with gradients to its
+            ``parameters``.
         k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
             see ``fill``.
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
@@ -246,6 +250,7 @@ def eigenpairs(
             zero take no part, whatever their mass.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
+        largest: the ``k`` largest pairs instead: values descend, and ``gap`` is the distance to the next smaller one.
 
     Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, not that of ``torch.linalg.eigh``. They
     are finite. With equal eigenvalues they are exact for losses that do not depend on the choice of basis in an
@@ -254,8 +259,8 @@ def eigenpairs(
     linear solve of the backward pass. Forward mode follows the same rule.
 
     Raises:
-        TypeError, ValueError: no nodes, k out of range, an unknown option; a mass of another dtype or shape, that is
-            not positive and finite, or beside a normalised Laplacian. ConvergenceError: with ``on_failure="raise"``, or
+        TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of another
+            dtype or shape, that is not positive and finite, or beside a normalised Laplacian. ConvergenceError: with ``on_failure="raise"``, or
             where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -264,6 +269,12 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
+    if is_matrix(laplacian):
+        if laplacian.dtype in (torch.complex64, torch.complex128) or getattr(laplacian.dtype, "kind", "") == "c":
+            from torch_lapeig.eigen.magnetic import pairs_of_hermitian
+
+            return pairs_of_hermitian(laplacian, k, solve, mass=mass, fill=fill, largest=largest)
+        laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
@@ -271,6 +282,8 @@ def eigenpairs(
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
+    if checks.check_flag(largest, "largest") and (on_ranks or operator.is_sharded or fill):
+        raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
     if on_ranks:
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
     dtype = given.dtype
@@ -279,6 +292,7 @@ def eigenpairs(
     factor = exact.factor if is_laplacian else None
     if root is not None:
         operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
+    operator = negated(operator) if largest else operator
     arranged = Arranged.of(operator)
     bare = arranged.operator.frozen()
     tolerance = solve.allowed(bare.dtype, dtype)
@@ -296,11 +310,13 @@ def eigenpairs(
     elif not solution.is_resolved:
         report_unresolved(solution, operator.bound, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
-    if is_laplacian or root is not None:
+    if (is_laplacian or root is not None) and not largest:
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)
     if factor is not None:
-        differentiated = _with_factor(exact, operator, factor, differentiated, solution)
+        differentiated = _with_factor(None if largest else exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
+    if largest:
+        pairs = dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
     return dataclasses.replace(pairs.reshaped(operator.shape[:-1], dtype), inner_product=_inner_product(exact, mass))
 
 

@@ -16,78 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen.gradient.clusters import off_diagonal
-from torch_lapeig.eigen.laplacian import needs_derivatives
+from torch_lapeig.eigen.gradient.functions import Expansion, expanded
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.support import checks
 
 Response = Callable[[Tensor], Tensor]
 
 
-class Expansion(NamedTuple):
-    """Function of Λ with m responses, to second order in the entries off its diagonal.
-
-    Attributes:
-        values: φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs.
-        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty if no
-            derivative is asked for.
-    """
-
-    values: Tensor
-    terms: tuple[tuple[Tensor, Tensor], ...] = ()
-
-    def applied(self, z: Tensor) -> Tensor:
-        """Return φ_c(Λ) z_c of each column c of ``z``, ``(..., k, C)``; one response serves all columns."""
-        result = self.values * z
-        for weight, matrix in self.terms:
-            matrix = matrix.to(z.dtype)
-            result = result + (weight * checks.matmul(matrix, z) + checks.matmul(matrix, weight * z)) / 2
-        return result
-
-    def bank(self, z: Tensor) -> Tensor:
-        """Return φ_m(Λ) z_c of each column c and response m, ``(..., k, C, m)``."""
-        count, columns = self.values.shape[-1], z.shape[-1]
-        repeat = (*[1] * (z.ndim - 1), columns)
-        terms = tuple((weight.repeat(repeat), matrix) for weight, matrix in self.terms)
-        found = Expansion(self.values.repeat(repeat), terms).applied(z.repeat_interleave(count, -1))
-        return found.reshape(*z.shape, count)
-
-    def at_nodes(self, v: Tensor) -> Tensor:
-        """Return the diagonals of V φ_m(Λ) Vᴴ, real ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
-        result = checks.matmul((v * v.conj()).real, self.values)
-        for weight, matrix in self.terms:
-            result = result + checks.matmul((checks.matmul(v, matrix) * v.conj()).real, weight)
-        return result
-
-
 @checks.full_precision
 def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     """Return φ(Λ) of eigenpairs; see `spectral_function`."""
     check_pairs(pairs)
-    present, at = pairs.values.isfinite()[..., None], pairs.projected.diagonal(dim1=-2, dim2=-1).real
-    at = torch.where(present[..., 0], at, at[..., :1]).reshape(-1, 1)
-
-    def shaped(part: Tensor) -> Tensor:
-        # Without a graph of their own, they keep tangents of forward mode.
-        part = part if torch.is_grad_enabled() else part.detach()
-        return torch.where(present, part.reshape(*present.shape[:-1], -1), 0)
-
-    if not needs_derivatives(pairs.projected):
-        return Expansion(shaped(response_to(phi, at)))
-    with torch.enable_grad():
-        at = at + torch.zeros_like(at).requires_grad_()
-        value = response_to(phi, at)
-        slope = _derivative(value, at)
-        curvature = _derivative(slope, at)
-    checks.check_finite(slope, "the derivative of phi", "leave the pair out, or take a phi that is smooth there")
-    curvature = torch.where(curvature.isfinite(), curvature, 0)  # second derivatives of `value` are not finite, either
-    off = off_diagonal(pairs.projected, pairs.projected.shape[-1])
-    return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, checks.matmul(off, off))))
+    return expanded(pairs.projected, pairs.values.isfinite(), lambda at: response_to(phi, at))
 
 
 def check_pairs(pairs: Any, *, whole: bool = False) -> None:
@@ -117,21 +62,6 @@ def response_to(phi: Response, at: Tensor) -> Tensor:
         raise ValueError(f"phi must return shape (n, m) for eigenvalues {tuple(at.shape)}, got {tuple(value.shape)}")
     checks.check_finite(value, "the result of phi", "take a phi that is finite at every eigenvalue, 0 too")
     return value
-
-
-def _derivative(value: Tensor, at: Tensor) -> Tensor:
-    """Return the derivative of ``value`` ``(n, m)``, whose row i depends on row i of ``at`` alone.
-
-    Reverse mode gives Σ_m u_m φ′_m, which is linear in u: its derivative in u has all columns at once.
-    """
-    value = value + 0 * at  # depends on `at` even if φ is constant
-    u = torch.ones_like(value).requires_grad_()
-    (weighted,) = torch.autograd.grad(value, at, u, create_graph=True)
-    (slope,) = torch.autograd.grad(weighted, u, torch.ones_like(weighted), create_graph=True)
-    noise = 10 * torch.finfo(at.dtype).eps * value.abs().max() / at.abs().max()  # of slopes that are all near 0
-    if ((slope.sum(1, keepdim=True) - weighted).abs().max() > 0.01 * slope.abs().max() + noise).item():
-        raise ValueError("phi must be twice differentiable, got a function with a once_differentiable backward")
-    return slope
 
 
 @checks.full_precision

@@ -1,0 +1,134 @@
+"""All pairs of dense matrices, against `torch.linalg.eigh`, finite differences and closed forms."""
+
+import warnings
+
+import pytest
+import torch
+
+from torch_lapeig import DegeneracyWarning, eigh
+from torch_lapeig.eigen import AllPairs
+
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
+DTYPES = [torch.float64, torch.complex128]
+SPECTRA = {"distinct": [0.5, 1.0, 2.0, 4.0], "equal": [1.0, 1.0, 1.0, 3.0], "close": [1.0, 1.0 + 1e-9, 2.0, 2.0]}
+FUNCTIONS = {"sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "exp": torch.exp, "power": lambda x: x**0.3}
+
+
+def matrix_of(values, dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q, _ = torch.linalg.qr(torch.randn(len(values), len(values), dtype=dtype, generator=generator))
+    a = q @ torch.diag(torch.tensor(values, dtype=torch.float64)).to(dtype) @ q.mH
+    return (a + a.mH) / 2
+
+
+def hermitian(x):
+    return (x + x.mH) / 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *DTYPES])
+def test_pairs_of_a_batch_are_those_of_torch(dtype):
+    x = hermitian(torch.randn(2, 3, 7, 7, dtype=dtype, generator=torch.Generator().manual_seed(1)))
+    values, vectors, projected = eigh(x)
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(x))
+    torch.testing.assert_close(vectors @ projected @ vectors.mH, x)
+    torch.testing.assert_close(vectors.mH @ vectors, torch.eye(7, dtype=dtype).expand(2, 3, 7, 7))
+    peak = vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True))
+    torch.testing.assert_close(peak, peak.abs().to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_distinct_pairs_in_any_loss(dtype):
+    a = matrix_of(SPECTRA["distinct"], dtype).requires_grad_()
+
+    def function(x):
+        return eigh(hermitian(x))[:2]
+
+    assert torch.autograd.gradcheck(function, a, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, a)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "name"), [(s, f) for i, s in enumerate(SPECTRA) for f in list(FUNCTIONS)[i : i + 3]]
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_matrix_functions(dtype, spectrum, name):
+    a = matrix_of(SPECTRA[spectrum], dtype).requires_grad_()
+
+    def function(x):
+        return eigh(hermitian(x)).matrix_function(FUNCTIONS[name])
+
+    assert torch.autograd.gradcheck(function, a, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, a, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_eigenspaces_and_of_products_through_the_matrix(dtype):
+    a = matrix_of([1.0, 1.0, 2.0, 3.0, 3.0], dtype).requires_grad_()
+
+    def projector(x):
+        v = eigh(hermitian(x)).vectors[:, :2]
+        return v @ v.mH
+
+    def through_matrix(x):
+        pairs = eigh(hermitian(x))
+        return pairs.vectors @ pairs.projected @ pairs.projected @ pairs.vectors.mH
+
+    for function in (projector, through_matrix, lambda x: eigh(hermitian(x)).values.exp().sum()):
+        assert torch.autograd.gradcheck(function, a)
+    for function in (projector, through_matrix):
+        assert torch.autograd.gradgradcheck(function, a)
+    torch.testing.assert_close(through_matrix(a), a @ a)
+
+
+@pytest.mark.parametrize("gap", [1e-12, 1e-10, 1e-8, 1e-6, 1e-4])
+def test_gradient_between_close_eigenvalues_is_that_of_the_square(gap):
+    a = matrix_of([1.0, 1.0 + gap, 2.0], torch.float64).requires_grad_()
+    weight = torch.arange(9.0, dtype=torch.float64).reshape(3, 3)
+    (found,) = torch.autograd.grad((eigh(a).matrix_function(torch.square) * weight).sum(), a)
+    (expected,) = torch.autograd.grad((a @ a * hermitian(weight)).sum(), a)
+    torch.testing.assert_close(found, hermitian(expected), rtol=1e-9, atol=1e-9)
+
+
+def test_entries_of_functions_of_the_identity_have_gradients():
+    a = torch.eye(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: eigh(hermitian(x)).matrix_function(torch.rsqrt)[:2, :2], a)
+
+
+def test_a_loss_without_a_gradient_is_finite_and_warned_of():
+    for loss in (lambda p: p.vectors[0, 1], lambda p: p.values[0]):
+        a = torch.eye(3, dtype=torch.float64, requires_grad=True)
+        with pytest.warns(DegeneracyWarning, match="choice of basis"):
+            loss(eigh(a)).backward()
+        assert a.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("a", [torch.zeros(3, 3), 1e-30 * torch.eye(3), torch.zeros(0, 3, 3), torch.zeros(1, 1)])
+def test_extremes(a):
+    a = a.clone().requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        eigh(a).matrix_function(torch.exp).sum().backward()
+    torch.testing.assert_close(a.grad, torch.ones_like(a))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: eigh([[1.0]]), "tensor"),
+        (lambda: eigh(torch.ones(2, 2, dtype=torch.int64)), "float or complex"),
+        (lambda: eigh(torch.ones(2, 3)), "shape"),
+        (lambda: eigh(torch.full((2, 2), torch.nan)), "finite"),
+        (lambda: eigh(torch.tensor([[1.0, 2.0], [0.5, 1.0]])), r"symmetric.* 1\.5"),
+        (lambda: eigh(torch.tensor([[1.0, 1j], [1j, 1.0]])), "Hermitian.* 2"),
+        (lambda: eigh(-torch.eye(2)).matrix_function(torch.log), "finite"),
+        (lambda: eigh(torch.eye(2)).matrix_function(torch.sum), "shape and dtype"),
+        (lambda: eigh(torch.eye(2)).matrix_function("sqrt"), "function"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+def test_the_result_unpacks_by_name():
+    assert AllPairs._fields == ("values", "vectors", "projected")
