@@ -16,6 +16,7 @@ from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solv
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseLU
+from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
@@ -32,6 +33,7 @@ __all__ = [
     "Eigh",
     "FactoredCosine",
     "FunctionOperator",
+    "Krylov",
     "Laplacian",
     "Lobpcg",
     "MagneticLaplacian",

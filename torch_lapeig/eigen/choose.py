@@ -8,8 +8,9 @@ import numpy as np
 
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
-from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.dense import Eigh, needs_all_pairs
 from torch_lapeig.eigen.solvers.factors import SparseLU, shifted, structure_within
+from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Solver
@@ -29,6 +30,9 @@ from torch_lapeig.support.tuning import (
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseLU())
+# Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, which need 4 × as many products
+# of small matrices as calls take time: 48 and 110 ms at 700 nodes, 88 and 84 at 900, 523 and 452 at 1700.
+SUBSET_NODES = 900
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
@@ -53,20 +57,20 @@ def choose(operator: Operator, k: int) -> Choice:
     if operator.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
     if not knows_entries(operator):
-        return Choice((ChebyshevSubspace(),), "a matrix that is known only by its products")
+        first = (Krylov(),) if batch == 1 else ()
+        return Choice((*first, ChebyshevSubspace()), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
     if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
-    if batch == 1 and not is_sparse and not operator.of_affinities:
-        return Choice((Lobpcg(preconditioner=None), last_resort(n)), "a dense kernel")
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
+    if not is_sparse and operator.device.type == "cpu":
+        return _choose_for_dense(operator)
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
     if n > FALLBACK_NODES:
-        multigrid = (MULTIGRID,) if operator.of_affinities else ()
-        return Choice((ChebyshevSubspace(), *multigrid, last_resort(n)), "a large dense graph")
+        return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
     most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
@@ -75,6 +79,18 @@ def choose(operator: Operator, k: int) -> Choice:
     between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
     reason = "graphs together, in products that take less time than all their pairs"
     return Choice((filters, *between, Eigh()), reason)
+
+
+def _choose_for_dense(operator: Operator) -> Choice:
+    """Choose the solvers for dense matrices on the processor."""
+    n = operator.num_nodes
+    if n <= (DENSE_EIGH_NODES if needs_all_pairs(operator) else SUBSET_NODES):
+        return Choice((Eigh(),), "dense graphs whose pairs LAPACK finds in the least time")
+    if n > FALLBACK_NODES:
+        return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
+    # `Eigh` takes the time of some 4 n products.
+    krylov = Krylov(max_products=max(400, n // 4))
+    return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
 
 
 def last_resort(n: int) -> Solver:

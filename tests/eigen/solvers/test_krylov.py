@@ -1,0 +1,98 @@
+"""Lanczos with restarts: known spectra, copies of multiple values, spaces that end early, operators of every kind."""
+
+import pytest
+import torch
+from problems import known_spectra, projector_loss, quiet, random_affinity, subspace_angle
+from scipy.sparse import csr_array
+
+from torch_lapeig import ConvergenceWarning, Graph, Laplacian, eigenpairs
+from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov, MagneticLaplacian, SymmetricOperator
+from torch_lapeig.graph import DirectedGraph
+
+
+def diagonal(values):
+    """Return an operator that is known by its products only."""
+    values = torch.as_tensor(values, dtype=torch.float64)
+    return FunctionOperator(lambda y, w: w[:, None] * y, len(values), [values])
+
+
+@pytest.mark.parametrize("problem", known_spectra(), ids=lambda problem: problem.name)
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_known_spectra_with_all_copies(problem, is_dense):
+    graph = Graph.from_dense(problem.affinity) if is_dense else Graph.from_scipy(csr_array(problem.affinity.numpy()))
+    for normalization, known in (("symmetric", problem.normalized), ("unnormalized", problem.unnormalized)):
+        for k in (1, 3, 7, graph.num_nodes):
+            pairs = eigenpairs(Laplacian(graph, normalization), k, Krylov())
+            assert pairs.converged
+            exact = torch.tensor(sorted(known)[:k], dtype=torch.float64)
+            torch.testing.assert_close(pairs.values, exact, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("k", [3, 5, 6, 12])
+def test_copies_inside_and_at_the_end_of_the_wanted_values(k):
+    spectrum = torch.cat([torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1, 1.5, 2, 2]), torch.linspace(3, 9, 300)]).double()
+    spectrum = spectrum[torch.randperm(len(spectrum), generator=torch.Generator().manual_seed(1))]
+    for operator in (diagonal(spectrum), SymmetricOperator.of_largest(torch.diag(9 - spectrum))):
+        pairs = eigenpairs(operator, k, Krylov())
+        assert pairs.converged
+        torch.testing.assert_close(pairs.values, spectrum.sort().values[:k], atol=1e-10, rtol=0)
+        torch.testing.assert_close(pairs.vectors.mT @ pairs.vectors, torch.eye(k).double(), atol=1e-10, rtol=0)
+        torch.testing.assert_close(pairs.gap, spectrum.sort().values[k] - pairs.values[-1], atol=1e-6, rtol=0)
+
+
+def test_one_vector_spaces_of_equal_values():
+    for value in (0.0, 2.0):
+        pairs = eigenpairs(diagonal(torch.full((50,), value)), 4, Krylov())
+        torch.testing.assert_close(pairs.values, torch.full((4,), value).double(), atol=1e-12, rtol=0)
+        torch.testing.assert_close(pairs.vectors.mT @ pairs.vectors, torch.eye(4).double(), atol=1e-10, rtol=0)
+
+
+def test_a_batch_with_components_and_isolated_nodes():
+    affinity = torch.stack([random_affinity(40, seed=s) for s in range(3)])
+    affinity[0, :10, 10:] = affinity[0, 10:, :10] = 0  # two components
+    affinity[1, 7] = affinity[1, :, 7] = 0
+    laplacian = Laplacian(Graph.from_dense(affinity))
+    exact, pairs = (quiet(eigenpairs, laplacian, 5, solver) for solver in (Eigh(), Krylov()))
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12, rtol=0)
+    torch.testing.assert_close(pairs.gap, exact.gap, atol=1e-8, rtol=0)
+    for b in range(3):
+        assert subspace_angle(exact.vectors[b], pairs.vectors[b]) < 1e-8
+
+
+def test_a_large_value_far_from_the_wanted_ones():
+    for size in (1e2, 1e4):
+        values = torch.cat([torch.linspace(-1, 1, 399), torch.tensor([size])]).double()
+        pairs = eigenpairs(diagonal(values), 4, Krylov())
+        torch.testing.assert_close(pairs.values, values[:4], atol=1e-11 * size, rtol=0)
+        assert pairs.converged
+
+
+def test_few_products_end_with_a_warning():
+    with pytest.warns(ConvergenceWarning, match="Krylov"):
+        pairs = eigenpairs(diagonal(torch.linspace(0, 1, 3000)), 4, Krylov(max_products=40))
+    assert not pairs.converged
+
+
+def test_a_weakly_joined_pair_of_clusters_and_a_magnetic_laplacian():
+    affinity = torch.block_diag(*(random_affinity(60, seed=s) for s in range(2)))
+    affinity[0, 60] = affinity[60, 0] = 1e-7
+    generator = torch.Generator().manual_seed(0)
+    arcs = torch.randperm(80 * 80, generator=generator)[:400]
+    arcs = torch.stack([arcs // 80, arcs % 80])
+    directed = DirectedGraph.from_edge_index(arcs[:, arcs[0] != arcs[1]], num_nodes=80)
+    solved = (
+        lambda solver: eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver),
+        lambda solver: MagneticLaplacian(directed, 0.1).eigenpairs(4, solver),
+    )
+    for solve in solved:
+        torch.testing.assert_close(solve(Krylov()).values, solve(Eigh()).values, atol=1e-12, rtol=0)
+
+
+def test_gradients_are_those_of_all_pairs():
+    weight = random_affinity(50, seed=2)[None].requires_grad_()
+    found = []
+    for solver in (Eigh(), Krylov()):
+        pairs = eigenpairs(Laplacian(Graph.from_dense(weight)), 4, solver)
+        loss = projector_loss(50)(pairs.vectors[0]) + pairs.values.square().sum()
+        found.append(torch.autograd.grad(loss, weight)[0])
+    torch.testing.assert_close(found[1], found[0], atol=1e-8, rtol=1e-6)
