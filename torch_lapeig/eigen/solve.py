@@ -18,6 +18,7 @@ from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.operator import Operator, is_operator
+from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -223,7 +224,7 @@ def eigenpairs(
     k: int,
     solve: Solve | Solver | None = None,
     *,
-    mass: Tensor | None = None,
+    mass: Any = None,
     fill: bool = False,
     **options: Any,
 ) -> Eigenpairs:
@@ -242,7 +243,11 @@ def eigenpairs(
         mass: m > 0, the diagonal of M in L u = λ M u, ``(N,)`` or ``(B, N)``, float32 or float64; gradients flow to it.
             Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
             ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
-            zero take no part, whatever their mass.
+            zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one graph:
+            a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy. Then the pencil itself is solved, by
+            sparse factors of K + s M on the CPU beyond 600 nodes; so it is where a diagonal spans more than 10⁴, unless
+            an iterative solver is asked for. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, bounds of the
+            errors of values to first order.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
 
@@ -269,6 +274,8 @@ def eigenpairs(
     exact = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
+    if mass is not None and not is_scaling(mass, operator, solve.solver):
+        return _pencil_pairs(given, exact, operator, mass, k, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
     if on_ranks:
         return given.graph.pattern.eigenpairs(laplacian, k, solve, fill)  # type: ignore[no-any-return]
@@ -301,6 +308,28 @@ def eigenpairs(
         differentiated = _with_factor(exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     return dataclasses.replace(pairs.reshaped(operator.shape[:-1], dtype), inner_product=_inner_product(exact, mass))
+
+
+def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve) -> Eigenpairs:
+    """Return the pairs of K u = λ M u for a mass that does not scale K; see `torch_lapeig.eigen.pencil`."""
+    _check_mass_alone(exact, operator)
+    if isinstance(mass, Tensor) and mass.ndim == 1:
+        _root_of_mass(mass, exact, operator)
+    if k > operator.fewest_active:
+        raise ValueError(f"k must be at most {operator.fewest_active}, the nodes of positive degree, got k={k}")
+    if not isinstance(solve.solver, (Auto, Eigh)):
+        raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
+    dtype, matrix = given.dtype, checked_mass(mass, operator)
+    tolerance = solve.allowed(operator.dtype, dtype)
+    with _progress_function(solve.progress, None) as progress:
+        pencil, solution = solve_pencil(operator, matrix, k, solve.solver, tolerance, progress)
+    found = differentiable(pencil, solution, solve.gradient_options(dtype))
+    if not solution.is_converged:
+        report_failure(solution, solve.on_failure)
+    elif not solution.is_resolved:
+        report_unresolved(solution, pencil.bound, solve.on_failure)
+    pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
+    return dataclasses.replace(pairs, inner_product="mass")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -442,13 +471,7 @@ def _operator_of(laplacian: Any) -> Operator:
 
 def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
     """Return M^½, of the operator's shape and dtype and with gradients; 1 at nodes that take no part."""
-    if operator.is_sharded:
-        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
-    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
-        raise ValueError(
-            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
-            'Laplacian(graph, "unnormalized")'
-        )
+    _check_mass_alone(given, operator)
     checks.check_floating(mass, "mass")
     if tuple(mass.shape) != tuple(operator.shape):
         raise ValueError(f"mass must have shape {tuple(operator.shape)}, got {tuple(mass.shape)}")
@@ -460,6 +483,17 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
         value = float(checks.primal(mass)[tuple(node)])
         raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
+
+
+def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
+    """Check that a problem takes a mass: a whole, unnormalised one."""
+    if operator.is_sharded:
+        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
+    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
+        raise ValueError(
+            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
+            'Laplacian(graph, "unnormalized")'
+        )
 
 
 def _with_trivial(
