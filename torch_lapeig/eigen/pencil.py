@@ -1,7 +1,7 @@
 """Pencils K u = λ M u with a symmetric positive definite mass matrix M, in the inner product of M.
 
-(K + s M)⁻¹ M is self-adjoint in the inner product of M, with eigenvalues 1 / (λ + s) and the eigenvectors of the pencil.
-The shift s > 0 is so small that K + s M is positive definite and −s a little below the spectrum. Small pencils are
+(K + s M)⁻¹ M is self-adjoint in the inner product of M, with eigenvalues 1 / (λ + s) and the same eigenvectors. The
+shift s > 0 is so small that K + s M is positive definite and −s a little below the spectrum. Small pencils are
 solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ are accurate, however small some masses are.
 """
 
@@ -176,6 +176,16 @@ class Spectrum(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Solves:
+    """Factors that take blocks with a batch axis."""
+
+    factors: Factors
+
+    def __call__(self, r: Tensor) -> Tensor:
+        return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
+
+
+@dataclass(frozen=True)
 class _Inverted:
     """−(K + s M)⁻¹ M in the inner product of M, for `smallest_pairs`."""
 
@@ -210,11 +220,11 @@ def checked_mass(mass: Any, operator: Operator) -> Mass:
         TypeError, ValueError: another shape, dtype or layout, numbers that are not finite, or no symmetric matrix.
     """
     n = operator.num_nodes
-    if not isinstance(mass, Tensor) and hasattr(mass, "tocoo"):
-        coo = mass.tocoo()
-        index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
-        mass = torch.sparse_coo_tensor(index, torch.from_numpy(coo.data), coo.shape).to(operator.device)
     shape, index = tuple(getattr(mass, "shape", ())), None
+    if not isinstance(mass, Tensor) and hasattr(mass, "tocsr"):
+        coo = mass.tocsr().tocoo()
+        index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)).to(operator.device)
+        mass = torch.from_numpy(coo.data.astype(np.float64)).to(operator.device)
     if isinstance(mass, Tensor) and mass.layout in (torch.sparse_coo, torch.sparse_csr):
         mass = (mass if mass.layout == torch.sparse_coo else mass.to_sparse_coo()).coalesce()
         index, mass = mass.indices(), mass.values()
@@ -270,8 +280,10 @@ def _answer(values: Tensor, x: Tensor, iterations: int, finished: bool) -> RitzP
 def _orthonormal(mass: Mass, x: Tensor) -> Tensor:
     """Return M-orthonormal columns of which the first j span the first j columns of ``x``."""
     for _ in range(2 if x.shape[1] else 0):
-        gram = x.mT @ mass.matmul(x)
-        x = torch.linalg.solve_triangular(torch.linalg.cholesky(gram).mT, x, upper=True, left=False)
+        cholesky, failed = torch.linalg.cholesky_ex(x.mT @ mass.matmul(x))
+        if int(failed):
+            raise _not_definite("a vector x with xᵀ M x ≤ 0")
+        x = torch.linalg.solve_triangular(cholesky.mT, x, upper=True, left=False)
     return x
 
 
@@ -351,7 +363,7 @@ def _beside_null(mass: Mass, null: Tensor, x: Tensor) -> Tensor:
 
 def _factorise(frozen: Pencil) -> float:
     """Store (K + s M)⁻¹ of a positive definite K + s M, and return s."""
-    from scipy.sparse import csr_array, diags_array
+    from scipy.sparse import diags_array
 
     operator, mass = frozen.stiffness, frozen.mass.scipy
     if not knows_entries(operator):
@@ -371,15 +383,14 @@ def _factorise(frozen: Pencil) -> float:
     both = ((both + both.T) / 2).tocsr().sorted_indices()  # one pattern, and one structure of factors
     rows = Shifted(None, both.indptr, both.indices, both.imag.data, 1.0, np.zeros(len(idle)))
     structure = rows.structure() if rows.is_readable else None
-    if not (2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all():
-        if not _is_definite(rows, structure):
-            raise _not_definite("an eigenvalue that is not positive")
+    is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
+    if not is_dominated and _is_definite(rows, structure) is None:
+        raise _not_definite("an eigenvalue that is not positive")
     shift = _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle])
     for _ in range(40):
         matrix = rows._replace(values=both.data.real + shift * both.data.imag)
         if (factors := _is_definite(matrix, structure)) is not None:
-            inverse = Factors(matrix, factors)
-            frozen.inverse = lambda r: inverse(r.reshape(len(idle), -1)).reshape(r.shape)
+            frozen.inverse = _Solves(Factors(matrix, factors))
             return shift
         shift *= 4
     raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")

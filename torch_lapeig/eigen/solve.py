@@ -243,10 +243,10 @@ def eigenpairs(
         mass: m > 0, the diagonal of M in L u = λ M u, ``(N,)`` or ``(B, N)``, float32 or float64; gradients flow to it.
             Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
             ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
-            zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one graph:
-            a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy. Then the pencil itself is solved, by
-            sparse factors of K + s M on the CPU beyond 600 nodes; so it is where a diagonal spans more than 10⁴, unless
-            an iterative solver is asked for. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, bounds of the
+            zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one
+            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy. Then the pencil itself is solved,
+            by sparse factors of K + s M on the CPU beyond 600 nodes; so it is where a diagonal spans more than 10⁴,
+            unless an iterative solver is asked for. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, bounds of the
             errors of values to first order.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
