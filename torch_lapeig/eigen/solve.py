@@ -20,6 +20,7 @@ from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.matrices import is_matrix, negated, operator_of_matrix
 from torch_lapeig.eigen.operator import Operator, is_operator
+from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -225,7 +226,7 @@ def eigenpairs(
     k: int,
     solve: Solve | Solver | None = None,
     *,
-    mass: Tensor | None = None,
+    mass: Any = None,
     fill: bool = False,
     largest: bool = False,
     **options: Any,
@@ -247,7 +248,11 @@ def eigenpairs(
         mass: m > 0, the diagonal of M in L u = λ M u, ``(N,)`` or ``(B, N)``, float32 or float64; gradients flow to it.
             Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
             ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
-            zero take no part, whatever their mass.
+            zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one
+            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy. Then the pencil itself is solved,
+            by sparse factors of K + s M on the CPU beyond 600 nodes; so it is where a diagonal spans more than 10⁴,
+            unless an iterative solver is asked for. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, bounds of the
+            errors of values to first order.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
         largest: the ``k`` largest pairs instead: values descend, and ``gap`` is the distance to the next smaller one.
@@ -259,9 +264,10 @@ def eigenpairs(
     linear solve of the backward pass. Forward mode follows the same rule.
 
     Raises:
-        TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of another
-            dtype or shape, that is not positive and finite, or beside a normalised Laplacian. ConvergenceError: with ``on_failure="raise"``, or
-            where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
+        TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of
+            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian; a mass matrix with
+            ``largest=True``. ConvergenceError: with ``on_failure="raise"``, or where `torch.lobpcg` breaks down.
+            ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -281,8 +287,15 @@ def eigenpairs(
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
+    is_pencil = mass is not None and not is_scaling(mass, operator, solve.solver)
+    if checks.check_flag(largest, "largest") and is_pencil:
+        raise ValueError(
+            "largest must be False with a mass matrix, or a diagonal one that spans more than 10⁴, got True"
+        )
+    if is_pencil:
+        return _pencil_pairs(given, exact, operator, mass, k, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
-    if checks.check_flag(largest, "largest") and (on_ranks or operator.is_sharded or fill):
+    if largest and (on_ranks or operator.is_sharded or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
     if on_ranks:
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
@@ -324,6 +337,28 @@ def eigenpairs(
 def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a Laplacian whose rows lie on several ranks, by the default solver; their pattern registers how."""
     raise NotImplementedError(f"{type(pattern).__name__} must register solve_on_ranks")
+
+
+def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve) -> Eigenpairs:
+    """Return the pairs of K u = λ M u for a mass that does not scale K; see `torch_lapeig.eigen.pencil`."""
+    _check_mass_alone(exact, operator)
+    if isinstance(mass, Tensor) and mass.ndim == 1:
+        _root_of_mass(mass, exact, operator)
+    if k > operator.fewest_active:
+        raise ValueError(f"k must be at most {operator.fewest_active}, the nodes of positive degree, got k={k}")
+    if not isinstance(solve.solver, (Auto, Eigh)):
+        raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
+    dtype, matrix = given.dtype, checked_mass(mass, operator)
+    tolerance = solve.allowed(operator.dtype, dtype)
+    with _progress_function(solve.progress, None) as progress:
+        pencil, solution = solve_pencil(operator, matrix, k, solve.solver, tolerance, progress)
+    found = differentiable(pencil, solution, solve.gradient_options(dtype))
+    if not solution.is_converged:
+        report_failure(solution, solve.on_failure)
+    elif not solution.is_resolved:
+        report_unresolved(solution, pencil.bound, solve.on_failure)
+    pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
+    return dataclasses.replace(pairs, inner_product="mass")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -465,13 +500,7 @@ def _operator_of(laplacian: Any) -> Operator:
 
 def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
     """Return M^½, of the operator's shape and dtype and with gradients; 1 at nodes that take no part."""
-    if operator.is_sharded:
-        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
-    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
-        raise ValueError(
-            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
-            'Laplacian(graph, "unnormalized")'
-        )
+    _check_mass_alone(given, operator)
     checks.check_floating(mass, "mass")
     if tuple(mass.shape) != tuple(operator.shape):
         raise ValueError(f"mass must have shape {tuple(operator.shape)}, got {tuple(mass.shape)}")
@@ -483,6 +512,17 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
         value = float(checks.primal(mass)[tuple(node)])
         raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
+
+
+def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
+    """Check that a problem takes a mass: a whole, unnormalised one."""
+    if operator.is_sharded:
+        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
+    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
+        raise ValueError(
+            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
+            'Laplacian(graph, "unnormalized")'
+        )
 
 
 def _with_trivial(

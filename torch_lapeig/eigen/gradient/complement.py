@@ -17,6 +17,7 @@ from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
 from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.pencil import Pencil
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.native import System
 from torch_lapeig.support import checks
@@ -31,6 +32,7 @@ ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right
 class ImplicitSolve(torch.autograd.Function):
     """Function (Λ, V, G, θ) -> Z of A(θ) Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
 
+    For a `Pencil` of K(θ) and M(θ): K Z − M Z Λ + M V μ = −G, Vᵀ M Z = 0.
     ``system`` has an ``operator``, A(θ), and a method ``solve(g)``, which returns Z.
     """
 
@@ -57,6 +59,14 @@ class ImplicitSolve(torch.autograd.Function):
         (to_z,) = cotangents
         y = implicit_solve(ctx.system, projected, vectors, to_z, *parameters)
         to_projected = to_vectors = None
+        if isinstance(operator, Pencil):
+            mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
+            my, mz = (operator.weighted(parameters, x) for x in (y, z))
+            both = torch.cat([-y, checks.matmul(vectors, nu)], 2)
+            others = torch.cat([checks.matmul(z, projected) - checks.matmul(vectors, mu), z], 2)
+            to_parameters = operator.pullback_of_both(parameters, y, z, both, others)
+            to_vectors = checks.matmul(my, mu.mT) + checks.matmul(mz, nu.mT)
+            return None, -checks.matmul(z.mT, my), to_vectors, y, *to_parameters
         to_parameters = (
             operator.pullback(parameters, y, z) if any(ctx.needs_input_grad[4:]) else [None] * len(parameters)
         )
@@ -77,12 +87,21 @@ class ImplicitSolve(torch.autograd.Function):
         rhs = operator.pushforward(parameters, d_parameters, z)
         rhs = rhs if d_g is None else rhs + d_g
         d_vectors = None if vectors.shape[2] == 0 else d_vectors
+        weighted, turned = z, None  # M Z, and what keeps Z orthogonal to V
+        if isinstance(operator, Pencil):
+            weighted, mu = operator.weighted(parameters, z), _multiplier(operator, parameters, vectors, g, z)
+            both = checks.matmul(vectors, mu) - checks.matmul(z, projected)
+            rhs = rhs + operator.change_of_mass(d_parameters[-1], both)
+            turned = operator.inner(vectors, operator.change_of_mass(d_parameters[-1], z))
         if d_projected is not None and vectors.shape[2]:
-            rhs = rhs - checks.matmul(z, d_projected)
+            rhs = rhs - checks.matmul(weighted, d_projected)
         if d_vectors is not None:
-            rhs = rhs + checks.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
+            more = checks.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
+            rhs = rhs + (operator.weighted(parameters, more) if isinstance(operator, Pencil) else more)
+            beside = operator.inner(d_vectors, weighted)
+            turned = beside if turned is None else turned + beside
         change = implicit_solve(ctx.system, projected, vectors, rhs, *parameters)
-        return change if d_vectors is None else change - checks.matmul(vectors, operator.inner(d_vectors, z))
+        return change if turned is None else change - checks.matmul(vectors, turned)
 
 
 def implicit_solve(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
@@ -257,3 +276,51 @@ def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
         return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     return precondition
+
+
+@dataclass(frozen=True, eq=False)
+class PencilComplement:
+    """System (K − λ_i M) z_i = −(I − M V Vᵀ) g_i of a `Pencil`, with z_i in the M-orthogonal complement of V."""
+
+    s: Solution
+    options: GradientOptions
+    noise: Tensor  # the width of noise, (B, 1, 1)
+
+    @property
+    def operator(self) -> Pencil:
+        """Return the pencil that is differentiated."""
+        assert isinstance(self.s.operator, Pencil)
+        return self.s.operator
+
+    @torch.no_grad()
+    def solve(self, g: Tensor) -> Tensor:
+        """Return Z; a `ConvergenceWarning` says where conjugate gradients, preconditioned by factors, fail."""
+        pencil, v, values = self.operator, self.s.vectors, self.s.values
+        weighted = pencil.mass.matmul(v)
+        beside = checks.matmul(v.mT, g)
+        target = checks.matmul(weighted, beside) - g
+        if pencil.spectrum is not None:
+            return pencil.spectrum.solve(target, values[0], v.shape[2], float(self.noise))
+
+        def outside(x: Tensor) -> Tensor:
+            return x - checks.matmul(v, checks.matmul(weighted.mT, x))
+
+        def image(z: Tensor) -> Tensor:
+            r = pencil.matmul(z) - pencil.mass.matmul(z) * values[:, None, :]
+            return r - checks.matmul(weighted, checks.matmul(v.mT, r))
+
+        def precondition(r: Tensor) -> Tensor:
+            r = r - checks.matmul(weighted, checks.matmul(v.mT, r))
+            return outside(pencil.inverse(r))
+
+        norms_of_g = pencil.dots(g, g).sqrt()
+        allowed = self.options.tolerance * norms_of_g
+        z, left = conjugate_gradients(image, precondition, target, pencil.dots, lambda _: allowed, MOST_ITERATIONS)
+        if (left > 100 * allowed).any():
+            checks.warn(
+                f"the linear solve of the backward pass has a relative residual of "
+                f"{float((left / norms_of_g.clamp_min(1e-300)).max()):.1e}, allowed is {self.options.tolerance:.1e}; "
+                "use k at a larger gap",
+                checks.ConvergenceWarning,
+            )
+        return outside(z)

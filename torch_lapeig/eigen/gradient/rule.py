@@ -33,6 +33,10 @@ cotangents are Y Zᵀ for A, −Zᵀ Y for Λ, Y μᵀ + Z νᵀ for V and Y for
 A perturbation turns the basis of a cluster by first-order angles, while Λ = Vᵀ A V becomes a full matrix on the
 cluster. Only basis and Λ together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are
 zero within a cluster, but their cotangents carry the part that the masked rotation leaves out.
+
+Pencils K u = λ M u, Vᵀ M V = I. With T = Vᵀ dK V − ½(Λ W + W Λ) and W = Vᵀ dM V, T replaces Vᵀ dA V, the vectors change
+by − ½ V W, too, and Z solves K Z − M Z Λ + M V μ = −V̄, Vᵀ M Z = 0. With R = diag λ̄ + F ∘ ½(C − Cᵀ) the gradient in M
+is the symmetric part of −(½ V (Λ R + R Λ + ½(C + Cᵀ)) + Z Λ) Vᵀ.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ from torch_lapeig.eigen.gradient.clusters import (
     inverse_differences,
     noise_width,
 )
-from torch_lapeig.eigen.gradient.complement import Complement, implicit_solve
+from torch_lapeig.eigen.gradient.complement import Complement, PencilComplement, implicit_solve
+from torch_lapeig.eigen.pencil import Pencil
 from torch_lapeig.support import checks
 
 
@@ -104,9 +109,15 @@ class ImplicitEigenpairs(torch.autograd.Function):
             # Zero with a derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
             off = projected - torch.diag_embed(values)
             rotation = rotation - inverse * (checks.matmul(rotation, off) - checks.matmul(off, rotation))
-        y = checks.matmul(vectors, cluster * whole + rotation)
-        y = y + implicit_solve(Complement(s, options, noise), projected, vectors, to_vectors, *parameters)
-        return None, None, *s.operator.pullback(parameters, y, vectors)
+        turn = cluster * whole + rotation
+        z = implicit_solve(_complement(s, options, noise), projected, vectors, to_vectors, *parameters)
+        y = checks.matmul(vectors, turn) + z
+        if not isinstance(s.operator, Pencil):
+            return None, None, *s.operator.pullback(parameters, y, vectors)
+        inner = s.operator.inner(vectors, to_vectors)
+        turn = checks.matmul(projected, turn) + checks.matmul(turn, projected) + (inner + inner.mT) / 2
+        to_mass = checks.matmul(vectors, turn) / 2 + checks.matmul(z, projected)
+        return None, None, *s.operator.pullback_of_both(parameters, y, vectors, -to_mass, vectors)
 
     @staticmethod
     @checks.without_autocast
@@ -119,8 +130,19 @@ class ImplicitEigenpairs(torch.autograd.Function):
         inverse, cluster = inverse_differences(differences(values, values, noise, ctx.options), s, ctx.options)
         change = s.operator.pushforward(parameters, tangents[2:], vectors)  # dA V
         turned = s.operator.inner(vectors, change)
-        z = implicit_solve(Complement(s, ctx.options, noise), projected, vectors, change, *parameters)
-        return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned) + z
+        stretched = torch.zeros_like(turned)
+        if isinstance(s.operator, Pencil):
+            mass_change = s.operator.change_of_mass(tangents[-1], vectors)  # dM V
+            stretched = s.operator.inner(vectors, mass_change) / 2
+            change = change - checks.matmul(mass_change, projected)
+            turned = turned - checks.matmul(projected, stretched) - checks.matmul(stretched, projected)
+        z = implicit_solve(_complement(s, ctx.options, noise), projected, vectors, change, *parameters)
+        return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned - stretched) + z
+
+
+def _complement(s: Solution, options: GradientOptions, noise: Tensor) -> Complement | PencilComplement:
+    """Return the linear system of the gradient outside the span of the vectors."""
+    return (PencilComplement if isinstance(s.operator, Pencil) else Complement)(s, options, noise)
 
 
 def _has_close(s: Solution, options: GradientOptions, found: Differences) -> bool:

@@ -168,7 +168,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
         factors = factorize(shifted(operator, -cut / float(operator.bound), needed_by))
     except (RuntimeError, MemoryError):
         return None
-    if (negative := _negative(factors)) is None:
+    if (negative := negative_pivots(factors)) is None:
         return None
     # A solve enlarges most the components along eigenvectors close to the cut, for which E matters.
     b = operator.random(2, 0)[0].double()
@@ -178,7 +178,7 @@ def count_below(operator: Operator, cut: float, room: float, needed_by: object) 
     return negative if bool(rounding.max() < 0.01 * room) else None
 
 
-def _negative(factors: Any) -> int | None:
+def negative_pivots(factors: Any) -> int | None:
     """Return the number of negative pivots; None where pivots are off the diagonal."""
     if isinstance(factors, SymmetricFactors):
         return factors.negative
@@ -204,15 +204,15 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
     return csr_array(matrix.double().cpu().numpy())
 
 
-def factorize(matrix: Shifted) -> Any:
-    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill.
+def factorize(matrix: Shifted, structure: Structure | None = None) -> Any:
+    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill, known or found.
 
     Raises:
         RuntimeError: it is singular. MemoryError.
     """
     if not matrix.is_readable:
         return superlu(matrix)
-    if (structure := matrix.structure()) is None:
+    if (structure := structure or matrix.structure()) is None:
         raise MemoryError
     return SymmetricFactors.of(structure, *matrix[1:])
 

@@ -75,32 +75,17 @@ class Krylov:
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        operator, w, left = request.operator, request.wanted, self.max_products
-        free = int(operator.active_count) - request.null.shape[1]
+        def is_done(checks: int, values: Tensor, residuals: Tensor) -> bool:
+            return request.shortfall(checks, values, residuals)[0] <= 1
 
-        def is_done(number: int, values: Tensor, residuals: Tensor) -> bool:
-            return request.shortfall(number, values, residuals)[0] <= 1
-
-        first = smallest_pairs(operator, request.null, min(w + 1, free), (free, left, self.seed), is_done)
-        if w == 0:  # the null vectors are all that is wanted
-            return request.answer(first.values, first.vectors, first.checks, first.finished)
-        values, x, checks, is_finished = first.values[:w], first.vectors[:, :w], first.checks, first.finished
-        least, left = max(request.tolerance * float(first.gap), request.round_off), left - first.products
-        # The complement of the pairs found holds the next value, or copies that the first space could not find.
-        is_known = x.shape[1] < w or x.shape[1] == free
-        while is_finished and not is_known:
-            known, most = torch.cat([request.null, x], 1), float(values[w - 1])
-
-            def is_told(_: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
-                value, r = float(ritz[0]), float(residuals[0])
-                return r <= (max(NEXT_RESIDUAL * (value - most), least) if value >= most - least else least)
-
-            begin = (free - x.shape[1], left, self.seed + x.shape[1] + 1)
-            found = smallest_pairs(operator, known, 1, begin, is_told)
-            left, checks, is_finished = left - found.products, checks + found.checks, found.finished
-            is_known = float(found.values[0]) >= most - least or x.shape[1] + 1 == free
-            values, order = torch.cat([values, found.values]).sort(stable=True)
-            x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
+        free = int(request.operator.active_count) - request.null.shape[1]
+        accuracy = (request.tolerance, request.round_off)
+        found = pairs_with_copies(
+            request.operator, request.null, request.wanted, (free, self.max_products, self.seed), is_done, accuracy
+        )
+        values, x, checks, is_finished = found.values, found.vectors, found.checks, found.finished
+        if request.wanted == 0:  # the null vectors are all that is wanted
+            return request.answer(values, x, checks, is_finished)
         return request.answer(*self._confirmed(request, values, x), checks, is_finished)
 
     def _confirmed(self, request: Request, values: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,6 +114,45 @@ class KrylovPairs(NamedTuple):
     products: int
     checks: int
     finished: bool
+
+
+def pairs_with_copies(
+    operator: BlockOperator,
+    null: Tensor,
+    wanted: int,
+    begin: tuple[int, int, int],
+    check: Check,
+    accuracy: tuple[float, float],
+) -> KrylovPairs:
+    """Return the smallest pairs beside ``null``, with all copies of multiple values, and the next one where there is.
+
+    Args:
+        begin: see `smallest_pairs`.
+        accuracy: tolerance relative to the gap, and the round-off of residuals.
+    """
+    free, left, seed = begin
+    found = smallest_pairs(operator, null, min(wanted + 1, free), begin, check)
+    if wanted == 0:
+        return found
+    x, values = found.vectors[:, :wanted], found.values[:wanted]
+    products, checks, is_finished = found.products, found.checks, found.finished
+    least = max(accuracy[0] * found.gap, accuracy[1])
+    # The complement of the pairs found holds the next value, or copies that the first space could not find.
+    is_known = x.shape[1] < wanted or x.shape[1] == free
+    while is_finished and not is_known:
+        known, most = torch.cat([null, x], 1), float(values[wanted - 1])
+
+        def is_told(_: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
+            value, r = float(ritz[0]), float(residuals[0])
+            return r <= (max(NEXT_RESIDUAL * (value - most), least) if value >= most - least else least)
+
+        next_begin = (free - x.shape[1], left - products, seed + x.shape[1] + 1)
+        found = smallest_pairs(operator, known, 1, next_begin, is_told)
+        products, checks, is_finished = products + found.products, checks + found.checks, found.finished
+        is_known = float(found.values[0]) >= most - least or x.shape[1] + 1 == free
+        values, order = torch.cat([values, found.values]).sort(stable=True)
+        x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
+    return KrylovPairs(values, x, found.gap, products, checks, is_finished)
 
 
 def smallest_pairs(

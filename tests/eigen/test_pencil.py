@@ -1,0 +1,188 @@
+"""K u = λ M u with a mass matrix: dense references, masses of very different sizes, derivatives in K and M."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from problems import cycle, random_affinity, surface
+from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
+from torch_lapeig.eigen import Eigh, FunctionOperator, Lobpcg
+
+
+def noise(*shape, seed=1):
+    return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def unnormalized(graph):
+    return Laplacian(graph if isinstance(graph, Graph) else Graph.from_dense(graph), "unnormalized")
+
+
+def mass_of(laplacian, seed=1):
+    """A positive definite matrix on the edges of a graph, as finite elements have it."""
+    matrix = laplacian.to_dense()
+    weights = (matrix != 0) * noise(*matrix.shape, seed=seed)
+    weights = (weights + weights.mT).fill_diagonal_(0)
+    return weights + torch.diag(weights.sum(1) + 0.1)
+
+
+def to_scipy(mass):
+    return scipy.sparse.csr_array(mass.numpy())
+
+
+LAYOUTS = [torch.Tensor.clone, torch.Tensor.to_sparse_coo, torch.Tensor.to_sparse_csr, to_scipy]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("n", [60, 700])
+def test_pairs_are_those_of_dense_matrices(n, layout):
+    laplacian = unnormalized(KNN(8)(surface(n)))
+    mass = mass_of(laplacian)
+    pairs = eigenpairs(laplacian, 5, mass=layout(mass))
+    matrix, u = laplacian.to_dense(), pairs.vectors
+    expected = torch.tensor(scipy.linalg.eigh(matrix, mass, subset_by_index=[0, 5])[0])
+    torch.testing.assert_close(pairs.values, expected[:5], rtol=0, atol=1e-9 * float(pairs.gap))
+    torch.testing.assert_close(pairs.gap, expected[5] - expected[4])
+    torch.testing.assert_close(u.mT @ mass @ u, torch.eye(5, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert (matrix @ u - mass @ u * pairs.values).abs().max() < 1e-10
+    torch.testing.assert_close(u[:, 0], (1 / mass.sum().sqrt()).expand(n))
+    assert pairs.converged
+    assert pairs.resolved
+    assert pairs.inner_product == "mass"
+
+
+@pytest.mark.parametrize("n", [50, 800])
+def test_masses_of_very_different_sizes(n):
+    """An exact reference: with K = M^½ A M^½ of a cycle A, the values are those of the cycle, whatever M is."""
+    laplacian = unnormalized(KNN(8)(surface(n)))
+    matrix = laplacian.to_dense()
+    mass = 10 ** (16 * noise(n) - 8)
+    heavy = mass > 1e-2
+    # Nodes of hardly any mass follow the others: their Schur complement has the small values.
+    inner = torch.linalg.solve(matrix[~heavy][:, ~heavy], matrix[~heavy][:, heavy])
+    schur = matrix[heavy][:, heavy] - matrix[heavy][:, ~heavy] @ inner
+    root = mass[heavy].sqrt()
+    expected = torch.linalg.eigvalsh(schur / root / root[:, None])[:1]
+    pairs = eigenpairs(laplacian, 4, mass=mass)
+    u = pairs.vectors
+    assert pairs.converged
+    force = matrix @ u - mass[:, None] * u * pairs.values
+    assert (force.abs() <= 1e-10 * (matrix.abs() @ u.abs() + mass[:, None] * u.abs() * pairs.values)).all()
+    torch.testing.assert_close(u.mT @ (mass[:, None] * u), torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-9)
+    assert expected.abs() < 1e-6
+    sparse = torch.diag(mass).to_sparse_coo()
+    torch.testing.assert_close(eigenpairs(laplacian, 4, mass=sparse).values, pairs.values, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("n", [30, 700])
+def test_several_components_and_nodes_without_edges(n):
+    affinity = torch.block_diag(*(KNN(6)(surface(n, seed=s)).to_dense() for s in (0, 1)), torch.zeros(3, 3))
+    affinity = affinity.double()
+    laplacian = unnormalized(affinity if n < 100 else Graph.from_dense(affinity))
+    mass = mass_of(laplacian)
+    pairs = eigenpairs(laplacian, 5, mass=mass.to_sparse_coo())
+    live = slice(0, 2 * n)
+    expected = scipy.linalg.eigh(laplacian.to_dense()[live, live], mass[live, live])[0][:5]
+    torch.testing.assert_close(pairs.values, torch.tensor(expected), rtol=1e-8, atol=1e-12)
+    assert (pairs.values[:2] == 0).all()
+    assert (pairs.vectors[2 * n :] == 0).all()
+    torch.testing.assert_close(pairs.vectors[live, 0], pairs.vectors[0, 0].expand(2 * n))
+
+
+@pytest.mark.parametrize("n", [40, 640])
+def test_copies_of_multiple_values_are_found(n):
+    laplacian = unnormalized(cycle(n))
+    mass = torch.eye(n, dtype=torch.float64) * 2 / 3 + (laplacian.to_dense() == -1).double() / 6
+    angle = 2 * np.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3], dtype=torch.float64) / n
+    expected = (2 - 2 * angle.cos()) / ((2 + angle.cos()) / 3)
+    pairs = eigenpairs(laplacian, 7, mass=mass.to_sparse_coo())
+    torch.testing.assert_close(pairs.values, expected, rtol=1e-9, atol=1e-13)
+    assert pairs.converged
+
+
+def test_operators_of_products_only():
+    a, mass = random_affinity(20), mass_of(unnormalized(random_affinity(20)))
+    matrix = torch.diag(a.sum(1)) - a + torch.eye(20, dtype=a.dtype)
+    operator = FunctionOperator(lambda y: matrix @ y, 20, bound=30.0)
+    expected = torch.tensor(scipy.linalg.eigh(matrix, mass)[0][:3])
+    torch.testing.assert_close(eigenpairs(operator, 3, mass=mass).values, expected)
+
+
+def heat(pairs):
+    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+
+
+def problem(is_equal, is_sparse, n=9, k=3):
+    """Functions of edge weights and mass entries that do not depend on the basis; with equal values on a cycle."""
+    affinity = cycle(n) if is_equal else random_affinity(n)
+    rows, cols = torch.triu_indices(n, n, 1)
+    seen = affinity[rows, cols] != 0
+    rows, cols = rows[seen], cols[seen]
+    weights = affinity[rows, cols].clone().requires_grad_()
+    beside = torch.full_like(weights, 1 / 6) if is_equal else noise(len(weights)) / 6
+    own = torch.full((n,), 2 / 3, dtype=torch.float64) if is_equal else n * (0.2 + noise(n, seed=2))
+    entries = torch.cat([own, beside.detach()]).requires_grad_()
+    diagonal = torch.arange(n)
+    index = torch.stack([torch.cat([diagonal, rows, cols]), torch.cat([diagonal, cols, rows])])
+    w = noise(n, n, seed=3)
+
+    def loss(weights, entries):
+        full = torch.zeros(n, n, dtype=torch.float64).index_put((rows, cols), weights)
+        values = torch.cat([entries, entries[n:]])
+        mass = torch.sparse_coo_tensor(index, values, (n, n), check_invariants=False)
+        mass = mass if is_sparse else torch.zeros(n, n, dtype=torch.float64).index_put(tuple(index), values)
+        pairs = eigenpairs(unnormalized(full + full.mT), k, mass=mass)
+        return (heat(pairs) * w).sum(), pairs.projected.square().sum()
+
+    return loss, (weights, entries)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize("is_sparse", [True, False])
+@pytest.mark.parametrize("is_equal", [False, True])
+def test_derivatives(is_equal, is_sparse):
+    loss, inputs = problem(is_equal, is_sparse)
+    assert gradcheck(loss, inputs, check_forward_ad=not is_sparse)
+    assert gradgradcheck(loss, inputs)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_gradients_of_large_pencils_are_those_of_small_ones():
+    laplacian = unnormalized(KNN(8)(surface(650)))
+    mass = mass_of(laplacian).to_sparse_coo().coalesce()
+    w, found = noise(650, 1), []
+    for solver in (None, Eigh()):
+        values = mass.values().clone().requires_grad_()
+        matrix = torch.sparse_coo_tensor(mass.indices(), values, mass.shape, check_invariants=False)
+        pairs = eigenpairs(laplacian, 4, solver, mass=matrix)
+        loss = (w.mT @ heat(pairs) @ w).sum() + pairs.values.sum()
+        found.append(torch.autograd.grad(loss, values)[0])
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8 * float(found[0].abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("mass", "message"),
+    [
+        (torch.eye(6, dtype=torch.float64) + torch.eye(6, dtype=torch.float64).roll(1, 0), "mass must be symmetric"),
+        (torch.eye(6, dtype=torch.float64) - 1, "mass must be positive definite"),
+        (torch.ones(6, 6, dtype=torch.float64) + torch.eye(6) * 1e-18, "mass must be positive definite"),
+        (torch.eye(5, dtype=torch.float64), r"mass must have shape \(6, 6\)"),
+        (torch.full((6, 6), torch.nan), "mass"),
+    ],
+)
+def test_refused(mass, message):
+    with pytest.raises(ValueError, match=message):
+        eigenpairs(unnormalized(cycle(6)), 2, mass=mass)
+
+
+def test_large_indefinite_masses_are_refused():
+    laplacian = unnormalized(KNN(8)(surface(700)))
+    mass = mass_of(laplacian)
+    mass = (mass - 1.5 * torch.diag(mass.diagonal() - 0.01)).to_sparse_coo()
+    with pytest.raises(ValueError, match="mass must be positive definite"):
+        eigenpairs(laplacian, 2, mass=-mass)
+    with pytest.raises(ValueError, match="solver must be None"):
+        eigenpairs(laplacian, 2, Lobpcg(), mass=mass)

@@ -1,0 +1,451 @@
+"""Pencils K u = λ M u with a symmetric positive definite mass matrix M, in the inner product of M.
+
+(K + s M)⁻¹ M is self-adjoint in the inner product of M, with eigenvalues 1 / (λ + s) and the same eigenvectors. The
+shift s > 0 is so small that K + s M is positive definite and −s a little below the spectrum. Small pencils are
+solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ are accurate, however small some masses are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.check import Solution
+from torch_lapeig.eigen.operator import Operator, knows_entries, signs
+from torch_lapeig.eigen.solvers.dense import Eigh
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
+from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
+from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
+from torch_lapeig.native.sparse import Structure
+from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.progress import Progress
+
+DENSE_NODES = 600  # up to which a pencil is solved whole
+DENSE_PRODUCTS = 3000  # the same where K gives products only
+MASS_RATIO = 1e4  # largest ratio of a diagonal M that scales K without a loss of digits
+SHIFT = 0.1  # s over an estimate of the first eigenvalue
+SYMMETRY = 1e-10  # largest difference of M and Mᵀ over the largest entry
+
+
+@dataclass(frozen=True, eq=False)
+class Mass:
+    """Symmetric M of ``nodes`` rows: dense values ``(N, N)``, or values ``(E,)`` of entries at ``index`` ``(2, E)``."""
+
+    values: Tensor
+    index: Tensor | None
+    nodes: int
+
+    @cached_property
+    def scipy(self) -> Any:
+        """Return M in SciPy's CSR, without gradients."""
+        from scipy.sparse import coo_array
+
+        index = self.values.new_ones(self.nodes, self.nodes).nonzero().mT if self.index is None else self.index
+        values = checks.primal(self.values).detach().flatten().cpu().numpy()
+        return coo_array((values, tuple(index.cpu().numpy())), shape=(self.nodes,) * 2).tocsr()
+
+    def matmul(self, x: Tensor) -> Tensor:
+        """Return M X for ``(..., N, m)``, without gradients to M."""
+        if self.index is None or x.device.type != "cpu":
+            return self.times(checks.primal(self.values).detach(), x)
+        block = x.detach().reshape(self.nodes, -1)
+        return torch.from_numpy(self.scipy @ block.numpy()).reshape(x.shape)
+
+    def times(self, values: Tensor, x: Tensor) -> Tensor:
+        """Return M X for other values of the entries, with derivatives in both."""
+        if self.index is None:
+            return checks.matmul(values, x)
+        row, col = self.index
+        return torch.zeros_like(x).index_add(-2, row, values[:, None] * x.index_select(-2, col))
+
+    def pullback(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return the symmetric gradient of <Y, M X> in the values, for ``(1, N, m)``."""
+        if self.index is None:
+            found = checks.matmul(y[0], x[0].mT)
+            return (found + found.mT) / 2
+        row, col = self.index
+        (y_row, y_col), (x_row, x_col) = ([z[0, side] for side in (row, col)] for z in (y, x))
+        return ((y_row * x_col).sum(-1) + (x_row * y_col).sum(-1)) / 2
+
+    def restricted(self, active: Tensor) -> Mass:
+        """Return M with zeros in the rows and columns of nodes that are not active, bool ``(N,)``."""
+        if bool(active.all()):
+            return self
+        keep = active[:, None] & active if self.index is None else active[self.index].all(0)
+        return Mass(torch.where(keep, self.values, 0), self.index, self.nodes)
+
+
+class Pencil(Operator):
+    """K of an operator and M as parameters of the differentiation rule; ``matmul`` is the product with K.
+
+    Attributes:
+        bound: ``(1,)``, the round-off of eigenvalues over eps.
+        spectrum: all eigenpairs of a small pencil. inverse: (K + s M)⁻¹ of a large one.
+    """
+
+    spectrum: Spectrum | None = None
+    inverse: Any = None
+
+    def __init__(self, stiffness: Operator, mass: Mass) -> None:
+        self.stiffness, self.mass = stiffness, mass
+        self.shape, self.dtype, self.device = stiffness.shape, stiffness.dtype, stiffness.device
+        self.bound = stiffness.bound
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the parameters of K and the values of M."""
+        return (*self.stiffness.parameters, self.mass.values)
+
+    @property
+    def active(self) -> Tensor:
+        """Return the nodes that take part; see `Operator.active`."""
+        return self.stiffness.active
+
+    @property
+    def nullity(self) -> Tensor:
+        """Return the number of known null vectors; see `Operator.nullity`."""
+        return self.stiffness.nullity
+
+    def matmul(self, y: Tensor) -> Tensor:
+        """Return K Y."""
+        return self._unshifted(self.stiffness.matmul(y), y)
+
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return K Y at other parameters; see `Operator.matmul_at`."""
+        own = parameters[:-1]
+        return self._unshifted(self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y), y)
+
+    def _unshifted(self, product: Tensor, y: Tensor) -> Tensor:
+        shift = self.stiffness.spectral_shift
+        return product if shift is None else product - shift.reshape(()) * y
+
+    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
+        """Return dK X; see `Operator.pushforward`."""
+        if not parameters[:-1] or all(tangent is None for tangent in tangents[:-1]):
+            return torch.zeros_like(x)
+        return self.stiffness.pushforward(parameters[:-1], tangents[:-1], x)
+
+    def change_of_mass(self, tangent: Tensor | None, x: Tensor) -> Tensor:
+        """Return dM X for a tangent of the values of M."""
+        return torch.zeros_like(x) if tangent is None else self.mass.times(tangent, x)
+
+    def weighted(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Return M X at other parameters, with derivatives."""
+        return self.mass.times(parameters[-1], x)
+
+    def pullback_of_both(
+        self, parameters: Sequence[Tensor], y: Tensor, v: Tensor, y_mass: Tensor, v_mass: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """Return the gradients of <Y, K V> in the parameters of K and of <Y', M V'> in the values of M."""
+        own = self.stiffness.pullback(parameters[:-1], y, v) if parameters[:-1] else ()
+        return (*own, self.mass.pullback(y_mass, v_mass) if parameters[-1].requires_grad else None)
+
+
+class Spectrum(NamedTuple):
+    """All pairs of a small pencil: L of K + s M = L Lᵀ on active nodes, eigenvectors Q of L⁻¹ M L⁻ᵀ, and θ."""
+
+    nodes: Tensor  # int64 (n,)
+    cholesky: Tensor
+    q: Tensor
+    theta: Tensor  # descending
+    shift: float
+
+    def vectors(self) -> Tensor:
+        """Return L⁻ᵀ Q ``(n, n)``, of length θ^½ in the inner product of M."""
+        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
+
+    def inverse(self, r: Tensor) -> Tensor:
+        """Return (K + s M)⁻¹ R for ``(N, m)``."""
+        return torch.zeros_like(r).index_copy(0, self.nodes, torch.cholesky_solve(r[self.nodes], self.cholesky))
+
+    def solve(self, target: Tensor, values: Tensor, k: int, noise: float) -> Tensor:
+        """Return Z of (K − λ_i M) z_i = target_i on the pairs beyond the first ``k``, whose cut may split a cluster."""
+        right = torch.linalg.solve_triangular(self.cholesky, target[0, self.nodes], upper=False)
+        q, theta = self.q[:, k:], self.theta[k:, None]
+        far = 1 - theta * (values + self.shift)
+        equal = far <= theta * noise
+        part = torch.where(equal, 0, (q.mT @ right) / torch.where(equal, 1, far))
+        z = torch.linalg.solve_triangular(self.cholesky.mT, q @ part, upper=True)
+        return torch.zeros_like(target).index_copy(1, self.nodes, z[None])
+
+
+@dataclass(frozen=True)
+class _Solves:
+    """Factors that take blocks with a batch axis."""
+
+    factors: Factors
+
+    def __call__(self, r: Tensor) -> Tensor:
+        return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
+
+
+@dataclass(frozen=True)
+class _Inverted:
+    """−(K + s M)⁻¹ M in the inner product of M, for `smallest_pairs`."""
+
+    pencil: Pencil
+
+    def matmul(self, y: Tensor) -> Tensor:
+        return -self.pencil.inverse(self.pencil.mass.matmul(y))
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x.mT if x.ndim > 1 else x) @ self.pencil.mass.matmul(y)
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x * self.pencil.mass.matmul(y)).sum(-2)
+
+    def random(self, m: int, seed: int) -> Tensor:
+        return self.pencil.stiffness.random(m, seed)
+
+
+def is_scaling(mass: Any, operator: Operator, solver: Any) -> bool:
+    """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers."""
+    if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
+        return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
+    own = checks.primal(mass)[operator.active[0]]
+    is_free = isinstance(solver, Eigh) or hasattr(solver, "choose")
+    return not is_free or len(own) == 0 or bool(own.max() <= MASS_RATIO * own.min())
+
+
+def checked_mass(mass: Any, operator: Operator) -> Mass:
+    """Return a mass matrix in float64 with gradients: a diagonal ``(N,)``, or a matrix ``(N, N)``.
+
+    Raises:
+        TypeError, ValueError: another shape, dtype or layout, numbers that are not finite, or no symmetric matrix.
+    """
+    n = operator.num_nodes
+    shape, index = tuple(getattr(mass, "shape", ())), None
+    if not isinstance(mass, Tensor) and hasattr(mass, "tocsr"):
+        coo = mass.tocsr().tocoo()
+        index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)).to(operator.device)
+        mass = torch.from_numpy(coo.data.astype(np.float64)).to(operator.device)
+    if isinstance(mass, Tensor) and mass.layout in (torch.sparse_coo, torch.sparse_csr):
+        mass = (mass if mass.layout == torch.sparse_coo else mass.to_sparse_coo()).coalesce()
+        index, mass = mass.indices(), mass.values()
+    checks.check_floating(mass, "mass")
+    if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
+        raise ValueError(
+            f"mass must have shape ({n}, {n}) or that of the nodes, {tuple(operator.shape)}, got {shape}; a matrix is "
+            "the mass of one graph, not of a batch"
+        )
+    checks.check_same_device(mass, "mass", operator.bound, "laplacian")
+    checks.check_finite(mass, "mass")
+    if len(shape) == 1:
+        index = torch.arange(n, device=mass.device).expand(2, n)
+    found = Mass(mass.double(), index, n)
+    difference = abs(found.scipy - found.scipy.T).max()
+    if difference > max(SYMMETRY, 10 * torch.finfo(mass.dtype).eps) * abs(found.scipy).max():
+        raise ValueError(f"mass must be symmetric, got a largest difference to its transpose of {difference:.1e}")
+    return found.restricted(operator.active[0])
+
+
+def _not_definite(seen: str) -> ValueError:
+    return ValueError(f"mass must be positive definite, got {seen}; drop nodes of no mass")
+
+
+def solve_pencil(
+    operator: Operator, mass: Mass, k: int, solver: Solver, tolerance: float, progress: Progress | None
+) -> tuple[Pencil, Solution]:
+    """Return the pencil with what its gradient needs, and its ``k`` smallest pairs.
+
+    Raises:
+        TypeError, ValueError: M is not positive definite, or K gives products only and is large.
+        ConvergenceError: no factors.
+    """
+    pencil, n = Pencil(operator, mass), operator.num_nodes
+    is_dense = isinstance(solver, Eigh) or n <= (DENSE_NODES if knows_entries(operator) else DENSE_PRODUCTS)
+    frozen = Pencil(operator.frozen(), Mass(checks.primal(mass.values).detach(), mass.index, n))
+    with torch.no_grad():
+        count = int(operator.active_count)
+        c = min(int(operator.nullity), k)
+        null = _orthonormal(frozen.mass, frozen.stiffness.null_vectors(c)[0])
+        if is_dense:
+            shift, answer = _solve_whole(frozen, null, k, count)
+        else:
+            shift, answer = _solve_sparse(frozen, null, k, count, tolerance, progress)
+        pencil.spectrum, pencil.inverse = frozen.spectrum, frozen.inverse
+        return pencil, _solution(pencil, frozen, answer, shift, k, tolerance, Eigh() if is_dense else Krylov())
+
+
+def _answer(values: Tensor, x: Tensor, iterations: int, finished: bool) -> RitzPairs:
+    return RitzPairs(values[None], x[None], iterations, torch.tensor([finished], device=x.device), (None,))
+
+
+def _orthonormal(mass: Mass, x: Tensor) -> Tensor:
+    """Return M-orthonormal columns of which the first j span the first j columns of ``x``."""
+    for _ in range(2 if x.shape[1] else 0):
+        cholesky, failed = torch.linalg.cholesky_ex(x.mT @ mass.matmul(x))
+        if int(failed):
+            raise _not_definite("a vector x with xᵀ M x ≤ 0")
+        x = torch.linalg.solve_triangular(cholesky.mT, x, upper=True, left=False)
+    return x
+
+
+def _solve_whole(frozen: Pencil, null: Tensor, k: int, count: int) -> tuple[float, RitzPairs]:
+    """Return the shift and the first k + 1 pairs, null ones first, from the whole spectrum."""
+    n, nodes = frozen.num_nodes, frozen.active[0].nonzero()[:, 0]
+    eye = torch.eye(n, dtype=null.dtype, device=null.device)
+    stiffness, mass = (f(eye)[nodes][:, nodes] for f in (frozen.matmul, frozen.mass.matmul))
+    root = mass.diagonal().clamp_min(0).sqrt()
+    if not bool((root > 0).all()):
+        raise _not_definite(f"{float(mass.diagonal().min()):.1e} on its diagonal")
+    if int(torch.linalg.cholesky_ex(mass / root / root[:, None])[1]):
+        raise _not_definite("a matrix without a Cholesky factor")
+    shift, failed = _first_shift(stiffness.diagonal(), mass.diagonal()), 1
+    for _ in range(100):
+        cholesky, failed = torch.linalg.cholesky_ex((stiffness + stiffness.mT) / 2 + shift * mass)
+        if not int(failed):
+            break
+        shift *= 4
+    if int(failed):
+        raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+    half = torch.linalg.solve_triangular(cholesky, mass, upper=False)
+    theta, q = torch.linalg.eigh(torch.linalg.solve_triangular(cholesky, half.mT, upper=False))
+    theta, q = theta.flip(0).clamp_min(0), q.flip(1)
+    frozen.spectrum = spectrum = Spectrum(nodes, cholesky, q, theta, shift)
+    some = min(k + 1, count)
+    found = spectrum.vectors()[:, :some] / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny).sqrt()
+    x = null.new_zeros(n, some).index_copy(0, nodes, found)
+    c = null.shape[1]
+    x = torch.cat([null, _beside(frozen.mass, null, x[:, c:])], 1)
+    values = 1 / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny) - shift
+    frozen.inverse = spectrum.inverse
+    return shift, _answer(values, x, 1, True)
+
+
+def _first_shift(stiffness: Any, mass: Any) -> float:
+    """Return a shift of the size of the first eigenvalue of a surface, given both diagonals."""
+    ratio = abs(float(stiffness.sum())) / (float(mass.sum()) * max(len(mass), 1))
+    return SHIFT * ratio if ratio > 0 else 1.0
+
+
+def _solve_sparse(
+    frozen: Pencil, null: Tensor, k: int, count: int, tolerance: float, progress: Progress | None
+) -> tuple[float, RitzPairs]:
+    """Return the shift and the first k + 1 pairs, by the Krylov space of (K + s M)⁻¹ M."""
+    shift = _factorise(frozen)
+    wanted, eps = k - null.shape[1], torch.finfo(null.dtype).eps
+
+    def is_done(restarts: int, ritz: Tensor, residuals: Tensor) -> bool:
+        values, r = ritz.tolist(), residuals.tolist()
+        gap = values[wanted] - values[wanted - 1] if 0 < wanted < len(r) else 0.0
+        round_off = 10 * eps * abs(values[0])
+        allowed, worst = max(tolerance * gap, round_off), max(r[:wanted], default=0.0)
+        if progress is not None:
+            progress(restarts, worst, allowed)
+        return worst <= allowed and (len(r) <= wanted or gap <= round_off or r[wanted] <= max(SETTLED * gap, allowed))
+
+    inverted, krylov = _Inverted(frozen), Krylov()
+    begin = (count - null.shape[1], krylov.max_products, krylov.seed)
+    found = pairs_with_copies(inverted, null, wanted, begin, is_done, (tolerance, 10 * eps / shift))
+    x = torch.cat([null, found.vectors[:, : wanted + 1]], 1)
+    # A step of the inverse removes the round-off that the inner product of M does not see.
+    x = torch.cat([null, _beside(frozen.mass, null, inverted.matmul(x[:, null.shape[1] :]))], 1)
+    values = torch.cat([null.new_zeros(null.shape[1]), -1 / found.values[: wanted + 1].to(null) - shift])
+    return shift, _answer(values, x, found.checks, found.finished)
+
+
+def _beside(mass: Mass, null: Tensor, x: Tensor) -> Tensor:
+    """Return an M-orthonormal basis of ``x`` beside ``null``, in the order of the columns."""
+    x = _beside_null(mass, null, x)
+    return _orthonormal(mass, x / (x * mass.matmul(x)).sum(0).sqrt())
+
+
+def _beside_null(mass: Mass, null: Tensor, x: Tensor) -> Tensor:
+    return x - null @ (null.mT @ mass.matmul(x))
+
+
+def _factorise(frozen: Pencil) -> float:
+    """Store (K + s M)⁻¹ of a positive definite K + s M, and return s."""
+    from scipy.sparse import diags_array
+
+    operator, mass = frozen.stiffness, frozen.mass.scipy
+    if not knows_entries(operator):
+        raise TypeError(
+            f"mass must be None or near a multiple of 1 beyond {DENSE_PRODUCTS} nodes of a {type(operator).__name__}, "
+            "which has products only: K + s M is factorised"
+        )
+    idle, move = ~operator.active[0].cpu().numpy(), operator.spectral_shift
+    stiffness = to_scipy(operator, "a mass matrix")
+    if move is not None:
+        stiffness = stiffness - float(move) * diags_array(np.ones(len(idle)))
+    stiffness = stiffness + diags_array(np.where(idle, float(operator.above), 0.0))
+    mass_alone = mass + diags_array(idle.astype(float))
+    if not (mass_alone.diagonal() > 0).all():
+        raise _not_definite(f"{mass_alone.diagonal().min():.1e} on its diagonal")
+    both = (stiffness + 1j * mass_alone).tocsr()
+    both = ((both + both.T) / 2).tocsr().sorted_indices()  # one pattern, and one structure of factors
+    rows = Shifted(None, both.indptr, both.indices, both.imag.data, 1.0, np.zeros(len(idle)))
+    structure = rows.structure() if rows.is_readable else None
+    is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
+    if not is_dominated and _is_definite(rows, structure) is None:
+        raise _not_definite("an eigenvalue that is not positive")
+    shift = _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle])
+    for _ in range(40):
+        matrix = rows._replace(values=both.data.real + shift * both.data.imag)
+        if (factors := _is_definite(matrix, structure)) is not None:
+            frozen.inverse = _Solves(Factors(matrix, factors))
+            return shift
+        shift *= 4
+    raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+
+
+def _is_definite(matrix: Shifted, structure: Structure | None) -> Any:
+    """Return the factors of a positive definite matrix; None for another one."""
+    try:
+        factors = factorize(matrix, structure)
+    except RuntimeError:
+        return None
+    except MemoryError as error:
+        raise checks.ConvergenceError(
+            f"there is not enough memory for factors of K + s M of {len(matrix.diagonal)} nodes; use a diagonal mass"
+        ) from error
+    return None if negative_pivots(factors) else factors
+
+
+def _solution(
+    pencil: Pencil, frozen: Pencil, answer: RitzPairs, shift: float, k: int, tolerance: float, solver: Solver
+) -> Solution:
+    """Return the checked pairs, with residuals (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, a bound of the error of λ."""
+    mass, values, x, eps = frozen.mass, answer.values[0], answer.vectors[0], torch.finfo(answer.values.dtype).eps
+    c = min(int(pencil.nullity), k)
+    x = x * signs(x[None])[0]
+    weighted = mass.matmul(x)
+    rest = frozen.matmul(x) - weighted * values
+    values = values + (x * rest).sum(0) / (x * weighted).sum(0)
+    values[:c] = 0
+    values[c:], order = values[c:].sort(stable=True)
+    order = torch.cat([torch.arange(c, device=order.device), order + c])
+    x, weighted = x[:, order], weighted[:, order]
+    rest = _beside_null(mass, x[:, :c], frozen.inverse(frozen.matmul(x) - weighted * values))
+    residuals = (values + shift).abs() * (rest * mass.matmul(rest)).sum(0).clamp_min(0).sqrt()
+    bound = (frozen.stiffness.bound.amax() * x[:, :k].square().sum(0) + 2 * values[:k].abs()).amax()
+    pencil.bound = bound[None]
+    gap = (values[k] - values[k - 1]).clamp_min(0) if len(values) > k else values.new_tensor(torch.inf)
+    residuals[:c] = 0
+    # The inverse enlarges the round-off of low frequencies.
+    round_off = 40 * eps * bound * ((values[k - 1] + shift) / (values[: c + 1][-1] + shift)).clamp_min(1)
+    allowed = torch.maximum(tolerance * gap.nan_to_num(posinf=0.0), round_off)
+    skewness = (x[:, :k].mT @ weighted[:, :k] - torch.eye(k).to(x)).abs().max()
+    converged = answer.finished & (residuals[:k].amax() <= allowed) & (skewness <= eps**0.5)
+    return Solution(
+        operator=pencil,
+        solver=solver,
+        ritz=answer,
+        values=values[None, :k],
+        vectors=x[None, :, :k],
+        present=torch.ones(1, k, dtype=torch.bool, device=x.device),
+        guard_values=values[None, k:],
+        guard_vectors=x[None, :, k:],
+        residuals=residuals[None, :k],
+        gap=gap[None],
+        converged=converged,
+        resolved=((values[-1] - values[0] > 8 * eps * bound) | (len(values) == c) | (len(values) == 1))[None],
+        faint=torch.zeros_like(converged),
+    )
