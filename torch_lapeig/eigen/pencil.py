@@ -21,7 +21,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
-from torch_lapeig.native.sparse import Structure
+from torch_lapeig.native.sparse import SymbolicFactor
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
@@ -396,7 +396,7 @@ def _factorise(frozen: Pencil) -> float:
     raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
 
 
-def _is_definite(matrix: Shifted, structure: Structure | None) -> Any:
+def _is_definite(matrix: Shifted, structure: SymbolicFactor | None) -> Any:
     """Return the factors of a positive definite matrix; None for another one."""
     try:
         factors = factorize(matrix, structure)

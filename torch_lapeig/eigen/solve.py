@@ -265,8 +265,8 @@ def eigenpairs(
 
     Raises:
         TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of
-            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian; a mass matrix with
-            ``largest=True``. ConvergenceError: with ``on_failure="raise"``, or where `torch.lobpcg` breaks down.
+            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian; a mass matrix
+            with ``largest=True``. ConvergenceError: with ``on_failure="raise"``, or where `torch.lobpcg` breaks down.
             ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -289,9 +289,7 @@ def eigenpairs(
     k = _check_request(operator, k, fill, solve)
     is_pencil = mass is not None and not is_scaling(mass, operator, solve.solver)
     if checks.check_flag(largest, "largest") and is_pencil:
-        raise ValueError(
-            "largest must be False with a mass matrix, or a diagonal one that spans more than 10⁴, got True"
-        )
+        raise ValueError("largest must be False with a mass that is a matrix or spans more than 10⁴, got True")
     if is_pencil:
         return _pencil_pairs(given, exact, operator, mass, k, solve)
     root = None if mass is None else _root_of_mass(mass, exact, operator)

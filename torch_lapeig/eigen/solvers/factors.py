@@ -204,7 +204,7 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
     return csr_array(matrix.double().cpu().numpy())
 
 
-def factorize(matrix: Shifted, structure: Structure | None = None) -> Any:
+def factorize(matrix: Shifted, structure: SymbolicFactor | None = None) -> Any:
     """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill, known or found.
 
     Raises:
