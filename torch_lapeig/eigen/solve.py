@@ -258,9 +258,9 @@ def eigenpairs(
     linear solve of the backward pass. Forward mode follows the same rule.
 
     Raises:
-        TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of another
-            dtype or shape, that is not positive and finite, or beside a normalised Laplacian. ConvergenceError: with ``on_failure="raise"``, or
-            where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
+        TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of
+            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian. ConvergenceError:
+            with ``on_failure="raise"``, or where `torch.lobpcg` breaks down. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
