@@ -2,8 +2,9 @@
 Whitening of a batch with equal eigenvalues
 ===========================================
 
-The inverse square root of a covariance matrix whitens a batch. Early in training, or after a whitening before, covariances have
-equal eigenvalues: there the gradient of ``torch.linalg.eigh`` is NaN, and that of ``eigh`` is exact.
+The inverse square root of a covariance matrix whitens a batch. Early in training, or
+after a whitening before, covariances have equal eigenvalues: there the gradient of
+``torch.linalg.eigh`` is NaN, and that of ``eigh`` is exact.
 """
 
 import torch
@@ -30,6 +31,7 @@ print("eigh:", gradient.isfinite().all((1, 2)).tolist())
 
 
 def whitened(x):
+    """Return the inverse square root of the symmetric part."""
     return eigh((x + x.mT) / 2).matrix_function(torch.rsqrt)
 
 
