@@ -338,3 +338,78 @@ def test_bad_meshes_are_refused_by_name():
         mesh_laplacian(vertices, faces, mask=torch.ones(11, dtype=torch.bool))
     with pytest.raises(TypeError, match="intrinsic must be True or False"):
         mesh_laplacian(vertices, faces, intrinsic="yes")
+
+
+def box(n):
+    """The unit cube, n³ small cubes of six tetrahedra each."""
+    grid = torch.cartesian_prod(*[torch.arange(n + 1)] * 3)
+    step = torch.tensor([(n + 1) ** 2, n + 1, 1])
+    begin = (torch.cartesian_prod(*[torch.arange(n)] * 3) * step).sum(1)
+    paths = [[0, step[a], step[a] + step[b], step.sum()] for a in range(3) for b in range(3) if a != b]
+    return grid.double() / n, (begin[:, None, None] + torch.tensor(paths)).reshape(-1, 4)
+
+
+def test_the_corner_of_a_cube_as_a_tetrahedron_and_the_half_square():
+    corner = torch.cat([torch.zeros(1, 3), torch.eye(3)]).double()
+    stiffness, mass = mesh_laplacian(corner, torch.arange(4)[None], mass="consistent")
+    expected = torch.eye(4).double()
+    expected[0], expected[:, 0], expected[0, 0] = -1, -1, 3
+    torch.testing.assert_close(stiffness.to_dense(), expected / 6)
+    torch.testing.assert_close(mass.to_dense(), (1 + torch.eye(4).double()) / 120)
+    plane = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
+    mass = mesh_laplacian(plane, torch.tensor([[0, 1, 2]]), mass="consistent").mass
+    torch.testing.assert_close(mass.to_dense(), (1 + torch.eye(3).double()) / 24)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_tetrahedra_of_a_box(size):
+    vertices, faces = box(3)
+    vertices = vertices * size
+    stiffness, mass = mesh_laplacian(vertices, faces, mass="consistent")
+    lumped = mesh_laplacian(vertices, faces).mass
+    torch.testing.assert_close(mass.to_dense().sum(1), lumped, rtol=1e-12, atol=0)
+    torch.testing.assert_close(lumped.sum().item(), size**3)
+    linear = vertices[:, 0]
+    dense = stiffness.to_dense()
+    assert (dense.sum(1).abs() <= 1e-12 * size).all()
+    torch.testing.assert_close((linear @ dense @ linear).item(), size**3)  # ∫ |∇x|²
+    torch.testing.assert_close((linear @ mass.to_dense() @ linear).item(), size**5 / 3)  # ∫ x²
+
+
+def test_spectrum_of_a_box_of_tetrahedra():
+    """Neumann's eigenvalues π² (a² + b² + c²)."""
+    errors = []
+    for n in (4, 8):
+        stiffness, mass = mesh_laplacian(*box(n))
+        errors.append((eigenpairs(stiffness, 4, mass=mass).values[1:] / np.pi**2 - 1).abs())
+    assert (errors[0] / errors[1] > 3).all()
+
+
+def test_gradients_of_tetrahedra_and_consistent_masses():
+    vertices, faces = box(1)
+
+    def function(x):
+        stiffness, mass = mesh_laplacian(x, faces, mass="consistent")
+        return stiffness.to_dense(), mass.to_dense()
+
+    assert torch.autograd.gradcheck(function, vertices.clone().requires_grad_(), fast_mode=True)
+    both = torch.stack([vertices, 2 * vertices])
+    stiffness, mass = mesh_laplacian(both, faces, mass="consistent")
+    torch.testing.assert_close(stiffness.to_dense()[1], 2 * function(vertices)[0])
+    torch.testing.assert_close(mass.to_dense()[1], 8 * function(vertices)[1])
+
+
+@pytest.mark.parametrize(
+    ("faces", "options", "message"),
+    [
+        ([[0, 1, 2, 2]], {}, "four different"),
+        ([[0, 1, 2, 4], [4, 2, 1, 0]], {}, "different; drop copies"),
+        ([[0, 1, 2, 3]], {}, "volume"),  # the corners of a square
+        ([[0, 1, 2, 4]], {"intrinsic": True}, "intrinsic"),
+        ([[0, 1, 2]], {"intrinsic": True, "mass": "consistent"}, "intrinsic"),
+        ([[0, 1, 2]], {"mass": "full"}, "mass"),
+    ],
+)
+def test_errors_of_tetrahedra_and_masses(faces, options, message):
+    with pytest.raises(ValueError, match=message):
+        mesh_laplacian(box(1)[0], torch.tensor(faces), **options)

@@ -145,7 +145,8 @@ class _AllPairs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, to_values: Tensor, to_vectors: Tensor, to_projected: Tensor) -> Tensor:
         """Return the cotangent of A for cotangents of λ, V and Λ."""
-        values, vectors, projected = ctx.saved_tensors
+        _, vectors, projected = ctx.saved_tensors
+        values = projected.diagonal(dim1=-2, dim2=-1).real  # derivatives of differences belong to the matrix, too
         skew, inverse = vectors.mH @ to_vectors, _inverse_differences(values)
         skew = skew.sub(skew.mH).div_(2)
         rotation = inverse * skew

@@ -1,4 +1,4 @@
-"""The cotangent Laplacian of triangle meshes and its lumped mass, differentiable in the vertices.
+"""Stiffness and mass of meshes of triangles or tetrahedra, differentiable in the vertices.
 
 Linear finite elements on a mesh (Dziuk 1988; Pinkall & Polthier 1993) give L u = λ M u with L = D − W,
 
@@ -18,7 +18,8 @@ m_i = ¼ Σ w_ij l_ij².
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ class MeshLaplacian(NamedTuple):
 
     Attributes:
         stiffness: L, of the vertices' dtype and batch; see `mesh_laplacian`.
-        mass: the diagonal of M, ``(V,)`` or ``(B, V)``, 0 at vertices without a face.
+        mass: the diagonal of M, ``(V,)`` or ``(B, V)``, 0 at vertices without a face; with ``mass="consistent"`` M as a
+            sparse tensor ``(V, V)`` or ``(B, V, V)`` in COO.
 
     >>> triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> mesh_laplacian(triangle, torch.tensor([[0, 1, 2]])).mass
@@ -49,9 +51,14 @@ class MeshLaplacian(NamedTuple):
 
 @checks.full_precision
 def mesh_laplacian(
-    vertices: Tensor, faces: Tensor, *, mask: Tensor | None = None, intrinsic: bool = False
+    vertices: Tensor,
+    faces: Tensor,
+    *,
+    mask: Tensor | None = None,
+    intrinsic: bool = False,
+    mass: Literal["lumped", "consistent"] = "lumped",
 ) -> MeshLaplacian:
-    """Build the cotangent Laplacian and the lumped mass of triangle meshes, differentiable in the vertices.
+    """Build the stiffness and the mass of meshes of triangles or tetrahedra, differentiable in the vertices.
 
     The mass of a vertex is a third of the area of its faces (barycentric); with ``intrinsic`` it is the area that is
     nearest to the vertex (Voronoi). Meshes may have a boundary, on which functions are free (Neumann), any number of
@@ -62,7 +69,7 @@ def mesh_laplacian(
         vertices: ``(V, 3)`` or a batch ``(B, V, 3)``, or ``(..., 2)`` in the plane; float32 or float64, finite.
             Gradients flow to them, in any order and mode.
         faces: int64 ``(F, 3)``, or ``(B, F, 3)`` for a batch, numbers of the vertices of each triangle. Rows of −1 are
-            padding. One ``(F, 3)`` serves all meshes of a batch.
+            padding. One ``(F, 3)`` serves all meshes of a batch. Rows of four are tetrahedra, of vertices ``(..., 3)``.
         mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there; None for all. Vertices without a face take no
             part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
         intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
@@ -71,6 +78,8 @@ def mesh_laplacian(
             and more in the order of the vertices opposite. Faces of no area are allowed: all lengths of their mesh grow
             by a tiny amount, and the mass is scaled to the area of the given faces. By default the given triangulation
             is kept, whose stiffness is a smooth function, and the finite-element matrix of the literature.
+        mass: ``"lumped"``, or ``"consistent"`` for the sparse mass of linear elements, |T|/12 (1 + δ_ij) on a triangle
+            and |T|/20 (1 + δ_ij) on a tetrahedron; only with the given triangulation.
 
     Returns:
         The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
@@ -90,12 +99,21 @@ def mesh_laplacian(
     tensor([0., 3.])
     """
     corners = _checked_corners(vertices, faces, mask)
-    intrinsic = checks.check_flag(intrinsic, "intrinsic")
+    checks.check_choice(mass, "mass", ("lumped", "consistent"))
+    intrinsic, nodes = checks.check_flag(intrinsic, "intrinsic"), corners.shape[1]
+    if intrinsic and (nodes == 4 or mass == "consistent"):
+        raise ValueError('intrinsic must be False for tetrahedra, and with mass="consistent", got True')
     shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
     sides = Sides.of(corners, total)
     _refuse_copies(corners, sides, total)
     unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
     points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
+    if nodes == 4:
+        numbers = (unit.reshape(-1, 1) if unit.ndim == 3 else unit)[corners[:, 0] // shape[-1]]
+        weights, volumes = _of_tetrahedra(points, corners, torch.finfo(vertices.dtype).eps)
+        stiffness = _stiffness(2 * weights * numbers, sides, shape, vertices.dtype)
+        areas = (volumes[:, None] * numbers**3 / 4).expand(-1, 4)
+        return MeshLaplacian(_with_all(stiffness, mask), _mass(areas, corners, shape, mass).to(vertices.dtype))
     eps, lengths, triangles, copies = torch.finfo(vertices.dtype).eps, _lengths(points), Triangles.of_points(points), 1
     is_flat = triangles.twice_area <= 4 * eps * lengths.amax(1).square()
     if intrinsic:
@@ -113,15 +131,49 @@ def mesh_laplacian(
     else:
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
-    mass = sum_of_groups(areas.flatten(), corners.flatten(), total).reshape(shape) * unit[..., 0] * unit[..., 0]
-    stiffness = _stiffness(triangles.cotangents.flatten() / copies, sides, shape, vertices.dtype)
+    unit = unit[corners[:, :1] // shape[-1], 0] if unit.ndim == 3 else unit
+    unit = unit.reshape(-1, 1)
+    stiffness = _stiffness(triangles.cotangents / copies, sides, shape, vertices.dtype)
+    found = _mass(areas * unit * unit, corners, shape, mass)
+    return MeshLaplacian(_with_all(stiffness, mask), found.to(vertices.dtype))
+
+
+def _with_all(stiffness: SymmetricOperator, mask: Tensor | None) -> SymmetricOperator:
+    """Return the stiffness, with a warning of vertices that belong to no face."""
     isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
     if isolated.any():
         checks.warn(
             f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
             checks.GraphWarning,
         )
-    return MeshLaplacian(stiffness, mass.to(vertices.dtype))
+    return stiffness
+
+
+def _mass(areas: Tensor, corners: Tensor, shape: tuple[int, ...], kind: str) -> Tensor:
+    """Return the mass, given the share of each face's area at its corners, ``(F, 3 or 4)``."""
+    if kind == "lumped":
+        return sum_of_groups(areas.flatten(), corners.flatten(), torch.Size(shape).numel()).reshape(shape)
+    count, n = corners.shape[1], shape[-1]
+    # |T| / ((c)(c + 1)) (1 + δ_ij) for c corners.
+    local = (1 + torch.eye(count).to(areas)) / (count + 1) * areas[:, :1, None]
+    row, col = torch.broadcast_tensors(corners[:, :, None], corners[:, None, :])
+    index = [row.flatten() // n] * (len(shape) - 1) + [row.flatten() % n, col.flatten() % n]
+    return torch.sparse_coo_tensor(torch.stack(index), local.flatten(), (*shape, n), check_invariants=False).coalesce()
+
+
+def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return −|T| ∇φ_i · ∇φ_j on the six edges of tetrahedra of points ``(F, 4, 3)``, and the volumes ``(F,)``.
+
+    6 |T| ∇φ_i is normal to the face opposite of corner i.
+    """
+    a, b, c = (points[:, 1:] - points[:, :1]).unbind(1)
+    normals = torch.stack([torch.linalg.cross(*pair) for pair in ((b, c), (c, a), (a, b))], 1)
+    six = (a * normals[:, 0]).sum(1)
+    longest = checks.primal(points[:, 1:] - points[:, :1]).square().sum(2).amax(1).sqrt()
+    _refuse_faces(six.detach().abs() <= 8 * eps * longest**3, corners, "must have a volume; drop tetrahedra of none,")
+    normals = torch.cat([-normals.sum(1, keepdim=True), normals], 1)
+    pairs = [(normals[:, i] * normals[:, j]).sum(1) for i, j in combinations(range(4), 2)]
+    return torch.stack(pairs, 1) / (-6 * six.abs())[:, None], six.abs() / 6
 
 
 def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
@@ -136,9 +188,11 @@ def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
     n, batch = vertices.shape[-2], vertices.shape[:-2].numel()
     checks.check_indices(faces, "faces", n, least=-1)
     checks.check_same_device(faces, "faces", vertices, "vertices")
-    if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] != 3 or faces.shape[:-2] not in ((), (batch,)):
+    nodes = (3, 4) if vertices.shape[-1] == 3 else (3,)
+    if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] not in nodes or faces.shape[:-2] not in ((), (batch,)):
         raise ValueError(
-            f"faces must have shape (F, 3) or (B, F, 3) to go with vertices {tuple(vertices.shape)}, got "
+            f"faces must have shape (F, 3) or (B, F, 3), or (..., 4) of tetrahedra in space, to go with vertices "
+            f"{tuple(vertices.shape)}, got "
             f"{tuple(faces.shape)}"
         )
     is_padding = faces < 0
@@ -152,7 +206,8 @@ def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
     if mask is not None:
         checks.check_mask(mask, vertices)
         _refuse_faces(~mask.flatten()[corners].all(1), corners, "must join vertices inside the mask")
-    _refuse_faces((corners == corners.roll(1, 1)).any(1), corners, "must have three different vertices")
+    same = (corners.sort(1).values.diff(dim=1) == 0).any(1)
+    _refuse_faces(same, corners, f"must have {'three' if corners.shape[1] == 3 else 'four'} different vertices")
     return corners
 
 
@@ -163,8 +218,13 @@ def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
 
 
 def _refuse_copies(corners: Tensor, sides: Sides, total: int) -> None:
-    top = corners.argmax(1, keepdim=True)
-    keys = (sides.edge.reshape(corners.shape).gather(1, top) * total + corners.gather(1, top)).flatten()
+    if corners.shape[1] == 4:
+        first, keys = corners.sort(1).values, corners.new_zeros(len(corners))
+        for column in first.unbind(1):  # numbers of pairs of a number and a vertex, which do not overflow
+            keys = (keys * total + column).unique(return_inverse=True)[1]
+    else:
+        top = corners.argmax(1, keepdim=True)
+        keys = (sides.edge.reshape(corners.shape).gather(1, top) * total + corners.gather(1, top)).flatten()
     order = keys.argsort(stable=True)
     is_copy = torch.zeros_like(keys, dtype=torch.bool)
     is_copy[order[1:]] = keys[order].diff() == 0
@@ -185,8 +245,11 @@ class Sides(NamedTuple):
 
     @classmethod
     def of(cls, corners: Tensor, total: int) -> Sides:
-        """Return the sides of faces ``(F, 3)`` among so many vertices."""
+        """Return the sides of faces ``(F, 3)`` among so many vertices, or the six edges of tetrahedra ``(F, 4)``."""
         ends = torch.stack([corners.roll(-1, 1).flatten(), corners.roll(-2, 1).flatten()])
+        if corners.shape[1] == 4:
+            i, j = torch.combinations(torch.arange(4, device=corners.device)).unbind(1)
+            ends = torch.stack([corners[:, i].flatten(), corners[:, j].flatten()])
         keys, edge = (ends.amin(0) * total + ends.amax(0)).unique(return_inverse=True)
         return cls(keys // total, keys % total, edge)
 
@@ -380,11 +443,11 @@ def _with_other_diagonal(inner: Tensor, size: Tensor) -> Triangles:
 
 
 def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype) -> SymmetricOperator:
-    """Return the stiffness of meshes of a shape from the cotangents of all sides, ``(3 F,)``."""
-    weight = sum_of_groups(cotangents / 2, sides.edge, len(sides.low))
+    """Return the stiffness of meshes of a shape from the cotangents of all sides, ``(F, 3)``, twice their weights."""
+    weight = sum_of_groups(cotangents.flatten() / 2, sides.edge, len(sides.low))
     bare = checks.primal(weight)
     # Right angles, and four vertices on a circle, leave round-off of either sign.
-    noise = sum_of_groups(_noise(checks.primal(cotangents).reshape(-1, 3)).flatten(), sides.edge, len(sides.low))
+    noise = sum_of_groups(_noise(checks.primal(cotangents)).flatten(), sides.edge, len(sides.low))
     is_noise = (bare < 0) & (bare >= -noise)
     weight = (weight - torch.where(is_noise, bare, 0)).to(dtype)
     proper = (sides.low != sides.high).nonzero().flatten()  # flips may join a vertex to itself
