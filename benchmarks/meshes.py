@@ -112,7 +112,7 @@ def of_pencil(mesh: Pairs, k: int, rounds: int) -> Table:
 
     seconds = in_turn({name: functools.partial(kept, name) for name in calls}, rounds)
     table = Table(
-        f"Consistent mass, {mass.shape[0]:,} vertices, {k} pairs, {torch.get_num_threads()} threads, median of {rounds}",
+        f"Consistent mass, {mass.shape[0]:,} nodes, {k} pairs, {torch.get_num_threads()} threads, median of {rounds}",
         {"": "", "s": ".1f", "time / SciPy": ".2f", "λ_k": ".8g"},
     )
     for name, values in found.items():
