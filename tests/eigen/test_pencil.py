@@ -132,8 +132,10 @@ def problem(is_equal, is_sparse, n=9, k=3):
     def loss(weights, entries):
         full = torch.zeros(n, n, dtype=torch.float64).index_put((rows, cols), weights)
         values = torch.cat([entries, entries[n:]])
-        mass = torch.sparse_coo_tensor(index, values, (n, n), check_invariants=False)
-        mass = mass if is_sparse else torch.zeros(n, n, dtype=torch.float64).index_put(tuple(index), values)
+        if is_sparse:
+            mass = torch.sparse_coo_tensor(index, values, (n, n), check_invariants=False)
+        else:
+            mass = torch.zeros(n, n, dtype=torch.float64).index_put(tuple(index), values)
         pairs = eigenpairs(unnormalized(full + full.mT), k, mass=mass)
         return (heat(pairs) * w).sum(), pairs.projected.square().sum()
 

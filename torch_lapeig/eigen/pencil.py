@@ -381,7 +381,8 @@ def _factorise(frozen: Pencil) -> float:
         raise _not_definite(f"{mass_alone.diagonal().min():.1e} on its diagonal")
     both = (stiffness + 1j * mass_alone).tocsr()
     both = ((both + both.T) / 2).tocsr().sorted_indices()  # one pattern, and one structure of factors
-    rows = Shifted(None, both.indptr, both.indices, both.imag.data, 1.0, np.zeros(len(idle)))
+    crow, col = both.indptr.astype(np.int32), both.indices.astype(np.int32)
+    rows = Shifted(None, crow, col, both.data.imag.copy(), 1.0, np.zeros(len(idle)))
     structure = rows.structure() if rows.is_readable else None
     is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
     if not is_dominated and _is_definite(rows, structure) is None:
