@@ -190,6 +190,7 @@ class _Space:
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size + 1, size + 1, dtype=known.dtype)  # A projected on the basis, on the host
         self.dimension, self.products, self.largest = 0, 0, 0.0
+        self.eps = 50 * torch.finfo(known.dtype).eps
         self.is_whole = not self._start_anew()
 
     @property
@@ -209,20 +210,25 @@ class _Space:
             v = self.rows[self.c + j]
             w = self.operator.matmul(v[:, None])[:, 0]
             self.products += 1
-            if not is_first and j > 0:  # the large parts first, so that one pass removes all others to round-off
-                w = w - float(self.matrix[j, j - 1]) * self.rows[self.c + j - 1]
+            before = 0.0 if is_first or j == 0 else float(self.matrix[j, j - 1])
+            if before:  # the large parts first, so that one pass removes all others to round-off
+                w = w - before * self.rows[self.c + j - 1]
             on_itself = float(self.operator.inner(v, w))
             w = torch.sub(w, v, alpha=on_itself)
             parts = self._orthogonalise_(w)
             if is_first:
                 parts = parts + self._orthogonalise_(w)
             is_first = False
-            self.matrix[j, j] = on_itself + float(parts[-1])
+            column = to_host(parts[self.c :])[0]
+            column[j] += on_itself
+            if before:
+                column[j - 1] += before
+            self.matrix[: j + 1, j] = self.matrix[j, : j + 1] = column  # with round-off, where A is much larger
             self.dimension += 1
             length = math.sqrt(max(float(self.operator.inner(w, w)), 0.0))
             self.is_whole = self.dimension == self.free
             self.largest = max(self.largest, abs(on_itself), length)
-            if length <= 1e-14 * self.largest * math.sqrt(self.size) and not self.is_whole:  # an invariant subspace
+            if length <= self.eps * self.largest * math.sqrt(self.size) and not self.is_whole:  # an invariant subspace
                 length, self.is_whole, is_first = 0.0, not self._start_anew(), True
             elif not self.is_whole:
                 torch.mul(w, 1 / length, out=self.rows[self.c + j + 1])
