@@ -110,7 +110,7 @@ def test_every_reduction_goes_through_the_operator(problem, solver):
 
 @pytest.mark.parametrize("solver", NEED_ENTRIES.values(), ids=NEED_ENTRIES)
 def test_solvers_that_need_entries_refuse_clearly(solver):
-    with pytest.raises(TypeError, match=r"needs the entries of the matrix, got a Twofold.*; use ChebyshevSubspace\(\)"):
+    with pytest.raises(TypeError, match=r"needs the entries of the matrix, got a Twofold.*; use Krylov\(\)"):
         eigenpairs(Twofold(roll(100)), 3, solver)
 
 

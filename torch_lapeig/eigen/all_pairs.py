@@ -161,7 +161,8 @@ class _AllPairs(torch.autograd.Function):
         else:
             to_values = to_values + to_projected.diagonal(dim1=-2, dim2=-1).real
         rotation.diagonal(dim1=-2, dim2=-1).add_(to_values)
-        return vectors @ (rotation @ vectors.mH)
+        found: Tensor = vectors @ (rotation @ vectors.mH)
+        return found
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -202,7 +203,8 @@ def _equal(
     sizes = sizes[..., :, None] + sizes[..., None, :]
     _warn_if_undefined(equal, to_values, skew, sizes)
     noise = 1e-6 * whole.abs() + 100 * eps * sizes * inverse
-    return equal | ((inverse * close > 1) & ((rotation - whole).abs() <= noise))
+    found: Tensor = equal | ((inverse * close > 1) & ((rotation - whole).abs() <= noise))
+    return found
 
 
 def _warn_if_undefined(equal: Tensor, to_values: Tensor, skew: Tensor, sizes: Tensor) -> None:

@@ -33,7 +33,7 @@ class ShiftedOperator(SymmetricOperator):
 
     def scaled(self, factor: Tensor) -> ShiftedOperator:
         """Return S A S, shifted anew; see `Operator.scaled`."""
-        bare = self
+        bare: SymmetricOperator = self
         if self.spectral_shift is not None:
             bare = self._with(diagonal=self.diagonal - self._at_nodes(self.spectral_shift), spectral_shift=None)
         found = SymmetricOperator.scaled(bare, factor)

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.operator import Operator, knows_entries, signs
+from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
+from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native.sparse import SymbolicFactor
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -158,7 +159,8 @@ class Spectrum(NamedTuple):
 
     def vectors(self) -> Tensor:
         """Return L⁻ᵀ Q ``(n, n)``, of length θ^½ in the inner product of M."""
-        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
+        found: Tensor = torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
+        return found
 
     def inverse(self, r: Tensor) -> Tensor:
         """Return (K + s M)⁻¹ R for ``(N, m)``."""
@@ -192,10 +194,12 @@ class _Inverted:
     pencil: Pencil
 
     def matmul(self, y: Tensor) -> Tensor:
-        return -self.pencil.inverse(self.pencil.mass.matmul(y))
+        found: Tensor = -self.pencil.inverse(self.pencil.mass.matmul(y))
+        return found
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x.mT if x.ndim > 1 else x) @ self.pencil.mass.matmul(y)
+        found: Tensor = (x.mT if x.ndim > 1 else x) @ self.pencil.mass.matmul(y)
+        return found
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         return (x * self.pencil.mass.matmul(y)).sum(-2)

@@ -67,9 +67,8 @@ class ImplicitSolve(torch.autograd.Function):
             to_parameters = operator.pullback_of_both(parameters, y, z, both, others)
             to_vectors = checks.matmul(my, mu.mT) + checks.matmul(mz, nu.mT)
             return None, -checks.matmul(z.mT, my), to_vectors, y, *to_parameters
-        to_parameters = (
-            operator.pullback(parameters, y, z) if any(ctx.needs_input_grad[4:]) else [None] * len(parameters)
-        )
+        needs = any(ctx.needs_input_grad[4:])
+        to_parameters = operator.pullback(parameters, y, z) if needs else (None,) * len(parameters)
         if vectors.shape[2]:
             mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
             to_vectors = checks.matmul(y, mu.mT) + checks.matmul(z, nu.mT)
