@@ -110,7 +110,7 @@ def test_graphs_and_weights_tell_the_recall(cells):
 @pytest.mark.parametrize("options", [{"backend": "faiss"}, {"recall": 0.9}])
 def test_without_faiss_the_error_names_the_extra(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install .*faiss"):
+    with pytest.raises(ImportError, match=r"pip install .*faiss"):
         nearest_neighbors(points(20, 2), 3, **options)
 
 
