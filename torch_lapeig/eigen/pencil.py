@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.operator import Operator, knows_entries, signs
+from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
+from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native.sparse import Structure
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -158,7 +159,8 @@ class Spectrum(NamedTuple):
 
     def vectors(self) -> Tensor:
         """Return L⁻ᵀ Q ``(n, n)``, of length θ^½ in the inner product of M."""
-        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
+        found: Tensor = torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
+        return found
 
     def inverse(self, r: Tensor) -> Tensor:
         """Return (K + s M)⁻¹ R for ``(N, m)``."""
@@ -192,7 +194,8 @@ class _Inverted:
     pencil: Pencil
 
     def matmul(self, y: Tensor) -> Tensor:
-        return -self.pencil.inverse(self.pencil.mass.matmul(y))
+        found: Tensor = self.pencil.inverse(self.pencil.mass.matmul(y))
+        return -found
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         return (x.mT if x.ndim > 1 else x) @ self.pencil.mass.matmul(y)
@@ -208,6 +211,8 @@ def is_scaling(mass: Any, operator: Operator, solver: Any) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers."""
     if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
         return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
+    if not mass.is_floating_point() or len(mass) != operator.num_nodes:
+        return True  # refused where it scales
     own = checks.primal(mass)[operator.active[0]]
     is_free = isinstance(solver, Eigh) or hasattr(solver, "choose")
     return not is_free or len(own) == 0 or bool(own.max() <= MASS_RATIO * own.min())
@@ -231,8 +236,8 @@ def checked_mass(mass: Any, operator: Operator) -> Mass:
     checks.check_floating(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
         raise ValueError(
-            f"mass must have shape ({n}, {n}) or that of the nodes, {tuple(operator.shape)}, got {shape}; a matrix is "
-            "the mass of one graph, not of a batch"
+            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one graph, "
+            "not of a batch"
         )
     checks.check_same_device(mass, "mass", operator.bound, "laplacian")
     checks.check_finite(mass, "mass")

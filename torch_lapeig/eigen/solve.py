@@ -271,7 +271,7 @@ def eigenpairs(
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
-    exact = given.double() if is_operator(given) else given
+    exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
     if mass is not None and not is_scaling(mass, operator, solve.solver):
