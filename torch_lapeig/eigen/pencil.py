@@ -212,6 +212,8 @@ def is_scaling(mass: Any, operator: Operator, solver: Any) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers."""
     if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
         return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
+    if not mass.is_floating_point() or len(mass) != operator.num_nodes:
+        return True  # refused where it scales
     own = checks.primal(mass)[operator.active[0]]
     is_free = isinstance(solver, Eigh) or hasattr(solver, "choose")
     return not is_free or len(own) == 0 or bool(own.max() <= MASS_RATIO * own.min())
@@ -235,8 +237,8 @@ def checked_mass(mass: Any, operator: Operator) -> Mass:
     checks.check_floating(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
         raise ValueError(
-            f"mass must have shape ({n}, {n}) or that of the nodes, {tuple(operator.shape)}, got {shape}; a matrix is "
-            "the mass of one graph, not of a batch"
+            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one graph, "
+            "not of a batch"
         )
     checks.check_same_device(mass, "mass", operator.bound, "laplacian")
     checks.check_finite(mass, "mass")

@@ -64,9 +64,9 @@ class ImplicitSolve(torch.autograd.Function):
             my, mz = (operator.weighted(parameters, x) for x in (y, z))
             both = torch.cat([-y, checks.matmul(vectors, nu)], 2)
             others = torch.cat([checks.matmul(z, projected) - checks.matmul(vectors, mu), z], 2)
-            to_parameters = operator.pullback_of_both(parameters, y, z, both, others)
+            to_both = operator.pullback_of_both(parameters, y, z, both, others)
             to_vectors = checks.matmul(my, mu.mT) + checks.matmul(mz, nu.mT)
-            return None, -checks.matmul(z.mT, my), to_vectors, y, *to_parameters
+            return None, -checks.matmul(z.mT, my), to_vectors, y, *to_both
         needs = any(ctx.needs_input_grad[4:])
         to_parameters = operator.pullback(parameters, y, z) if needs else (None,) * len(parameters)
         if vectors.shape[2]:
