@@ -236,8 +236,8 @@ def checked_mass(mass: Any, operator: Operator) -> Mass:
     checks.check_floating(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
         raise ValueError(
-            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one graph, "
-            "not of a batch"
+            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one "
+            "graph, not of a batch"
         )
     checks.check_same_device(mass, "mass", operator.bound, "laplacian")
     checks.check_finite(mass, "mass")
