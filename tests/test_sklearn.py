@@ -261,5 +261,5 @@ def test_disconnected_samples():
 def test_importing_without_scikit_learn(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch_lapeig.sklearn")
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(ImportError, match=r"torch-lapeig\[sklearn\]"):
+    with pytest.raises(ImportError, match=r"pip install .scikit-learn"):
         importlib.import_module("torch_lapeig.sklearn")
