@@ -591,8 +591,17 @@ REFUSED = [
         (*COLUMNS, "orthogonality", "Whitening", "spectral_loss", "EdgeSampler", "spectral_init"),
         r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
     ),
-    Refusal("normalised Laplacian", ("eigenpairs, mass",), r'mass must be None with normalization.*"unnormalized"'),
-    Refusal("complex pairs", ("eigenpairs, mass",), r"got MagneticLaplacian; use its eigenpairs\(k\)"),
+    Refusal(
+        "normalised Laplacian",
+        ("eigenpairs, mass", "eigenpairs, mass matrix"),
+        r'mass must be None with normalization.*"unnormalized"',
+    ),
+    Refusal("similarity", ("eigenpairs, mass matrix",), r"must be a diagonal \(N,\) with ImprovedWeights"),
+    Refusal(
+        "complex pairs",
+        ("eigenpairs, mass", "eigenpairs, mass matrix", "eigenpairs, largest"),
+        r"got MagneticLaplacian; use its eigenpairs\(k\)",
+    ),
     Refusal(
         "singular operator",
         ("solve_linear",),

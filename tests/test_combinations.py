@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
+import scipy.linalg
 import torch
 from combined import (
     EIGENPAIRS,
@@ -491,6 +492,23 @@ def second_mass(made):
     assert found.inner_product in ("mass", "similarity")
 
 
+def largest(made):
+    solve = eigenpairs if made.matrix.is_complex() else made.pairs
+    found = solve(made.value, K, largest=True)
+    expected = torch.stack([values.flip(0)[:K] for _, values, _ in made.spectra()])
+    close(found.values, expected.reshape(found.values.shape))
+
+
+def mass_matrix(made):
+    n = made.matrix.shape[-1]
+    root = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mass = root @ root.mT / n + torch.eye(n, dtype=torch.float64)
+    found = eigenpairs(made.value, K, mass=mass.to_sparse())
+    ((at, _, _),) = made.spectra()
+    pencil = (matrix[at][:, at].numpy() for matrix in (made.matrix[0], mass))
+    close(found.values, torch.from_numpy(scipy.linalg.eigh(*pencil, eigvals_only=True)[:K]))
+
+
 def linear(made):
     rhs = numbers(*made.value.shape, 2)
     matrix = made.matrix
@@ -508,6 +526,8 @@ OF_OPERATORS = {
     "Lobpcg, multigrid": solved(Lobpcg()),
     "ShiftInvert": solved(ShiftInvert()),
     "eigenpairs, mass": second_mass,
+    "eigenpairs, mass matrix": mass_matrix,
+    "eigenpairs, largest": largest,
     "solve_linear": linear,
 }
 

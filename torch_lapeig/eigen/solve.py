@@ -288,6 +288,8 @@ def eigenpairs(
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
     is_pencil = mass is not None and not is_scaling(mass, operator, solve.solver)
+    if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:
+        is_pencil = _check_mass_of_similar(mass)
     if checks.check_flag(largest, "largest") and is_pencil:
         raise ValueError("largest must be False with a mass that is a matrix or spans more than 10⁴, got True")
     if is_pencil:
@@ -335,6 +337,13 @@ def eigenpairs(
 def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a Laplacian whose rows lie on several ranks, by the default solver; their pattern registers how."""
     raise NotImplementedError(f"{type(pattern).__name__} must register solve_on_ranks")
+
+
+def _check_mass_of_similar(mass: Any) -> bool:
+    """Raise unless the mass of a Laplacian of `ImprovedWeights` is a diagonal; return False, as it scales."""
+    if not isinstance(mass, Tensor) or mass.ndim != 1:
+        raise ValueError("mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix")
+    return False
 
 
 def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve) -> Eigenpairs:
