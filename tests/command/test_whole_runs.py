@@ -48,6 +48,14 @@ def refused(says, *arguments):
     assert set(Path.cwd().rglob("*")) == before
 
 
+def test_a_terminal_shows_the_search(folder, capsys, monkeypatch):
+    pytest.importorskip("tqdm")
+    np.save("many.npy", points(6000))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    embed("--input", "many.npy", "--neighbors", 5)
+    assert "neighbours: 100%" in capsys.readouterr().err
+
+
 def test_report_module_and_files_agree(folder, capsys):
     embed("--input", "points.npy", "--components", 4)
     said = capsys.readouterr().out

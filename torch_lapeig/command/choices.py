@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from argparse import Namespace
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from torch_lapeig.command.reading import InputError
 from torch_lapeig.graph import KNN, Graph, HeatKernel, Precomputed, Weighting, nearest_neighbors, weights
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods import LaplacianEigenmaps
+from torch_lapeig.support.progress import searches_reported
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
@@ -76,7 +79,8 @@ def embed(x: Any, options: Namespace) -> Answer:
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
     seen: list[Graph] = []
     k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
-    with warnings.catch_warnings(record=True) as caught:
+    shows_bars = sys.stderr.isatty() and find_spec("tqdm") is not None
+    with warnings.catch_warnings(record=True) as caught, searches_reported(shows_bars):
         warnings.simplefilter("always")
         try:
             if options.given:
