@@ -439,7 +439,7 @@ Graph.from_edge_index(torch.zeros(2, 3)) → int64 tensor, got torch.float32
 Graph.from_scipy(path(4).numpy()) → got ndarray; use Graph.from_dense
 Graph.from_scipy(torch.eye(2)) → SciPy sparse matrix, got Tensor
 Laplacian(path(4)) → graph must be a Graph, got Tensor
-eigenpairs(path(4), 2) → got Tensor; use Laplacian\(graph\)
+eigenpairs([[1.0]], 2) → got list
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, solve="eigh") → solver such as Eigh\(\)
