@@ -222,7 +222,7 @@ class TestRefusals:
     def test_graphs(self):
         with pytest.raises(ValueError, match="normalization must be one of 'symmetric', 'unnormalized'"):
             MagneticLaplacian(directed_cycle(5), normalization="random_walk")
-        with pytest.raises(TypeError, match=r"laplacian must be a Laplacian, got .*; use its eigenpairs\(k\)"):
+        with pytest.raises(TypeError, match=r"a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)"):
             eigenpairs(MagneticLaplacian(directed_cycle(5)), 2)
 
     def test_a_missed_copy_is_reported(self):

@@ -299,8 +299,16 @@ def eigenpairs(
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
     if on_ranks:
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
-    dtype = given.dtype
+    pairs = _pairs_of(exact, operator, root, k, solve, given.dtype, largest=largest)
+    return dataclasses.replace(
+        pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=_inner_product(exact, mass)
+    )
 
+
+def _pairs_of(
+    exact: Any, operator: Operator, root: Tensor | None, k: int, solve: Solve, dtype: torch.dtype, *, largest: bool
+) -> Eigenpairs:
+    """Return the pairs at one end of the spectrum, for M^½ = diag(``root``) if there is a mass."""
     is_laplacian = isinstance(exact, Laplacian)
     factor = exact.factor if is_laplacian else None
     if root is not None:
@@ -330,7 +338,7 @@ def eigenpairs(
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
     if largest:
         pairs = dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
-    return dataclasses.replace(pairs.reshaped(operator.shape[:-1], dtype), inner_product=_inner_product(exact, mass))
+    return pairs
 
 
 @singledispatch
@@ -502,7 +510,9 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian
     kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
     way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"
-    raise TypeError(f"laplacian must be a Laplacian, got {checks.arrived(laplacian)}; use {way_out}")
+    raise TypeError(
+        f"laplacian must be a Laplacian or a symmetric matrix, got {checks.arrived(laplacian)}; use {way_out}"
+    )
 
 
 def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
