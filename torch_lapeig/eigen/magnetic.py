@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.matrices import entries_of_matrix, operator_of_entries
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
+from torch_lapeig.eigen.matrices import Hermitian, entries_of_matrix, operator_of_entries
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs, pairs_of_complex
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import DirectedGraph
@@ -145,13 +145,14 @@ class MagneticLaplacian:
         return _pairs_of_real_form(self.symmetric, self.shape, k, dataclasses.replace(Solve.of(solve), **options), fill)
 
 
-def pairs_of_hermitian(
-    matrix: Any, k: int, solve: Solve, *, mass: Tensor | None = None, fill: bool = False, largest: bool = False
+@pairs_of_complex.register
+def _pairs_of_hermitian(
+    matrix: Hermitian, k: int, solve: Solve, *, mass: Any = None, fill: bool = False, largest: bool = False
 ) -> Eigenpairs:
     """Compute eigenpairs of complex Hermitian matrices by their real form; see `torch_lapeig.eigenpairs`."""
     if mass is not None:
         raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
-    pattern, values = entries_of_matrix(matrix)
+    pattern, values = entries_of_matrix(matrix.given)
     back = pattern.transpose(values).conj()
     for part, mirror in ((values.real, back.real), (values.imag, back.imag)):
         slack = 10 * torch.finfo(values.dtype).eps ** 0.5 * checks.primal(values).abs().max()

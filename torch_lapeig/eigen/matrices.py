@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy.sparse import issparse
 from torch import Tensor
 
 from torch_lapeig.eigen.function import ends_of_spectrum
@@ -17,6 +16,13 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.support import checks
+
+
+@dataclass(frozen=True, eq=False)
+class Hermitian:
+    """A complex Hermitian matrix as it was given."""
+
+    given: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +123,7 @@ def _shift_of_negative(operator: Operator) -> Tensor:
 
 def is_matrix(value: Any) -> bool:
     """Return whether a value is a tensor, or a SciPy sparse matrix."""
-    return isinstance(value, Tensor) or issparse(value)
+    return isinstance(value, Tensor) or _is_of_scipy(value)
 
 
 def operator_of_matrix(matrix: Any) -> ShiftedOperator:
@@ -145,7 +151,7 @@ def entries_of_matrix(matrix: Any) -> tuple[Pattern, Tensor]:
     ranks = (2, 3) if layout == torch.strided else (2,)
     if len(square) not in ranks or square[-1] != square[-2] or math.prod(square) == 0:
         raise ValueError(f"matrix must have shape (N, N), or dense (B, N, N), with N ≥ 1, got {square}")
-    if issparse(matrix):
+    if _is_of_scipy(matrix):
         matrix = canonical_csr(matrix, "matrix")
         if matrix.dtype.kind not in "biufc":
             raise TypeError(f"matrix must hold numbers, got {matrix.dtype}")
@@ -184,3 +190,13 @@ def _symmetric_pattern(index: Tensor, values: Tensor, n: int) -> tuple[Pattern, 
             )
         index, values = index[:, ~lonely], values[~lonely]
     return SparsePattern._trusted(index[0], index[1], (n,)), values
+
+
+def _is_of_scipy(matrix: Any) -> bool:
+    """Return whether this is a sparse matrix of SciPy, without loading SciPy."""
+    return not isinstance(matrix, Tensor) and hasattr(matrix, "tocsr")
+
+
+def is_complex(matrix: Any) -> bool:
+    """Return whether the entries of a matrix are complex."""
+    return matrix.dtype in (torch.complex64, torch.complex128) or getattr(matrix.dtype, "kind", "") == "c"

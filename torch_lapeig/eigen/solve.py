@@ -18,7 +18,7 @@ from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, Gradi
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import with_tails
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
-from torch_lapeig.eigen.matrices import is_matrix, negated, operator_of_matrix
+from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, negated, operator_of_matrix
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -276,10 +276,8 @@ def eigenpairs(
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
     if is_matrix(laplacian):
-        if laplacian.dtype in (torch.complex64, torch.complex128) or getattr(laplacian.dtype, "kind", "") == "c":
-            from torch_lapeig.eigen.magnetic import pairs_of_hermitian
-
-            return pairs_of_hermitian(laplacian, k, solve, mass=mass, fill=fill, largest=largest)
+        if is_complex(laplacian):
+            return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
@@ -339,6 +337,14 @@ def _pairs_of(
     if largest:
         pairs = dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
     return pairs
+
+
+@singledispatch
+def pairs_of_complex(
+    matrix: Any, k: int, solve: Solve, *, mass: Any = None, fill: bool = False, largest: bool = False
+) -> Eigenpairs:
+    """Compute the pairs of a complex matrix; the room of real forms registers how."""
+    raise NotImplementedError(f"{type(matrix).__name__} must register pairs_of_complex")
 
 
 @singledispatch
