@@ -208,15 +208,18 @@ class _Inverted:
         return self.pencil.stiffness.random(m, seed)
 
 
-def is_scaling(mass: Any, operator: Operator, solver: Any) -> bool:
-    """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers."""
+def is_scaling(mass: Any, operator: Operator, k: int, solver: Any) -> bool:
+    """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
+
+    So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
+    """
     if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
         return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
     if not mass.is_floating_point() or len(mass) != operator.num_nodes:
         return True  # refused where it scales
     own = checks.primal(mass)[operator.active[0]]
     is_free = isinstance(solver, Eigh) or hasattr(solver, "choose")
-    return not is_free or len(own) == 0 or bool(own.max() <= MASS_RATIO * own.min())
+    return not is_free or 2 * k > len(own) or bool(own.max() <= MASS_RATIO * own.min())
 
 
 def checked_mass(mass: Any, operator: Operator) -> Mass:

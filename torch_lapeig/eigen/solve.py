@@ -285,7 +285,7 @@ def eigenpairs(
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
-    is_pencil = mass is not None and not is_scaling(mass, operator, solve.solver)
+    is_pencil = mass is not None and not is_scaling(mass, operator, k, solve.solver)
     if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:
         is_pencil = _check_mass_of_similar(mass)
     if checks.check_flag(largest, "largest") and is_pencil:

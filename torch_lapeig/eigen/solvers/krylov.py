@@ -136,7 +136,7 @@ def pairs_with_copies(
         return found
     x, values = found.vectors[:, :wanted], found.values[:wanted]
     products, checks, is_finished = found.products, found.checks, found.finished
-    least = max(accuracy[0] * found.gap, accuracy[1])
+    tolerance, round_off = accuracy
     # The complement of the pairs found holds the next value, or copies that the first space could not find.
     is_known = x.shape[1] < wanted or x.shape[1] == free
     while is_finished and not is_known:
@@ -144,12 +144,14 @@ def pairs_with_copies(
 
         def is_told(_: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
             value, r = float(ritz[0]), float(residuals[0])
-            return r <= (max(NEXT_RESIDUAL * (value - most), least) if value >= most - least else least)
+            # The gap is not known yet: a copy that was missed lies within it.
+            share = NEXT_RESIDUAL if value > most else tolerance
+            return r <= max(share * abs(value - most), round_off)
 
         next_begin = (free - x.shape[1], left - products, seed + x.shape[1] + 1)
         found = smallest_pairs(operator, known, 1, next_begin, is_told)
         products, checks, is_finished = products + found.products, checks + found.checks, found.finished
-        is_known = float(found.values[0]) >= most - least or x.shape[1] + 1 == free
+        is_known = float(found.values[0]) >= most - round_off or x.shape[1] + 1 == free
         values, order = torch.cat([values, found.values]).sort(stable=True)
         x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
     return KrylovPairs(values, x, found.gap, products, checks, is_finished)
