@@ -440,6 +440,7 @@ Graph.from_scipy(path(4).numpy()) → got ndarray; use Graph.from_dense
 Graph.from_scipy(torch.eye(2)) → SciPy sparse matrix, got Tensor
 Laplacian(path(4)) → graph must be a Graph, got Tensor
 eigenpairs([[1.0]], 2) → got list
+eigenpairs(path(4).numpy(), 2) → got ndarray; use torch.from_numpy
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, solve="eigh") → solver such as Eigh\(\)

@@ -516,6 +516,7 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian
     kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
     way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"
+    way_out = "torch.from_numpy" if hasattr(laplacian, "__array__") else way_out
     raise TypeError(
         f"laplacian must be a Laplacian or a symmetric matrix, got {checks.arrived(laplacian)}; use {way_out}"
     )
