@@ -26,7 +26,6 @@ from torch_lapeig.eigen.solvers.solver import (
 # Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
 
-
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
@@ -86,14 +85,12 @@ class Krylov:
         values, x, checks, is_finished = found.values, found.vectors, found.checks, found.finished
         if request.wanted == 0:  # the null vectors are all that is wanted
             return request.answer(values, x, checks, is_finished)
-        return request.answer(*self._confirmed(request, values, x), checks, is_finished)
+        return request.answer(*self._confirmed(request, values, x, checks), checks, is_finished)
 
-    def _confirmed(self, request: Request, values: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _confirmed(self, request: Request, values: Tensor, x: Tensor, checks: int) -> tuple[Tensor, Tensor]:
         """Return the pairs with residuals below the maximum that the gap allows, which copies may have changed."""
-        rest = x.shape[1]
-        image = request.operator.matmul(x)
-        _, norms = residual(request.operator, x, image, to_device(values, x))
-        if rest == 0 or request.shortfall(0, values, to_host(norms)[0])[0] <= 1:
+        _, norms = residual(request.operator, x, request.operator.matmul(x), to_device(values, x))
+        if request.shortfall(checks + 1, values, to_host(norms)[0])[0] <= 1:
             return values, x
         values, x, _, _ = lobpcg(request.operator, x, request.null, None, request.shortfall, 20)
         return values, x
@@ -104,13 +101,11 @@ class KrylovPairs(NamedTuple):
 
     Attributes:
         values: ``(p,)``, ascending, on the host. vectors: ``(N, p)``, orthonormal.
-        gap: distance of the last value but one and the last.
         products, checks: numbers of both. finished: whether the pairs were good enough.
     """
 
     values: Tensor
     vectors: Tensor
-    gap: float
     products: int
     checks: int
     finished: bool
@@ -154,7 +149,7 @@ def pairs_with_copies(
         is_known = float(found.values[0]) >= most - round_off or x.shape[1] + 1 == free
         values, order = torch.cat([values, found.values]).sort(stable=True)
         x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
-    return KrylovPairs(values, x, found.gap, products, checks, is_finished)
+    return KrylovPairs(values, x, products, checks, is_finished)
 
 
 def smallest_pairs(
@@ -176,8 +171,7 @@ def smallest_pairs(
         is_finished = space.is_whole or (len(values) >= count and check(checks, values[:count], residuals[:count]))
         if is_finished or space.products >= limit:
             vectors = space.combine(turn[:, :count]).mT
-            gap = float(values[count - 1] - values[count - 2]) if count > 1 else 0.0
-            return KrylovPairs(values[:count], vectors, gap, space.products, checks, is_finished)
+            return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
         if space.dimension == space.size:
             space.restart(values, turn, count + (len(values) - count) // 2)
     raise AssertionError
@@ -201,6 +195,7 @@ class _Space:
         return float(self.matrix[self.dimension, self.dimension - 1])
 
     def projected(self) -> Tensor:
+        """Return A projected on the basis."""
         return self.matrix[: self.dimension, : self.dimension]
 
     def expand(self, steps: int) -> None:
