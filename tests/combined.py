@@ -615,7 +615,7 @@ REFUSED = [
     Refusal(
         "operator without affinities",
         ("Lobpcg, multigrid",),
-        r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseLU\(\)\)",
+        r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)",
     ),
     Refusal(
         "pairs with a mass or degrees",

@@ -216,7 +216,7 @@ KernelPCA(1, lambda x, y: x)(X) → shape \(10, 10\), got \(10, 2\)
 KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X) → kernel must be finite
 KernelPCA(2, gamma=-1.0) → gamma must be positive
 eigenpairs(SymmetricOperator.of_largest(NAN @ NAN.T), 2) → operator must be finite
-SparseLU(0.0) → shift must be positive
+SparseFactors(0.0) → shift must be positive
 laplacian_smoothness(X[:5], GRAPH) → to go with the graph
 laplacian_smoothness(X[:, 0], GRAPH) → \(10, 'k'\)
 LaplacianSmoothness(reduction="max") → 'weighted_mean', 'sum', 'none'

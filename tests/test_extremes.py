@@ -171,7 +171,7 @@ def test_rows_of_tiny_degree_solve_their_problem():
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(60, 3, generator=generator) * torch.exp(1.5 * torch.randn(60, 1, generator=generator))
     laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)), "random_walk")
-    assert laplacian.slight.any(-1).all()
+    assert laplacian.tiny_degrees.any(-1).all()
     pairs = eigenpairs(laplacian, 3)
     y, share = pairs.vectors.double(), laplacian.values.double()
     pattern = laplacian.graph.pattern
@@ -404,7 +404,7 @@ def test_derivatives_in_logarithms_of_weights(dense, normalization):
         graph = Graph.from_edge_index(edges[:, order], both.exp())
         graph = Graph.from_dense(graph.to_dense()) if dense else graph
         laplacian = Laplacian(graph, normalization)
-        assert laplacian.slight.any(-1).all()
+        assert laplacian.tiny_degrees.any(-1).all()
         return eigenpairs(laplacian, 3).vectors / size
 
     size = 1.0

@@ -179,7 +179,7 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
             symmetric.
     """
     if not all(hasattr(adata, name) for name in ("obsp", "obsm", "uns", "obs")):
-        raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.arrived(adata)}")
+        raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.describe(adata)}")
     key = neighbors_key or "neighbors"
     if neighbors_key is not None and neighbors_key not in adata.uns:
         keys = ", ".join(adata.uns) or "none"

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
 from torch_lapeig.graph.graph import check_whole
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.gone import renamed
 
 __all__ = ["InitialLayout", "spectral_init"]
@@ -50,7 +50,7 @@ class InitialLayout(NamedTuple):
 
 
 @torch.no_grad()
-@checks.full_precision
+@precision.full_precision
 def spectral_init(
     graph: Any,
     k: int = 2,
@@ -128,7 +128,7 @@ def _rows_of(points: Any) -> Any:
     """Return points ``(N, D)`` as an array of NumPy or a matrix of SciPy, of finite real numbers."""
     if isinstance(points, Tensor):
         checks.check_tensor(points, "points")
-        points = checks.single(points).detach().cpu()
+        points = checks.half_to_float32(points).detach().cpu()
     rows = points.tocsr() if scipy.sparse.issparse(points) else np.asarray(points)
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"points must hold real numbers, got {rows.dtype}; take columns of numbers")
@@ -159,7 +159,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     else:
         raise TypeError(
             "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
-            f"these as graph_ or P, got {checks.arrived(given)}"
+            f"these as graph_ or P, got {checks.describe(given)}"
         )
     check_whole(found)
     if len(found.shape) > 1 or found.mask is not None:

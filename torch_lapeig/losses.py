@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.graph import Graph, check_graph, check_whole
-from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import FittedModule, unwrap_names
 
 __all__ = [
@@ -34,7 +34,7 @@ Reduction = Literal["mean", "weighted_mean", "sum", "none"]
 REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
 
 
-@checks.full_precision
+@precision.full_precision
 def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean") -> Tensor:
     """Compute ½ Σ_ij W_ij ‖y_i − y_j‖² = tr(Yᵀ L Y) (Belkin & Niyogi 2003, section 3): O(E·k) time, O(E + N·k) memory.
 
@@ -83,7 +83,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     return loss.to(y.dtype)
 
 
-@checks.full_precision
+@precision.full_precision
 def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute ‖Yᵀ D Y / vol − I‖², vol = Σ d_i: zero for orthogonal columns of mean square 1, weighted by degree.
 
@@ -109,12 +109,12 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     nodes = _nodes_of(graph)
     volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
-    moments = nodes.sum(checks.matmul(columns.mT, share * columns))
+    moments = nodes.sum(precision.matmul(columns.mT, share * columns))
     excess = moments - torch.eye(y.shape[-1], dtype=columns.dtype, device=y.device)
-    return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.places, volume).to(y.dtype)
+    return _mean_over_graphs(excess.square().sum((-2, -1)) / nodes.num_ranks, volume).to(y.dtype)
 
 
-@checks.full_precision
+@precision.full_precision
 def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) -> Tensor:
     """Compute Z = (Y − mean) C⁻ᵀ, with Zᵀ D Z = I, C the Cholesky factor of the centred Yᵀ D Y; differentiable.
 
@@ -139,12 +139,12 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     tensor(True)
     """
     columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
-    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph), checks.single(y).dtype)
-    z = checks.matmul(columns - mean, matrix).to(y.dtype)
+    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph), checks.half_to_float32(y).dtype)
+    z = precision.matmul(columns - mean, matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
 
-@checks.full_precision
+@precision.full_precision
 def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """Compute tr((Yᵀ D Y)⁻¹ Yᵀ L Y) of the centred ``y``, the smoothness of `whiten`: at least λ_2 + … + λ_{k+1}.
 
@@ -176,11 +176,11 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     """
     columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
     nodes = _nodes_of(graph)
-    mean, matrix, missing = _whitening(columns, degrees, nodes, checks.single(y).dtype)
-    smoothness = graph.pattern.smoothness(graph.exact, checks.matmul(columns - mean, matrix))
+    mean, matrix, missing = _whitening(columns, degrees, nodes, checks.half_to_float32(y).dtype)
+    smoothness = graph.pattern.smoothness(graph.exact, precision.matmul(columns - mean, matrix))
     volume = nodes.sum(degrees.sum(-1))
     # Graphs without edges do not count in the smoothness or the mean.
-    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.places, volume)).to(y.dtype)
+    return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.num_ranks, volume)).to(y.dtype)
 
 
 class _GraphLoss(nn.Module):
@@ -206,7 +206,7 @@ class _GraphLoss(nn.Module):
     def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
         """Return the loss on a graph."""
 
-    @checks.full_precision
+    @precision.full_precision
     def graph_of(self, x: Tensor | Graph, mask: Tensor | None = None) -> Graph:
         """Return the weighted graph of points ``(N, D)`` or ``(B, N, D)``; a `Graph` is returned unchanged.
 
@@ -214,7 +214,7 @@ class _GraphLoss(nn.Module):
         """
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
-        return weighted_graph(self.neighbors, self.weights, checks.single(x), mask)
+        return weighted_graph(self.neighbors, self.weights, checks.half_to_float32(x), mask)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         unwrap_names(self, state_dict, prefix)
@@ -325,7 +325,7 @@ class Whitening(FittedModule):
         self.n_components = checks.check_width(n_components, "n_components")
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit(self, y: Tensor, graph: Graph) -> Whitening:
         """Set the map from outputs ``(N, k)`` at the nodes of one graph, and return the module.
 
@@ -341,8 +341,8 @@ class Whitening(FittedModule):
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
         checks.check_finite(columns, "y")
-        dtype = checks.single(y).dtype
-        mean, matrix, missing = _whitening(columns, degrees, Nodes(), dtype)
+        dtype = checks.half_to_float32(y).dtype
+        mean, matrix, missing = _whitening(columns, degrees, PatternBase(), dtype)
         if missing > 0.5:
             raise ValueError(
                 f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
@@ -357,7 +357,7 @@ class Whitening(FittedModule):
         self._keep({name: value.to(dtype) for name, value in state.items()}, y)
         return self
 
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(self, y: Tensor) -> Tensor:
         """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
 
@@ -366,13 +366,13 @@ class Whitening(FittedModule):
         """
         self._check(y)
         self.check_fitted()
-        columns = checks.single(y)
-        z = checks.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
+        columns = checks.half_to_float32(y)
+        z = precision.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
         result: Tensor = z.to(y.dtype)
         return result
 
     def _check(self, y: Tensor) -> None:
-        checks.check_floating(checks.single(y), "y")
+        checks.check_floating(checks.half_to_float32(y), "y")
         if y.ndim == 0 or y.shape[-1] != self.n_components:
             raise ValueError(f"y must have {self.n_components} columns, got shape {tuple(y.shape)}")
 
@@ -380,7 +380,7 @@ class Whitening(FittedModule):
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
     """Return ``y`` in float64, with zeros at padding."""
     check_graph(graph)
-    columns = checks.single(y)
+    columns = checks.half_to_float32(y)
 
     def check() -> dict[str, Any]:
         checks.check_floating(columns, "y")
@@ -407,7 +407,7 @@ def _with_row_weights(
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
         return columns, Laplacian(graph, "unnormalized").exact_degrees, graph.mask
-    columns = checks.single(y)
+    columns = checks.half_to_float32(y)
     checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
@@ -418,9 +418,9 @@ def _with_row_weights(
     return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
 
 
-def _nodes_of(graph: Graph | None) -> Nodes:
+def _nodes_of(graph: Graph | None) -> PatternBase:
     """Return the operations on all rows, which may lie on several ranks."""
-    return Nodes() if graph is None else graph.pattern
+    return PatternBase() if graph is None else graph.pattern
 
 
 def _symmetric(graph: Graph) -> Graph:
@@ -438,7 +438,9 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
     return torch.where(present, values, 0).sum() / present.sum()
 
 
-def _whitening(columns: Tensor, degrees: Tensor, nodes: Nodes, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def _whitening(
+    columns: Tensor, degrees: Tensor, nodes: PatternBase, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge: μ, T and the missing k − tr(Zᵀ D Z).
 
     Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``. The columns are in float64, rounded to ``dtype``.
@@ -454,7 +456,7 @@ def _whitening(columns: Tensor, degrees: Tensor, nodes: Nodes, dtype: torch.dtyp
     share = share / volume
     mean = nodes.sum((share * columns).sum(-2, keepdim=True))
     centred = columns - mean
-    covariance = nodes.sum(checks.matmul(centred.mT, share * centred))
+    covariance = nodes.sum(precision.matmul(centred.mT, share * centred))
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     # A standard deviation below 64 machine epsilons of the mean counts as zero, and so does a variance of 1e-38, whose
     # root divides float32 without overflow.

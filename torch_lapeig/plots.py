@@ -335,7 +335,7 @@ def _array(values: Any, name: str) -> Array:
     if found.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}; draw the real parts or the angles")
     if found.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.arrived(values)}")
+        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.describe(values)}")
     return found
 
 

@@ -185,7 +185,7 @@ class AddMagneticPE(AddLaplacianPE):
         batch = nodes if isinstance(nodes, Tensor) else edge_index.new_zeros(nodes)
         sizes = nodes.bincount() if isinstance(nodes, Tensor) else batch.new_tensor([nodes])
         check_edge_index(edge_index, len(batch))
-        given, weight, count = weight.dtype, checks.single(weight), torch.as_tensor(self.q).numel()
+        given, weight, count = weight.dtype, checks.half_to_float32(weight), torch.as_tensor(self.q).numel()
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)
         for graphs in of_similar_size(sizes):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import torch_lapeig as lapeig
 from torch_lapeig import Graph, Laplacian, eigen, eigenpairs
-from torch_lapeig.eigen import FactoredCosine, FunctionOperator, NullSpace, SparseLU, SymmetricOperator
+from torch_lapeig.eigen import FactoredCosine, FunctionOperator, NullSpace, SparseFactors, SymmetricOperator
 from torch_lapeig.graph import DensePattern, SparsePattern, nearest_neighbors, radius_neighbors
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -137,7 +137,7 @@ def torch_sparse(rng: Rng, dense: np.ndarray[Any, Any]) -> Tensor:
 
 def solver(rng: Rng) -> Any:
     """Return a solver; None for the default."""
-    lobpcg = eigen.Lobpcg(), eigen.Lobpcg(preconditioner=SparseLU())
+    lobpcg = eigen.Lobpcg(), eigen.Lobpcg(preconditioner=SparseFactors())
     options = [None, eigen.ShiftInvert(), eigen.ChebyshevSubspace(), *lobpcg, eigen.Eigh()]
     return options[int(rng.integers(len(options)))]
 
@@ -292,7 +292,7 @@ def factors(rng: Rng) -> None:
     )
     shape = [(n,), (n, 3), (n + 1,), (n - 1, 2), (1, n, 2), (0,), ()][int(rng.integers(7))]
     b = torch.rand(tuple(max(part, 0) for part in shape), dtype=torch.float64)
-    SparseLU()(operator)(b.mT if flip(rng) and b.ndim == 2 else b)
+    SparseFactors()(operator)(b.mT if flip(rng) and b.ndim == 2 else b)
 
 
 def methods(rng: Rng) -> None:

@@ -12,7 +12,7 @@ from torch_lapeig.eigen import (
     Lobpcg,
     Operator,
     SmoothedAggregation,
-    SparseLU,
+    SparseFactors,
     SymmetricOperator,
 )
 
@@ -79,7 +79,7 @@ NEED_PRODUCTS_ONLY = {
     "chebyshev": ChebyshevSubspace(),
     "lobpcg": Lobpcg(preconditioner=None, max_iterations=2000),
 }
-NEED_ENTRIES = {"eigh": Eigh(), "multigrid": Lobpcg(), "factors": Lobpcg(preconditioner=SparseLU())}
+NEED_ENTRIES = {"eigh": Eigh(), "multigrid": Lobpcg(), "factors": Lobpcg(preconditioner=SparseFactors())}
 
 
 def roll(n=900):
@@ -134,7 +134,7 @@ def test_preconditioners_are_called_alike():
         return lambda r: torch.cholesky_solve(r, factor)
 
     plain = eigenpairs(laplacian, 4, Lobpcg(preconditioner=None, max_iterations=2000)).iterations
-    for preconditioner in (SmoothedAggregation(), SparseLU(shift=1e-6), dense_inverse):
+    for preconditioner in (SmoothedAggregation(), SparseFactors(shift=1e-6), dense_inverse):
         inverse = preconditioner(laplacian.symmetric)
         assert inverse(points(900, 3)).shape == (900, 3)
         solve = Solve(Lobpcg(preconditioner=preconditioner))

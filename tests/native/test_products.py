@@ -236,20 +236,20 @@ def test_eigenpairs_with_and_without(dtype, in_torch):
 def test_tensors_that_c_cannot_read_are_left_to_torch():
     crow, col, values, _ = random_rows(20, 20)
     y = torch.randn(20, 3, dtype=torch.float64)
-    assert native.reads(crow, col, values, y)
-    assert not native.reads(crow.long(), col.long(), values, y)
-    assert not native.reads(crow, col, values, y.float())
-    assert not native.reads(crow, col, values.half(), y.half())
-    assert not native.reads(crow, col, values, y.mT.contiguous().mT)
-    assert not native.reads(crow, col, values, y.clone().requires_grad_())
+    assert native.csr_supported(crow, col, values, y)
+    assert not native.csr_supported(crow.long(), col.long(), values, y)
+    assert not native.csr_supported(crow, col, values, y.float())
+    assert not native.csr_supported(crow, col, values.half(), y.half())
+    assert not native.csr_supported(crow, col, values, y.mT.contiguous().mT)
+    assert not native.csr_supported(crow, col, values, y.clone().requires_grad_())
     with torch.no_grad():
-        assert native.reads(crow, col, values, y.clone().requires_grad_())
+        assert native.csr_supported(crow, col, values, y.clone().requires_grad_())
     with torch.autograd.forward_ad.dual_level():
-        assert not native.reads(crow, col, values, y)
-    assert not native.reads(crow, col, values, y.to("meta"))
+        assert not native.csr_supported(crow, col, values, y)
+    assert not native.csr_supported(crow, col, values, y.to("meta"))
 
     def inside(x):
-        assert not native.reads(crow, col, values, y)
+        assert not native.csr_supported(crow, col, values, y)
         return x.sum()
 
     torch.func.grad(inside)(y)

@@ -9,7 +9,7 @@ import torch
 
 from problems import points, preferential_attachment, sparse_path
 from torch_lapeig import Graph, Laplacian
-from torch_lapeig.eigen.choose import share_of_ball
+from torch_lapeig.eigen.choose import interior_fraction
 from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, shifted, superlu
 from torch_lapeig.native import loops as native
@@ -203,7 +203,7 @@ class TestStructure:
         ("pattern", "least", "most"), [(grid(60, 50), 0.7, 1), (random_pattern(3000, 8, 0), 0, 0.4)]
     )
     def test_the_share_of_a_ball_that_has_all_neighbours_in_it(self, pattern, least, most):
-        assert least <= share_of_ball(Graph.from_scipy(pattern).pattern) <= most
+        assert least <= interior_fraction(Graph.from_scipy(pattern).pattern) <= most
 
 
 class TestSpace:

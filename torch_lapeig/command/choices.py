@@ -35,8 +35,8 @@ WEIGHTINGS: dict[str, type[Weighting]] = {
 }
 
 
-class Choice(NamedTuple):
-    """Choice of the user, or of the program with its reason."""
+class Decision(NamedTuple):
+    """Decision of the user, or of the program with its reason."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
     module: LaplacianEigenmaps
     graph: Graph
-    choices: list[Choice]
+    choices: list[Decision]
     notes: list[str]
 
 
@@ -90,7 +90,7 @@ def embed(x: Any, options: Namespace) -> Answer:
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
                 nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
-                choices = [_neighbors(nearest.indices.cpu().numpy(), options), Choice("weighting", name, why)]
+                choices = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
                 module = module_of(k, int(choices[0].value), name, t).to(given)
                 rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
                 assert module.weights is not None
@@ -107,12 +107,12 @@ def embed(x: Any, options: Namespace) -> Answer:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     if not options.given:
         bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
-        choices += [Choice("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
+        choices += [Decision("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
     return Answer(module.cpu(), graph.to("cpu"), [*choices, components], notes)
 
 
-def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
+def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
     """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices.
 
     The neighbours are the nearest of a dense matrix of distances, or the stored pairs of a sparse one.
@@ -121,13 +121,13 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
-        return Graph.from_scipy(pairs), [Choice("weights", "given", f"by --given {options.given}")]
+        return Graph.from_scipy(pairs), [Decision("weights", "given", f"by --given {options.given}")]
     if issparse(pairs):
         if options.neighbors is not None:
             raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
         pairs = pairs.tocoo()
         row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
-        neighbors = Choice("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores")
+        neighbors = Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores")
     else:
         most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
         nearest = np.argsort(pairs + np.diag(np.full(n, np.inf)), axis=1, kind="stable")[:, :most]
@@ -147,20 +147,20 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Choice]]:
     t = kernel.bandwidth(squares, graph)
     choices = [
         neighbors,
-        Choice("pairs", f"{len(keys) // 2:,}", one_sided),
-        Choice("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
+        Decision("pairs", f"{len(keys) // 2:,}", one_sided),
+        Decision("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
     ]
     return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), choices
 
 
-def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Choice:
+def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Decision:
     value = getattr(options, option)
     if value is not None and not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} for so many points, got {value}")
-    return Choice(option, str(value or min(usual, most)), f"given by --{option}" if value else why)
+    return Decision(option, str(value or min(usual, most)), f"given by --{option}" if value else why)
 
 
-def _neighbors(nearest: Array, options: Namespace) -> Choice:
+def _neighbors(nearest: Array, options: Namespace) -> Decision:
     """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
     n, most = nearest.shape
     tried = sorted({min(k, most) for k in NEIGHBORS})
@@ -168,13 +168,13 @@ def _neighbors(nearest: Array, options: Namespace) -> Choice:
     for k in tried if options.neighbors is None else []:
         joined = csr_array((np.ones(n * k, dtype=bool), nearest[:, :k].ravel(), np.arange(n + 1) * k), shape=(n, n))
         if connected_components(joined, directed=False, return_labels=False) == 1:
-            return Choice("neighbors", str(k), why)
+            return Decision("neighbors", str(k), why)
         why = f"with {k} the graph falls apart"
     why = f"the usual number; up to {most} the graph falls apart all the same"
     return _count(options, "neighbors", most, tried[0], why)
 
 
-def _parts(graph: Graph, components: int) -> list[Choice]:
+def _parts(graph: Graph, components: int) -> list[Decision]:
     """Return the parts of the graph and the isolated points; raise `InputError` if so many are isolated."""
     sizes = sorted(map(len, graph.nodes_of_components()), reverse=True)
     alone = graph.num_nodes - sum(sizes)
@@ -186,4 +186,4 @@ def _parts(graph: Graph, components: int) -> list[Choice]:
         shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
         why = f"{shown} points: the first {len(sizes) - 1} columns only tell them apart; more --neighbors may join them"
     lost = "too far from all for the bandwidth: their rows are zero; --weighting self-tuning gives them weights"
-    return [Choice("parts", str(len(sizes)), why), *([Choice("isolated", str(alone), lost)] if alone else [])]
+    return [Decision("parts", str(len(sizes)), why), *([Decision("isolated", str(alone), lost)] if alone else [])]

@@ -22,7 +22,7 @@ from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import ENTRY, State, entry_of, saved_fit
 
 KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
@@ -104,7 +104,7 @@ class Sharded(nn.Module):
             return self._loss(*given)
         return self.embed(*given).embedding
 
-    @checks.full_precision
+    @precision.full_precision
     def embed(self, x: Tensor) -> Embedding:
         """Return the result of ``forward`` with eigenvalues, residuals and eigengap: see `Embedding`."""
         with self.ranks.guard():
@@ -115,7 +115,7 @@ class Sharded(nn.Module):
             return found._replace(embedding=as_given(columns, x), pairs=pairs)
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit(self, x: Tensor) -> Sharded:
         """Embed points, cluster them by `SpectralClustering`, keep the fit, and return the module."""
         with self.ranks.guard():
@@ -245,7 +245,7 @@ class Sharded(nn.Module):
         if rows in state_dict and getattr(self.module, "variant", "") != "njw":  # rows of "njw" are not vectors
             state_dict.setdefault(vectors, state_dict[rows])
 
-    @checks.full_precision
+    @precision.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """Return the rows ``(q, k)`` of this process's new points ``(q, D)`` by the fit, with gradients."""
         return self._rows_of("transform", x_new, LaplacianEigenmaps, SpectralClustering)
@@ -257,7 +257,7 @@ class Sharded(nn.Module):
             return as_given(self._fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """Return the cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
@@ -317,7 +317,7 @@ class Sharded(nn.Module):
                     "step, or DistributedDataParallel"
                 )
             )
-        return ShardedPoints.spread(checks.single(own_rows(x, self.ranks, "x")), self.ranks)
+        return ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
 
     def _graph(self, points: ShardedPoints) -> ShardedGraph:
         graph: ShardedGraph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))

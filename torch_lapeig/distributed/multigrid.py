@@ -55,7 +55,8 @@ class ShardedMultigrid(Cycle):
         residual = self.matrix.times(x, b, times=-1)
         part = residual.new_zeros(len(self.coarse.diagonal), b.shape[1])
         part.index_add_(0, self.aggregate[: len(b)], self.share[: len(b)] * residual)
-        (e,) = self.ranks.shared(self.coarse.cycle(self.ranks.sum(part).to(self.coarse.levels[0].matrix.dtype)))
+        part = self.ranks.sum(part).to(self.coarse.levels[0].matrix.dtype)
+        (e,) = self.ranks.same_on_all_ranks(self.coarse.cycle(part))
         up, far = self.prolonged(e).split([len(b), len(self.share) - len(b)])
         x = self._smooth(self.matrix.times(up, residual, times=-1, rows=far), x.add_(up))
         return x.to(r.dtype).mul_(self.scale).mul_(self.largest).mul_(self.largest)
@@ -93,7 +94,7 @@ def multigrid_on_ranks(
     if ranks.any(coarse is None):
         return None
     assert coarse is not None
-    (near_null,) = ranks.shared(ranks.sum(raised) + coarse.near_null)
+    (near_null,) = ranks.same_on_all_ranks(ranks.sum(raised) + coarse.near_null)
     dtype = torch.float32 if options.single else torch.float64
     matrix = pattern.assemble((diagonal > 0).double(), -pattern.scaled(affinity, root)).to(dtype)
     coarse_root = torch.where(coarse.diagonal > 0, coarse.diagonal, torch.inf).rsqrt()

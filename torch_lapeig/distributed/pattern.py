@@ -23,7 +23,7 @@ from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.products import edge_products, product, sampled_product
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 
 
@@ -63,7 +63,7 @@ class ShardedPattern(SparsePattern):
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     @property
-    def places(self) -> int:  # type: ignore[override]
+    def num_ranks(self) -> int:  # type: ignore[override]
         """Return the number of ranks."""
         return self.ranks.world
 
@@ -85,9 +85,9 @@ class ShardedPattern(SparsePattern):
         """Return the maximum over ranks, elementwise; without gradients."""
         return self.ranks.maximum(x)
 
-    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors that all ranks have computed, identical on all."""
-        return self.ranks.shared(*tensors)
+        return self.ranks.same_on_all_ranks(*tensors)
 
     def any(self, flag: Tensor) -> bool:
         """Return whether the flag is true on one of the ranks."""
@@ -112,7 +112,7 @@ class ShardedPattern(SparsePattern):
         return torch.where(active, number[labels], 0), present.sum()[None]
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check; see ``Nodes.agree``."""
+        """Run a check; see ``PatternBase.agree``."""
         self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
@@ -203,7 +203,7 @@ class ShardedPattern(SparsePattern):
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
-    @checks.full_precision
+    @precision.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
 
@@ -211,7 +211,7 @@ class ShardedPattern(SparsePattern):
         """
         return product(values, y.reshape(y.shape[-2:]), self, is_symmetric=is_symmetric).reshape(y.shape)
 
-    @checks.full_precision
+    @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
         return sampled_product(x.reshape(x.shape[-2:]), y.reshape(y.shape[-2:]), self)

@@ -120,7 +120,7 @@ class Ranks:
         """Return Σ over ranks, with derivatives of any order."""
         return x if self.world == 1 else _linear(x, self.sum, self.sum)
 
-    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors of one dtype that every rank has computed from equal numbers, made identical on all."""
         if self.same_bits:
             return tensors
@@ -430,7 +430,7 @@ def _group_of(group: Any) -> Any:
         return dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if isinstance(group, dist.ProcessGroup):
         return group
-    raise TypeError(f"group must be a process group, a DeviceMesh or None, got {checks.arrived(group)}")
+    raise TypeError(f"group must be a process group, a DeviceMesh or None, got {checks.describe(group)}")
 
 
 def _store() -> Any:

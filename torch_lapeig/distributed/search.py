@@ -19,7 +19,7 @@ from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
@@ -56,7 +56,7 @@ class ShardedSearch:
         self.sorted = self.x[self.order]
         self._made: tuple[int, Tiles] | None = None
 
-    @checks.full_precision
+    @precision.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
         """Return the ``k`` nearest points of every query of this rank, or of every own point among the others.
 
@@ -87,7 +87,7 @@ class ShardedSearch:
         """Return the distance ``(Q, 1)`` within which closer points than the found ones may lie."""
         return found.squared_distances[:, -1:].double().sqrt() * self._slack
 
-    @checks.full_precision
+    @precision.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it.
 

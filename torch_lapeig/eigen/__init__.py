@@ -16,7 +16,7 @@ from torch_lapeig.eigen.signed import SignedLaplacian
 from torch_lapeig.eigen.solve import Auto, ComponentEigenpairs, Eigenpairs, Solve, component_eigenpairs, eigenpairs
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.factors import SparseLU
+from torch_lapeig.eigen.solvers.factors import SparseFactors
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
@@ -49,7 +49,7 @@ __all__ = [
     "SmoothedAggregation",
     "Solve",
     "Solver",
-    "SparseLU",
+    "SparseFactors",
     "SymmetricOperator",
     "component_eigenpairs",
     "eigenpairs",

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.gradient.functions import expanded
 from torch_lapeig.eigen.magnetic import with_real_peaks
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 
 class AllPairs(NamedTuple):
@@ -40,7 +40,7 @@ class AllPairs(NamedTuple):
     vectors: Tensor
     projected: Tensor
 
-    @checks.full_precision
+    @precision.full_precision
     def matrix_function(self, f: Callable[[Tensor], Tensor]) -> Tensor:
         """Return f(A) = V f(Λ) Vᴴ ``(..., N, N)``, with exact gradients of first and second order.
 
@@ -63,17 +63,17 @@ class AllPairs(NamedTuple):
         def response(at: Tensor) -> Tensor:
             value = f(at)
             if not isinstance(value, Tensor) or value.shape != at.shape or value.dtype != at.dtype:
-                raise TypeError(f"f must return the shape and dtype of its argument, got {checks.arrived(value)}")
+                raise TypeError(f"f must return the shape and dtype of its argument, got {checks.describe(value)}")
             checks.check_finite(value, "f(eigenvalues)", "take a function that is finite at every eigenvalue")
             return value
 
         if self.values.numel() == 0:
             return self.vectors
         found = expanded(self.projected, torch.ones_like(self.values, dtype=torch.bool), response)
-        return checks.matmul(self.vectors, found.applied(self.vectors.mH))
+        return precision.matmul(self.vectors, found.applied(self.vectors.mH))
 
 
-@checks.full_precision
+@precision.full_precision
 def eigh(matrix: Tensor) -> AllPairs:
     """Compute all eigenpairs of symmetric or Hermitian matrices, with gradients that are finite at equal eigenvalues.
 

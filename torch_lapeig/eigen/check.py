@@ -15,7 +15,7 @@ from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
 
@@ -80,7 +80,7 @@ class Solution:
 
     @cached_property
     def _flags(self) -> list[bool]:
-        return checks.synchronise(self.converged.all(), self.resolved.all(), self.faint.any())
+        return precision.synchronise(self.converged.all(), self.resolved.all(), self.faint.any())
 
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""

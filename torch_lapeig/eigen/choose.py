@@ -9,7 +9,7 @@ import numpy as np
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh, needs_all_pairs
-from torch_lapeig.eigen.solvers.factors import SparseLU, shifted, structure_within
+from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted, structure_within
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
@@ -30,7 +30,7 @@ from torch_lapeig.support.tuning import (
 
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
-INVERSE = Lobpcg(preconditioner=SparseLU())
+INVERSE = Lobpcg(preconditioner=SparseFactors())
 # Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, which need 4 × as many products
 # of small matrices as calls take time: 50 and 95 ms at 700 nodes, 84 and 43 at 900, 665 and 581 at 1700.
 SUBSET_NODES = 800
@@ -124,7 +124,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     if operator.compiled is None:
         return _choose_without_loops(graph, iterative, last)
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
-    is_mesh = share_of_ball(graph) >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
+    is_mesh = interior_fraction(graph) >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
     within = Limits(work=0.2 * n * len(graph))
@@ -145,7 +145,7 @@ def _choose_without_loops(graph: SparsePattern, iterative: Solver, last: Solver)
     if is_thin(graph):
         return Choice((FACTORS, iterative, last), "nearly a tree: its factors do not fill in")
     # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
-    is_small_mesh = graph.total <= 20_000 and share_of_ball(graph) >= MESH_SHARE
+    is_small_mesh = graph.total <= 20_000 and interior_fraction(graph) >= MESH_SHARE
     factors = (FACTORS,) if is_small_mesh else ()
     return Choice((FILTERS, *factors, iterative, last), "a sparse graph, with nothing compiled: filters first")
 
@@ -155,7 +155,7 @@ def is_thin(graph: SparsePattern) -> bool:
     return len(graph) <= 2.5 * graph.total
 
 
-def share_of_ball(graph: SparsePattern) -> float:
+def interior_fraction(graph: SparsePattern) -> float:
     """Return the share of inner nodes of a ball at one end of a graph: their neighbours lie in the ball.
 
     It is near 1 on curves and surfaces, near 0 on expanders. For small graphs and near trees 1 is returned.

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 
 Similarity = Literal["cosine", "shifted"]
@@ -169,11 +169,11 @@ class FactoredCosine(Operator):
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Y."""
-        return checks.matmul(x, y) if self._sparse is None else product(x, y, self._sparse)
+        return precision.matmul(x, y) if self._sparse is None else product(x, y, self._sparse)
 
     def _back(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y."""
-        return checks.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
+        return precision.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
 
     def _at_entries(self, rows: Tensor) -> Tensor:
         """Return numbers of rows ``(..., N, 1)``, to multiply X with."""
@@ -263,7 +263,7 @@ class FactoredCosine(Operator):
         scaling = self._scaling_of(x)
         return self._product(x * self._at_entries(scaling.root), scaling, y)
 
-    @checks.full_precision
+    @precision.full_precision
     def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
         block = y.reshape(*self.shape, y.shape[-1])
         return (scaling.own * block + self._similar(scaled, scaling, block, -1.0)).reshape(y.shape)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.pattern import checked_shape
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 UNSET: Any = None  # marks a field to compute from the others
 LANCZOS_STEPS = 20  # products by which the ends of a spectrum are estimated
@@ -65,17 +65,17 @@ class FunctionOperator(Operator):
     _unit: Tensor | None = field(init=False, repr=False, default=None)
     _versions: tuple[int, ...] = field(init=False, repr=False, default=())
 
-    @checks.full_precision
+    @precision.full_precision
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
         shape = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape)
-        checks.keep(self, shape=shape, parameters=_checked_parameters(self.parameters))
+        checks.set_frozen(self, shape=shape, parameters=_checked_parameters(self.parameters))
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
         first = self.parameters[0] if self.parameters else None
         dtype = self.dtype or (torch.float64 if first is None else first.dtype)
         device = torch.device(self.device or ("cpu" if first is None else first.device))
-        checks.keep(self, dtype=dtype, device=device, _versions=tuple(x._version for x in self.parameters))
+        checks.set_frozen(self, dtype=dtype, device=device, _versions=tuple(x._version for x in self.parameters))
         if dtype not in checks.FLOATS:
             raise TypeError(f"dtype must be float32 or float64, got {dtype}; a Hermitian matrix has a real form")
         self._probe(checks.check_seed(seed))
@@ -106,7 +106,7 @@ class FunctionOperator(Operator):
                 checks.check_finite(part, "the result of function", "check the function and its parameters")
             unit = checks.power_of_two(image, (1, 2))  # squares must neither overflow nor vanish
             image, other = image / unit, other / unit
-            checks.keep(self, _unit=unit[:, 0, 0])
+            checks.set_frozen(self, _unit=unit[:, 0, 0])
             size = torch.maximum(self.dots(image, image), self.dots(other, other)).sqrt()
             skew = (self.dots(x, other) - self.dots(image, y)).abs()
             if (skew > 10 * torch.finfo(self.dtype).eps ** 0.5 * size).any():
@@ -119,10 +119,12 @@ class FunctionOperator(Operator):
     def _set_bound(self, seed: int) -> None:
         """Set the bound, checked against Ritz values or estimated, and the shift."""
         ends = ends_of_spectrum(self, seed).times(self._unit)
-        checks.keep(self, _unit=None)
+        checks.set_frozen(self, _unit=None)
         if self.bound is UNSET:
             shift = (-ends.lower).clamp_min(0)
-            checks.keep(self, bound=_positive(ends.upper + shift), spectral_shift=shift if (shift > 0).any() else None)
+            checks.set_frozen(
+                self, bound=_positive(ends.upper + shift), spectral_shift=shift if (shift > 0).any() else None
+            )
             return
         given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)
         bound = torch.as_tensor(given, dtype=self.dtype, device=self.device).detach()
@@ -130,7 +132,7 @@ class FunctionOperator(Operator):
             raise ValueError(
                 f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)} of them, got {self.bound}"
             )
-        checks.keep(self, bound=_positive(bound.expand(ends.largest.shape)))
+        checks.set_frozen(self, bound=_positive(bound.expand(ends.largest.shape)))
         slack = self.bound * torch.finfo(self.dtype).eps ** 0.5
         if (ends.least < -slack).any() or (ends.largest > self.bound + slack).any():
             raise ValueError(
@@ -176,11 +178,11 @@ def _positive(bound: Tensor) -> Tensor:
 def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
     """Return parameters as a tuple; raise TypeError unless they are floating-point tensors."""
     if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
-        raise TypeError(f"parameters must be several tensors, got {checks.arrived(parameters)}; use (tensor,)")
+        raise TypeError(f"parameters must be several tensors, got {checks.describe(parameters)}; use (tensor,)")
     found = tuple(parameters)
     for i, tensor in enumerate(found):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {checks.arrived(tensor)}")
+            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {checks.describe(tensor)}")
     return found
 
 

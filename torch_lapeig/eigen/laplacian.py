@@ -11,25 +11,25 @@ from torch import Tensor
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.weights import inverse_power
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
 
 
-class Has(NamedTuple):
+class LaplacianFlags(NamedTuple):
     """Properties of a Laplacian.
 
     Attributes:
-        unsound: some weights are negative or not finite.
+        invalid_weights: some weights are negative or not finite.
         isolated: some valid nodes have no edges.
-        slight: some nodes are `Laplacian.slight`.
+        tiny_degrees: some nodes are `Laplacian.tiny_degrees`.
     """
 
-    unsound: bool
+    invalid_weights: bool
     isolated: bool
-    slight: bool
+    tiny_degrees: bool
 
 
 class Laplacian:
@@ -190,7 +190,7 @@ class Laplacian:
         ground = checks.primal(self.ground)
         largest = self.graph.pattern.largest(checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
         bound = 2 * (largest if self.normalization == "unnormalized" else torch.where(largest > 0, largest, 1))
-        if self.has.unsound:  # the sum of the squares of the null vector may overflow
+        if self.has.invalid_weights:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         return SymmetricOperator(
             self.graph.pattern,
@@ -213,7 +213,7 @@ class Laplacian:
 
     def _check_weights(self) -> None:
         parts = [part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()]
-        if not self.has.unsound:
+        if not self.has.invalid_weights:
             return
         for part in parts:
             checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
@@ -237,7 +237,7 @@ class Laplacian:
         return int(self.graph.pattern.sum(self.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
     @cached_property
-    def slight(self) -> Tensor:
+    def tiny_degrees(self) -> Tensor:
         """Return the active nodes, bool, whose degrees are so far below the largest that D^-½ magnifies round-off.
 
         Below eps^¾ of the largest degree, an error of eps in v becomes an error of at least eps^⅝ in D^-½ v.
@@ -248,14 +248,14 @@ class Laplacian:
         return below
 
     @cached_property
-    def has(self) -> Has:
+    def has(self) -> LaplacianFlags:
         """Return the properties of this process's nodes and weights, found by one synchronisation."""
         degrees, weight = checks.primal(self.exact_degrees), checks.primal(self._affinity)
         isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
-        unsound = ~degrees.sum().isfinite()
+        invalid_weights = ~degrees.sum().isfinite()
         if weight.numel():
-            unsound = unsound | ~(weight.detach().amin() >= 0)
-        return Has(*checks.synchronise(unsound, isolated.any(), self.slight.any()))
+            invalid_weights = invalid_weights | ~(weight.detach().amin() >= 0)
+        return LaplacianFlags(*precision.synchronise(invalid_weights, isolated.any(), self.tiny_degrees.any()))
 
     @cached_property
     def active_components(self) -> tuple[Tensor, Tensor]:
@@ -269,7 +269,7 @@ class Laplacian:
         """Return the dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
         return self.active_components[1]
 
-    @checks.full_precision
+    @precision.full_precision
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y``, ``(N, m)`` or ``(B, N, m)``, in O(E·m); differentiable in both, at any order.
 

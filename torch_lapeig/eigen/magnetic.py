@@ -31,7 +31,7 @@ from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import DirectedGraph
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, first_of_largest
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 
 
@@ -120,7 +120,7 @@ class MagneticLaplacian:
         parts = self.symmetric.to_dense().reshape(-1, n, 2, n, 2)
         return torch.complex(parts[:, :, 0, :, 0], parts[:, :, 1, :, 0]).reshape(*self.shape, n)
 
-    @checks.full_precision
+    @precision.full_precision
     def eigenpairs(
         self, k: int, solve: Solve | Solver | None = None, *, fill: bool = False, **options: Any
     ) -> Eigenpairs:

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.groups import gather, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 FLIP_ROUNDS = 1000  # maximum rounds of flips; a mesh of 10⁵ random vertices takes some 30
 
@@ -49,7 +49,7 @@ class MeshLaplacian(NamedTuple):
     mass: Tensor
 
 
-@checks.full_precision
+@precision.full_precision
 def mesh_laplacian(
     vertices: Tensor,
     faces: Tensor,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks
-from torch_lapeig.support.checks import matmul
+from torch_lapeig.support.precision import matmul
 from torch_lapeig.support.threads import by_rows
 from torch_lapeig.support.tuning import TALL
 
@@ -137,7 +137,7 @@ class Operator(Protocol):
         return None
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check, and raise on all ranks unless all ranks make the same request; see ``Nodes.agree``."""
+        """Run a check, and raise on all ranks unless all ranks make the same request; see ``PatternBase.agree``."""
         check()
 
     def frozen(self) -> Operator:

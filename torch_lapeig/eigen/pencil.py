@@ -23,7 +23,7 @@ from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
 from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native.sparse import SymbolicFactor
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
 
@@ -61,14 +61,14 @@ class Mass:
     def times(self, values: Tensor, x: Tensor) -> Tensor:
         """Return M X for other values of the entries, with derivatives in both."""
         if self.index is None:
-            return checks.matmul(values, x)
+            return precision.matmul(values, x)
         row, col = self.index
         return torch.zeros_like(x).index_add(-2, row, values[:, None] * x.index_select(-2, col))
 
     def pullback(self, y: Tensor, x: Tensor) -> Tensor:
         """Return the symmetric gradient of <Y, M X> in the values, for ``(1, N, m)``."""
         if self.index is None:
-            found = checks.matmul(y[0], x[0].mT)
+            found = precision.matmul(y[0], x[0].mT)
             return (found + found.mT) / 2
         row, col = self.index
         (y_row, y_col), (x_row, x_col) = ([z[0, side] for side in (row, col)] for z in (y, x))

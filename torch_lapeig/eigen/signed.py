@@ -58,7 +58,7 @@ class SignedLaplacian(SymmetricOperator):
         loops = pattern.sum_rows(pattern.scaled(torch.relu(proper - graph.weight), s))
         diagonal = plain.diagonal + 2 * loops
         super().__init__(pattern, values.to(given), diagonal.to(given), active=plain.active, trusted=True)
-        checks.keep(self, graph=graph, normalization=normalization)
+        checks.set_frozen(self, graph=graph, normalization=normalization)
 
     def _with(self, **changes: object) -> SymmetricOperator:
         names = [field.name for field in dataclasses.fields(SymmetricOperator) if field.init]

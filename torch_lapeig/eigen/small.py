@@ -45,7 +45,7 @@ class DenseGraphs(NamedTuple):
     ground: Tensor
 
 
-def graphs_of_walk(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
+def dense_from_normalized(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
     """Return the dense graphs with ``values`` D^-½ W D^-½, given also ``scale`` D^-½."""
     return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
 
@@ -58,7 +58,7 @@ def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normaliza
         return DenseGraphs(affinity, degrees, active, one), one
     scale = torch.where(active, degrees, 1).rsqrt() * active
     values = scale[:, :, None] * affinity * scale[:, None, :]
-    graphs = graphs_of_walk(values, scale, active)
+    graphs = dense_from_normalized(values, scale, active)
     return graphs, graphs.diagonal if normalization == "symmetric" else scale
 
 

@@ -16,7 +16,7 @@ from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_fai
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
-from torch_lapeig.eigen.gradient.tails import with_tails
+from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
 from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, negated, operator_of_matrix
 from torch_lapeig.eigen.operator import Operator, is_operator
@@ -25,7 +25,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.progress import Progress, bar
 from torch_lapeig.support.tuning import REORDER_NODES
 
@@ -190,7 +190,7 @@ class Solve:
         checks.check_function(self.solver, "solver", "a solver such as Eigh()")
         for name in ("tolerance", "backward_tolerance", "cluster_width"):
             if (value := getattr(self, name)) is not None:
-                checks.keep(self, **{name: checks.check_positive(value, name)})
+                checks.set_frozen(self, **{name: checks.check_positive(value, name)})
         checks.check_choice(self.degeneracy, "degeneracy", DEGENERACIES)
         checks.check_choice(self.on_failure, "on_failure", ("warn", "raise"))
         if self.loss_dtype is not None:
@@ -220,7 +220,7 @@ class Solve:
         return cls() if value is None else cls(value)
 
 
-@checks.full_precision
+@precision.full_precision
 def eigenpairs(
     laplacian: Laplacian | Operator | Tensor | Any,
     k: int,
@@ -312,7 +312,7 @@ def _pairs_of(
     if root is not None:
         operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
     operator = negated(operator) if largest else operator
-    arranged = Arranged.of(operator)
+    arranged = ScaledAndReordered.of(operator)
     bare = arranged.operator.frozen()
     tolerance = solve.allowed(bare.dtype, dtype)
     problem = Problem(bare, min(k, operator.all_nodes), tolerance, _is_differentiated(arranged.operator))
@@ -437,7 +437,7 @@ class Differentiated(NamedTuple):
     vectors: Tensor
 
 
-class Arranged(NamedTuple):
+class ScaledAndReordered(NamedTuple):
     """Operator in the unit and the order of nodes in which it is solved.
 
     Attributes:
@@ -451,7 +451,7 @@ class Arranged(NamedTuple):
     order: Tensor | None = None
 
     @classmethod
-    def of(cls, operator: Operator) -> Arranged:
+    def of(cls, operator: Operator) -> ScaledAndReordered:
         """Return an operator in a suitable unit and order; an operator of the user's own has neither."""
         operator, unit = operator.in_unit()
         if not isinstance(operator, SymmetricOperator):
@@ -518,7 +518,7 @@ def _operator_of(laplacian: Any) -> Operator:
     way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"
     way_out = "torch.from_numpy" if hasattr(laplacian, "__array__") else way_out
     raise TypeError(
-        f"laplacian must be a Laplacian or a symmetric matrix, got {checks.arrived(laplacian)}; use {way_out}"
+        f"laplacian must be a Laplacian or a symmetric matrix, got {checks.describe(laplacian)}; use {way_out}"
     )
 
 
@@ -570,9 +570,9 @@ def _with_trivial(
     others = vectors[..., 1:]
     # Zero with a derivative: the rule gives the others' derivative as if the first vector were constant.
     turned = operator.inner(first, others)
-    beside = others - checks.matmul(first, turned)
+    beside = others - precision.matmul(first, turned)
     # Of length 1 for second derivatives, too.
-    beside = beside + checks.matmul(beside, checks.matmul(turned.mT, turned)) / 2
+    beside = beside + precision.matmul(beside, precision.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
     return found._replace(
         vectors=torch.where(
@@ -587,8 +587,8 @@ def _with_factor(
     """Return the pairs of a problem that is similar to a symmetric operator, from the pairs of that operator."""
     projected, vectors = found
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
-    if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.slight:
-        y = with_tails(given, vectors, y, projected, solution.residuals, solution.gap)
+    if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.tiny_degrees:
+        y = tiny_degree_rows(given, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = operator.signs(y)
     return Differentiated(projected * sign * sign.mT, y * sign)

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Nodes, Pattern, SparsePattern, in_double
+from torch_lapeig.graph.pattern import DensePattern, Pattern, PatternBase, SparsePattern, in_double
 from torch_lapeig.native import Rows
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
@@ -65,7 +65,7 @@ class NullSpace:
         """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
-    def vectors(self, m: int, most: int | None = None, nodes: Nodes | None = None) -> Tensor:
+    def vectors(self, m: int, most: int | None = None, nodes: PatternBase | None = None) -> Tensor:
         """Return the first ``m`` vectors of an orthonormal basis, ``(B, N, m)``, zeros beyond the last one.
 
         A Householder reflection turns the vectors of the parts, so that the first vector belongs to the whole graph.
@@ -75,7 +75,7 @@ class NullSpace:
             most: number of parts, or more; None: the largest of ``counts``.
             nodes: sums over the ranks where nodes lie; None for one process.
         """
-        total = (Nodes() if nodes is None else nodes).sum
+        total = (PatternBase() if nodes is None else nodes).sum
         if m == 1:  # the null vector of the whole graph
             length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
@@ -157,7 +157,7 @@ class SymmetricOperator(WithEntries):
         if not self.trusted:
             check_edge_values(self.pattern, self.values, "values")
         shape = self.pattern.shape
-        checks.keep(
+        checks.set_frozen(
             self,
             shape=shape,
             dtype=self.values.dtype,
@@ -169,12 +169,12 @@ class SymmetricOperator(WithEntries):
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
-            checks.keep(self, null=NullSpace.constant(self.diagonal))
+            checks.set_frozen(self, null=NullSpace.constant(self.diagonal))
         if self.bound is UNSET:
             rows = checks.primal(self.diagonal).abs() + self.pattern.sum_rows(checks.primal(self.values).abs())
-            checks.keep(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
+            checks.set_frozen(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
         if self.active is UNSET:
-            checks.keep(self, active=super().active)
+            checks.set_frozen(self, active=super().active)
 
     def _check_parts(self, constant_null: bool) -> None:
         if math.prod(self.shape) == 0 and not self.is_sharded:
@@ -182,17 +182,17 @@ class SymmetricOperator(WithEntries):
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
             raise ValueError(f"diagonal must have shape {tuple(self.shape)}, got {tuple(self.diagonal.shape)}")
-        checks.keep(self, diagonal=self.diagonal.to(self.dtype))
+        checks.set_frozen(self, diagonal=self.diagonal.to(self.dtype))
         nodes = (self.batch_size, self.num_nodes)
         if self.active is not UNSET:
             checks.check_mask(self.active, self.values.new_empty(*nodes, 0), "active")
         if self.null is not None:
             self.null.check(nodes)
-            checks.keep(self, null=dataclasses.replace(self.null, ground=self.null.ground.to(self.dtype)))
+            checks.set_frozen(self, null=dataclasses.replace(self.null, ground=self.null.ground.to(self.dtype)))
         checks.check_symmetric_matrix(self.values, back := self.pattern.transpose(self.values), "values")
         if not torch.equal(self.values, back):  # by round-off, which may leave zeros on one side only
             given, back = checks.primal(self.values), checks.primal(back)
-            checks.keep(self, values=self.values + (back - given) / 2)
+            checks.set_frozen(self, values=self.values + (back - given) / 2)
         checks.check_flag(constant_null, "constant_null")
         if self.bound is not UNSET:
             checks.check_floating(self.bound, "bound")
@@ -204,7 +204,7 @@ class SymmetricOperator(WithEntries):
                     f"bound must be finite and no less than the diagonal's entries, of up to {largest.tolist()}, got "
                     f"{self.bound.tolist()}; leave it out for Gershgorin's"
                 )
-            checks.keep(self, bound=self.bound.to(self.dtype))
+            checks.set_frozen(self, bound=self.bound.to(self.dtype))
 
     @classmethod
     def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
@@ -326,12 +326,12 @@ class SymmetricOperator(WithEntries):
         return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.Nodes``."""
+        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.PatternBase``."""
         return self.pattern.sum(x)
 
-    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere; see ``Nodes.shared``."""
-        return self.pattern.shared(*tensors)
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors computed wherever rows lie, identical everywhere; see ``PatternBase.shared``."""
+        return self.pattern.same_on_all_ranks(*tensors)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, by one sum; blocks ``(N, m)``."""
@@ -495,7 +495,7 @@ class SymmetricOperator(WithEntries):
         """Return a copy with other fields, without checks: fields derived from a checked operator are sound."""
         return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
 
-    @checks.full_precision
+    @precision.full_precision
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph, in O(E·m); differentiable in both.
 
@@ -560,7 +560,7 @@ class SymmetricOperator(WithEntries):
         if not self.of_affinities or self.null is None:
             raise TypeError(
                 f"operator must be a Laplacian for multigrid, got a {type(self).__name__}; use "
-                "Lobpcg(preconditioner=SparseLU())"
+                "Lobpcg(preconditioner=SparseFactors())"
             )
         pattern = self.pattern
         affinity = pattern.scaled(self.values.detach(), self.null.ground.reshape(self.shape))

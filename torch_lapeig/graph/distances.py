@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import native
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 
 Metric = Literal["euclidean", "cosine"]
@@ -48,7 +48,7 @@ def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
     largest = checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     zero = largest[..., 0] == 0
     lacking = zero if valid is None else zero & valid
-    checks.later(lacking.any(), functools.partial(_refuse_zeros, lacking))
+    precision.check_at_next_sync(lacking.any(), functools.partial(_refuse_zeros, lacking))
     x = x / torch.where(largest > 0, largest, 1)
     squares = x.square().sum(-1, keepdim=True)
     return x / torch.where(squares > 0, squares, 1).sqrt()
@@ -79,7 +79,7 @@ def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
         return direct
     centre = checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
-    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * checks.matmul(queries, points.mT)
+    expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * precision.matmul(queries, points.mT)
     return expanded + (direct - checks.primal(expanded))
 
 

@@ -534,7 +534,7 @@ def check_graph(graph: Any, name: str = "graph") -> None:
     if not isinstance(graph, Graph):
         has_graph = isinstance(getattr(graph, "graph", None), Graph)
         way_out = f"use {name}.graph" if has_graph else "see Graph.from_dense, Graph.from_scipy, knn_graph"
-        raise TypeError(f"{name} must be a Graph, got {checks.arrived(graph)}; {way_out}")
+        raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}; {way_out}")
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:

@@ -120,7 +120,7 @@ def with_equal_parts(
     Args:
         chosen: ``(total,)``, without gradients.
         values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, the group of each value.
-        add: sums over the ranks that hold values, with derivatives; see ``Nodes.sum``.
+        add: sums over the ranks that hold values, with derivatives; see ``PatternBase.sum``.
     """
     equal = checks.primal(values) == chosen.index_select(0, group)
     if values.device.type == "cpu":  # elsewhere the host would have to synchronise

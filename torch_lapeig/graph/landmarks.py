@@ -131,12 +131,12 @@ class Landmarks:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.keep(self, m=checks.check_count(self.m, "m", 2), r=checks.check_count(self.r, "r", 2))
+        checks.set_frozen(self, m=checks.check_count(self.m, "m", 2), r=checks.check_count(self.r, "r", 2))
         if self.r > self.m:
             raise ValueError(f"r must be at most m, got r={self.r} with m={self.m}")
         checks.check_choice(self.choose, "choose", ("kmeans", "farthest", "random"))
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
-        checks.keep(self, seed=checks.check_seed(self.seed))
+        checks.set_frozen(self, seed=checks.check_seed(self.seed))
 
     @property
     def sample_size(self) -> int:

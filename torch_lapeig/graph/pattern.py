@@ -21,7 +21,7 @@ from torch_lapeig.graph import products
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import check_dense
 
@@ -33,7 +33,7 @@ HUB_EDGES = 1000
 Part = tuple[Any, Any]
 
 
-class Nodes:
+class PatternBase:
     """Operations on all nodes of a graph at once, where this process holds all nodes.
 
     Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
@@ -41,7 +41,7 @@ class Nodes:
     """
 
     is_sharded = False
-    places = 1  # number of ranks that hold nodes; a loss divides shared terms by it
+    num_ranks = 1  # number of ranks that hold nodes; a loss divides shared terms by it
 
     @property
     def flipped(self) -> Any:
@@ -56,7 +56,7 @@ class Nodes:
         """Return the maximum over the ranks where nodes lie, elementwise; without gradients."""
         return x
 
-    def shared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors computed wherever nodes lie, identical everywhere, so that decisions agree."""
         return tensors
 
@@ -132,7 +132,7 @@ class Nodes:
         check()
 
 
-class SparsePattern(Nodes):
+class SparsePattern(PatternBase):
     """Edges in CSR order, both directions of each; node i of graph b in a batch has the number ``b * N + i``.
 
     Args:
@@ -262,7 +262,7 @@ class SparsePattern(Nodes):
             self.loops = bool((self.row == self.col).any())
         return self.loops
 
-    @checks.full_precision
+    @precision.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
 
@@ -270,7 +270,7 @@ class SparsePattern(Nodes):
         """
         return products.product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
 
-    @checks.full_precision
+    @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
         return products.sampled_product(self._points(x), self._points(y), self)
@@ -291,7 +291,7 @@ class SparsePattern(Nodes):
         return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return ``Nodes.direct_tension``; None if nothing is compiled."""
+        """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
         found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
@@ -424,7 +424,7 @@ class SparsePattern(Nodes):
         return products.with_diagonal(self.row, self.col, self.crow)
 
 
-class DensePattern(Nodes):
+class DensePattern(PatternBase):
     """Pattern with an edge between every pair of nodes, for nearly complete graphs; an affinity of 0 means no edge.
 
     Args:
@@ -489,15 +489,15 @@ class DensePattern(Nodes):
         """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
         return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
-    @checks.full_precision
+    @precision.full_precision
     def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``."""
-        return checks.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+        return precision.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
 
-    @checks.full_precision
+    @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Yᵀ for ``(..., N, m)``."""
-        return checks.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
+        return precision.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import native
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 
 Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
@@ -67,12 +67,12 @@ class _OfTwo(torch.autograd.Function):
 
 class _Product(_OfTwo):
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_values = sampled_product(g, y, pattern) if ctx.needs_input_grad[0] else None
@@ -83,7 +83,7 @@ class _Product(_OfTwo):
         return to_values, to_y, None, None
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         factors = zip((tangents[0], values), (y, tangents[1]), strict=True)
@@ -93,12 +93,12 @@ class _Product(_OfTwo):
 
 class _SampledProduct(_OfTwo):
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_products(x, y)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
         to_x = product(p, y, pattern) if ctx.needs_input_grad[0] else None
@@ -106,7 +106,7 @@ class _SampledProduct(_OfTwo):
         return to_x, to_y, None
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (x, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = x.new_zeros(len(pattern))
@@ -121,7 +121,7 @@ class _SquaredLengths(torch.autograd.Function):
     """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(x: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_lengths(x.detach())
 
@@ -132,13 +132,13 @@ class _SquaredLengths(torch.autograd.Function):
         ctx.save_for_forward(x)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
         (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
         return -2 * _pull(c + pattern.transpose(c), x, pattern), None
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
         (x,), pattern = ctx.saved_tensors, ctx.pattern
         # 2 (x_i − x_j)·(u_i − u_j)
@@ -175,7 +175,7 @@ class _Smoothness(torch.autograd.Function):
     """
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor | None]:
         values, y = values.detach(), y.detach()
         found = pattern.direct_tension(values, y)
@@ -193,7 +193,7 @@ class _Smoothness(torch.autograd.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         g, (values, y, pull), pattern = grads[0], ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
@@ -205,7 +205,7 @@ class _Smoothness(torch.autograd.Function):
         return to_values, to_y, None
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())
@@ -242,7 +242,7 @@ def multiply(
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         shape = (matrix.shape[0], y.shape[1])
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
-        if fits and native.reads(*parts, *(x for x in (y, other, out) if x is not None)):
+        if fits and native.csr_supported(*parts, *(x for x in (y, other, out) if x is not None)):
             out = y.new_empty(shape) if out is None else out
             native.product(*parts, y, out, other, times=times, plus=plus)
             return out
@@ -258,7 +258,7 @@ def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tupl
 
     None where nothing is compiled.
     """
-    if len(col) != len(values) or len(crow) != len(y) + 1 or not native.reads(crow, col, values, y):
+    if len(col) != len(values) or len(crow) != len(y) + 1 or not native.csr_supported(crow, col, values, y):
         return None
     return native.tension(crow, col, values, y)
 
@@ -285,9 +285,9 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
     ‖x_i − x_j‖² where there is no Y.
     """
     other = x if y is None else y
-    if x.shape[1] == other.shape[1] and native.reads(crow, col, x, other):
+    if x.shape[1] == other.shape[1] and native.csr_supported(crow, col, x, other):
         out = x.new_empty(len(col))
-        native.of_edges(crow, col, x, y, out)
+        native.edge_dot_or_sqdist(crow, col, x, y, out)
         return out
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
     ends = (

@@ -302,7 +302,7 @@ def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> Non
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
-            f"{checks.arrived(neighbors)}"
+            f"{checks.describe(neighbors)}"
         )
     if extend:
         check_extends(neighbors)
@@ -346,7 +346,7 @@ def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
 def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     """Return a rule's graph in the dtype and with the mask of the points; raise unless it is a graph of the points."""
     if not isinstance(graph, Graph):
-        raise TypeError(f"neighbors must give a Graph of the points, got {checks.arrived(graph)}")
+        raise TypeError(f"neighbors must give a Graph of the points, got {checks.describe(graph)}")
     check_graph(graph, "the graph of neighbors")
     if tuple(graph.shape) != tuple(x.shape[:-1]):
         raise ValueError(
@@ -430,11 +430,11 @@ class KNN:
     recall: float | None = None
 
     def __post_init__(self) -> None:
-        checks.keep(self, k=checks.check_count(self.k, "k"))
+        checks.set_frozen(self, k=checks.check_count(self.k, "k"))
         checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         asked = check_recall(self.backend, self.recall)
-        checks.keep(self, recall=None if self.recall is None else asked)
+        checks.set_frozen(self, recall=None if self.recall is None else asked)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
@@ -486,7 +486,7 @@ class Radius:
     metric: Metric = "euclidean"
 
     def __post_init__(self) -> None:
-        checks.keep(self, radius=checks.check_positive(self.radius, "radius"))
+        checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
@@ -535,7 +535,7 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
         raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
     if weights is not None:
         raise ValueError(
-            f'weights must be None with Precomputed("affinity"), got {checks.arrived(weights)}; weight the graph '
+            f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
             "beforehand"
         )
     return None

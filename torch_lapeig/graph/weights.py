@@ -19,7 +19,7 @@ from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
 from torch_lapeig.support.gone import with_advice
 
@@ -127,7 +127,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
         super().__init_subclass__(**kwargs)
         for name in {"forward", "state", "extend"} & vars(cls).keys():
             method = vars(cls)[name]
-            setattr(cls, name, checks.full_precision(method if name == "extend" else _by_metric(method)))
+            setattr(cls, name, precision.full_precision(method if name == "extend" else _by_metric(method)))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """Return `forward` of a graph; raise TypeError for anything else."""
@@ -510,7 +510,7 @@ def check_weighting(weights: Any) -> None:
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
     """Return the points of a graph, checked."""
-    x = checks.single(x)
+    x = checks.half_to_float32(x)
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
@@ -580,7 +580,7 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
             checks.GraphWarning,
         )
 
-    checks.later(none.any(), warn)
+    precision.check_at_next_sync(none.any(), warn)
     if none.any():
         positive = (squared_lengths.detach() > 0).nonzero().flatten()
         squared = torch.where(none, kth_of_groups(squared_lengths[positive], node[positive], total, 1), squared)
@@ -612,7 +612,7 @@ def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total:
             checks.GraphWarning,
         )
 
-    checks.later(none.any(), warn)
+    precision.check_at_next_sync(none.any(), warn)
     if none.any():
         positive = (lengths.detach() > 0).nonzero().flatten()
         medians = torch.where(none, pattern.medians(lengths[positive], edge_group[positive], total), medians)

@@ -26,7 +26,7 @@ from torch_lapeig.methods.labels import (
 )
 from torch_lapeig.methods.module import Embedding
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
 Variant = Literal["njw", "shi_malik"]
@@ -191,7 +191,7 @@ class SpectralClustering(GraphEmbedding):
         return self.fit_with(x, np.random.RandomState(self.seed))
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
         if self.assign_labels == "kmeans":
@@ -235,7 +235,7 @@ class SpectralClustering(GraphEmbedding):
         return torch.as_tensor(means.cluster_centers_).to(rows) * unit
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def path(self, x: Tensor | Graph) -> ClusterPath:
         """Return the evidence for each number of clusters from 2 to ``max_clusters``, from one solve; keep nothing.
 
@@ -255,7 +255,7 @@ class SpectralClustering(GraphEmbedding):
         >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
         ([2, 3, 4, 5], 3)
         """
-        x = self._checked_one(checks.single(x))
+        x = self._checked_one(checks.half_to_float32(x))
         graph = self._graph(x, None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, self.max_clusters, "max_clusters")
@@ -279,7 +279,7 @@ class SpectralClustering(GraphEmbedding):
         return self.fit(x).labels_
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros.
 

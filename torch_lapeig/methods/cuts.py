@@ -10,12 +10,12 @@ from torch import Tensor
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_graph, check_whole
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision
 
 
-@checks.full_precision
+@precision.full_precision
 def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
@@ -74,7 +74,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
         return (labels[..., None] == clusters).to(graph.weight.dtype)
     half = labels.dtype in checks.HALVES
     tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
-    labels = checks.single(labels)
+    labels = checks.half_to_float32(labels)
     checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
@@ -94,7 +94,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 
 
 @torch.no_grad()
-@checks.full_precision
+@precision.full_precision
 def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
 

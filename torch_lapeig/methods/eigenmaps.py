@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.small import graphs_of_walk, small_eigenpairs
+from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
-from torch_lapeig.graph.pattern import Nodes
+from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
 from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import is_small
 
@@ -170,7 +170,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         """
         return self.embed(x, mask, generator=generator).embedding
 
-    @checks.full_precision
+    @precision.full_precision
     def embed(
         self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Embedding:
@@ -182,7 +182,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         return found
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit_stream(self: Own, blocks: Any, *, resume: bool = False, progress: bool = False) -> Own:
         """Embed points that need not fit in memory, block by block, in memory of O(m r² + block). Returns the module.
 
@@ -267,12 +267,12 @@ class LaplacianEigenmaps(GraphEmbedding):
         if made is None:
             return None
         active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        graphs = graphs_of_walk(*made, active.reshape(-1, nodes))
+        graphs = dense_from_normalized(*made, active.reshape(-1, nodes))
         found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
         if found is None:
             return None
         pairs = found.reshaped(x.shape[:-2], x.dtype)
-        columns = self._columns(pairs, active, Nodes())
+        columns = self._columns(pairs, active, PatternBase())
         solved.append(pairs)
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
@@ -322,7 +322,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             part = Laplacian(graph.subgraph(nodes), self._normalization)
             pairs = eigenpairs(part, k + first, self.solve, fill=True)
             solved.append(pairs)
-            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, Nodes())
+            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
             lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
             results = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
             y, values, residuals, gap = (
@@ -341,7 +341,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 
-    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: Nodes) -> Tensor:
+    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return the columns of the embedding, scaled."""
         first = int(self.drop_trivial)
         y = pairs.vectors[..., first:]
@@ -355,7 +355,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             if y.requires_grad and self.normalization == "random_walk":
                 _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
         if self.diffusion > 0:
-            y = checks.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
+            y = precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
         return y
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -367,7 +367,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
-def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Nodes) -> None:
+def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:
     """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
 
     Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose

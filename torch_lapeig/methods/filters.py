@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen.gradient.functions import Expansion, expanded
 from torch_lapeig.eigen.solve import Eigenpairs
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 Response = Callable[[Tensor], Tensor]
 
 
-@checks.full_precision
+@precision.full_precision
 def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     """Return φ(Λ) of eigenpairs; see `spectral_function`."""
     check_pairs(pairs)
@@ -64,7 +64,7 @@ def response_to(phi: Response, at: Tensor) -> Tensor:
     return value
 
 
-@checks.full_precision
+@precision.full_precision
 def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
     """Return φ(Λ) as matrices, whose first and second derivatives are exact at equal eigenvalues.
 
@@ -95,7 +95,7 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
     return found.bank(one.expand(*found.values.shape[:-2], k, k)).movedim(-1, -3)
 
 
-@checks.full_precision
+@precision.full_precision
 def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = False) -> Tensor:
     """Return the diagonals of V φ_m(Λ) Vᴴ: features of nodes that depend neither on signs nor on bases.
 
@@ -161,7 +161,7 @@ class SpectralFilter(nn.Module):
         self.phi = phi
         self.bank = checks.check_flag(bank, "bank")
 
-    @checks.full_precision
+    @precision.full_precision
     def forward(self, pairs: Eigenpairs, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Return the filtered signals, ``(..., N, C)``, or ``(..., N, C·m)`` of a bank, column by column.
 
@@ -191,8 +191,8 @@ class SpectralFilter(nn.Module):
         if mask is not None:
             checks.check_mask(mask, x)
             signal = torch.where(mask[..., None], signal, 0)
-        z = checks.matmul(v.mH, signal)
-        filtered = checks.matmul(v, found.bank(z).flatten(-2) if self.bank else found.applied(z))
+        z = precision.matmul(v.mH, signal)
+        filtered = precision.matmul(v, found.bank(z).flatten(-2) if self.bank else found.applied(z))
         return filtered if dtype.is_complex else filtered.to(x.dtype)
 
 
@@ -246,7 +246,7 @@ class PolynomialResponse(nn.Module):
         terms = [torch.ones_like(at), at]
         for _ in self.coefficients[2:]:
             terms.append(2 * at * terms[-1] - terms[-2])
-        return checks.matmul(torch.cat(terms[: len(self.coefficients)], 1), self.coefficients.to(values))
+        return precision.matmul(torch.cat(terms[: len(self.coefficients)], 1), self.coefficients.to(values))
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class WaveResponse:
 
     def __post_init__(self) -> None:
         energies = tuple(checks.check_number(e, "energies") for e in _listed(self.energies, "energies"))
-        checks.keep(self, energies=energies, sigma=checks.check_positive(self.sigma, "sigma"))
+        checks.set_frozen(self, energies=energies, sigma=checks.check_positive(self.sigma, "sigma"))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return the responses ``(n, m)`` to eigenvalues ``(n, 1)``."""
@@ -302,7 +302,7 @@ class WaveletResponse:
 
     def __post_init__(self) -> None:
         levels = checks.check_count(self.levels, "levels", 0, 30)
-        checks.keep(self, levels=levels, bound=checks.check_positive(self.bound, "bound"))
+        checks.set_frozen(self, levels=levels, bound=checks.check_positive(self.bound, "bound"))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return the responses ``(n, levels + 2)`` to eigenvalues ``(n, 1)``."""
@@ -318,5 +318,5 @@ def _listed(values: Sequence[float], name: str) -> list[float]:
     """Return the numbers of a list or tensor that is not empty."""
     numbers = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(numbers, (list, tuple)) or not numbers:
-        raise TypeError(f"{name} must be a list of at least one number, got {checks.arrived(values)}")
+        raise TypeError(f"{name} must be a list of at least one number, got {checks.describe(values)}")
     return list(numbers)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen.gradient.functions import Expansion
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.methods.filters import Response, check_pairs, expansion
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 Network = Callable[..., Tensor]
 
@@ -54,7 +54,7 @@ class SignInvariant(nn.Module):
                 f"vectors must be real, got {vectors.dtype}: eigenvectors of a MagneticLaplacian have a phase in the "
                 "place of a sign, which φ(v) + φ(−v) depends on; use StableEncoding or spectral_signature"
             )
-        checks.check_floating(checks.single(vectors), "vectors")
+        checks.check_floating(checks.half_to_float32(vectors), "vectors")
         if vectors.ndim < 2:
             raise ValueError(f"vectors must have shape (..., N, k), got {tuple(vectors.shape)}")
         signs = torch.stack([vectors.mT[..., None], -vectors.mT[..., None]])
@@ -133,11 +133,11 @@ class StableEncoding(nn.Module):
         return torch.where(mask[..., begin:end, None, None], encoded, 0).sum(-3)
 
 
-@checks.full_precision
+@precision.full_precision
 def _entries(found: Expansion, rows: Tensor, columns: Tensor) -> Tensor:
     """Return entries of the matrices V φ_m(Λ) Vᴴ, ``(..., c, N, m)``, given rows of V."""
     z = found.bank(columns.mH)
-    entries: Tensor = checks.matmul(rows, z.flatten(-2)).unflatten(-1, z.shape[-2:]).movedim(-2, -3)
+    entries: Tensor = precision.matmul(rows, z.flatten(-2)).unflatten(-1, z.shape[-2:]).movedim(-2, -3)
     return entries
 
 
@@ -169,7 +169,7 @@ class Canonical(NamedTuple):
     unique: Tensor
 
 
-@checks.full_precision
+@precision.full_precision
 def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canonical:
     """Return eigenvectors in bases that follow from the graph alone, where possible (MAP, Ma, Wang & Wang 2023).
 
@@ -229,4 +229,4 @@ def _axes(u: Tensor, tolerance: float) -> tuple[Tensor, int]:
     known = torch.stack(turn, 1) if turn else u.new_zeros(u.shape[1], 0)
     every = torch.cat([checks.primal(known), torch.eye(len(known)).to(u)], 1)
     others = torch.linalg.qr(every).Q[:, len(turn) :]
-    return checks.matmul(u, torch.cat([known, others], 1)), len(turn)
+    return precision.matmul(u, torch.cat([known, others], 1)), len(turn)

@@ -12,7 +12,7 @@ from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.methods.frozen import DenseKernel, FixedPoints
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
@@ -83,7 +83,7 @@ class KernelPCA(KernelEmbedding):
         if self.kernel == "linear":
             return inner_products(x, points)
         if self.kernel == "poly":
-            return (gamma * checks.matmul(x, points.mT) + self.coef0) ** self.degree
+            return (gamma * precision.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
         kernel: Tensor = self.kernel(x.clone(), points.clone())  # which it may change
         checks.check_floating(kernel, "kernel(x, y)")

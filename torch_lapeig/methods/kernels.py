@@ -14,7 +14,7 @@ from torch_lapeig.eigen import Eigenpairs, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMap
 from torch_lapeig.methods.module import EmbeddingModule
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import check_dense
 
@@ -54,7 +54,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         both = positive[:, None] & positive
         matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
         values = matrix.diagonal()
-        columns = checks.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
+        columns = precision.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
@@ -81,8 +81,8 @@ class CentredKernelEmbedding(EmbeddingModule):
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
-        vectors = checks.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
-        return checks.matmul(kernel, vectors) * unit
+        vectors = precision.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
+        return precision.matmul(kernel, vectors) * unit
 
 
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
@@ -97,7 +97,7 @@ def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> T
 def inner_products(x: Tensor, points: Tensor) -> Tensor:
     """Return x · y ``(Q, N)`` about the mean of points ``(N, D)``: once centred the same kernel, and more accurate."""
     centre = checks.primal(points).mean(0)
-    return checks.matmul(x - centre, (points - centre).mT)
+    return precision.matmul(x - centre, (points - centre).mT)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:

@@ -18,7 +18,7 @@ from torch_lapeig.graph.weights import DensityCorrected, HeatKernel, ImprovedWei
 from torch_lapeig.methods.frozen import FrozenLandmarkMap
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.progress import bar
 from torch_lapeig.support.tuning import rows_of_block
@@ -123,7 +123,7 @@ class OnLandmarks:
             lambda value: 0.5 * (1 - value).clamp_min(least) ** -1.5,
             lambda value: 0.75 * (1 - value).clamp_min(least) ** -2.5,
         )
-        y = checks.matmul(y, growth).masked_fill(small[..., None, :], 0)
+        y = precision.matmul(y, growth).masked_fill(small[..., None, :], 0)
         if self.scale == "unit":  # the constant column of N points is N^-½
             y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
         return y
@@ -197,7 +197,7 @@ def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
         parts = _with_bar(blocks, progress, name)
     for part in parts:
         first = part[0] if isinstance(part, (tuple, list)) else part
-        yield checks.single(torch.from_numpy(np.array(first)) if isinstance(first, np.ndarray) else first)
+        yield checks.half_to_float32(torch.from_numpy(np.array(first)) if isinstance(first, np.ndarray) else first)
 
 
 def _with_bar(items: Iterable[Any], progress: bool, name: str) -> Iterable[Any]:
@@ -216,7 +216,7 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
     if isinstance(blocks, Iterator):
         raise TypeError(
             "blocks must start anew each time they are iterated, as they are read twice, got "
-            f"{checks.arrived(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
+            f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
         )
     # Each point draws a number, and those with the largest are the sample, however many points there are.
     sample, drawn = None, torch.empty(0)

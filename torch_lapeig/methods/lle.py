@@ -16,7 +16,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, in_blocks
 from torch_lapeig.support.threads import solve_each
 
@@ -36,7 +36,7 @@ class LLE(EmbeddingModule):
         neighbors: ``KNN(k)`` for the k nearest points of each point, with the default ``symmetrize``, which is not
             applied. No other rule is possible. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: regularisation of the local Gram matrices, relative to their trace, positive.
-        solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseLU`.
+        solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseFactors`.
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
@@ -68,7 +68,7 @@ class LLE(EmbeddingModule):
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
             raise TypeError(
                 "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
-                f"got {neighbors if isinstance(neighbors, KNN) else checks.arrived(neighbors)}"
+                f"got {neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)}"
             )
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")
@@ -111,7 +111,7 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(x, points, indices, self.reg).to(dtype)
         first = equal & (equal.cumsum(1) == 1)  # of several copies
         weights = torch.where(equal.any(1, keepdim=True), first.to(dtype), weights)
-        return checks.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
+        return precision.matmul(weights[:, None], state["embedding_"][indices])[:, 0]
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
@@ -124,7 +124,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
 
     def solved(rows: Tensor) -> Tensor:
         difference = points[indices[rows]] - x[rows, None]  # (Q, m, D)
-        gram = checks.matmul(difference, difference.mT)
+        gram = precision.matmul(difference, difference.mT)
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
         ridge = reg * torch.where(trace > 0, trace, 1)
         weights = solve_each(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m, 1))[..., 0]

@@ -54,7 +54,7 @@ class MDS(KernelEmbedding):
         if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
             raise ValueError(
                 f'metric must be "euclidean" or Precomputed("distance"), got '
-                f"{metric if isinstance(metric, Precomputed) else checks.arrived(metric)}"
+                f"{metric if isinstance(metric, Precomputed) else checks.describe(metric)}"
             )
         self.metric = metric
 

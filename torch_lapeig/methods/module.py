@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.support.gone import renamed
 from torch_lapeig.support.progress import searches_reported
@@ -77,7 +77,7 @@ class PointsModule(FittedModule):
         kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
         return next(kinds, None)
 
-    @checks.full_precision
+    @precision.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
         """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` by the fit, with gradients to the new points.
 
@@ -89,7 +89,7 @@ class PointsModule(FittedModule):
                 dimension of the training points.
         """
         self.check_fitted()
-        state = {name: checks.single(value) for name, value in self._fitted().items()}
+        state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
         return like_given(self._extend_in_blocks(_match_dtype(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
@@ -262,16 +262,16 @@ class EmbeddingModule(PointsModule):
         """
         return self.embed(x, mask).embedding
 
-    @checks.full_precision
+    @precision.full_precision
     def embed(self, x: Tensor | Graph, mask: Tensor | None = None) -> Embedding:
         """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
-        points, mask = self._checked(checks.single(x), mask)
+        points, mask = self._checked(checks.half_to_float32(x), mask)
         solved: list[Eigenpairs] = []
         with self._searches_reported():
             return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit(self: Own, x: Tensor | Graph) -> Own:
         """Embed one set of points ``(N, D)``, keep the tensors that ``transform`` needs, and return the module.
 
@@ -280,7 +280,7 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
-        x = checks.single(x)
+        x = checks.half_to_float32(x)
         points = self._checked_one(x)
         with self._searches_reported():
             self._keep(self._fit_points(points, [], fill=False), x)
@@ -294,7 +294,7 @@ class EmbeddingModule(PointsModule):
         """
         return like_given(self.fit(x).embedding_, x)
 
-    @checks.full_precision
+    @precision.full_precision
     def out_of_sample(self, x: Tensor | Graph, x_new: Tensor, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return embeddings of points and of new points, as ``fit(x)`` and ``transform(x_new)`` do, but keep no fit.
 
@@ -312,7 +312,7 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
-        points, mask = self._checked(checks.single(x), mask)
+        points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._searches_reported():
             return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
@@ -341,7 +341,7 @@ class EmbeddingModule(PointsModule):
         True
         """
         self.check_fitted()
-        state = {name: checks.single(value).detach().clone() for name, value in self._fitted().items()}
+        state = {name: checks.half_to_float32(value).detach().clone() for name, value in self._fitted().items()}
         return self._frozen(state).eval()
 
     def _frozen(self, state: State) -> nn.Module:

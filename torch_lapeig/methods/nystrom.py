@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 
 def nystrom(
@@ -112,8 +112,8 @@ def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) ->
     grown = rows * growth
     if off is None:
         return grown
-    once = checks.matmul(grown[:, None], off)[:, 0] * inverse
-    return grown + once + checks.matmul(once[:, None], off)[:, 0] * inverse
+    once = precision.matmul(grown[:, None], off)[:, 0] * inverse
+    return grown + once + precision.matmul(once[:, None], off)[:, 0] * inverse
 
 
 def _warn_of_far(total: Tensor) -> None:

@@ -19,7 +19,7 @@ from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.threads import slices, together
 from torch_lapeig.support.tuning import PART_OF_EIGH, solves_all_pairs
 
@@ -90,7 +90,7 @@ def laplacian_positional_encoding(
     return NodeEncoding(vectors, values)
 
 
-@checks.full_precision
+@precision.full_precision
 def columns_of_nodes(
     edge_index: Tensor,
     nodes: int | Tensor,
@@ -115,7 +115,7 @@ def columns_of_nodes(
     if is_one and (found := _plain_encoding(edge_index, len(batch), k, weight, normalization, options)) is not None:
         return found, batch
     columns = columns or ColumnFunction(lambda pairs: pairs.vectors[..., 1:], k)
-    loss, weight = weight.dtype, checks.single(weight)
+    loss, weight = weight.dtype, checks.half_to_float32(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
         raise ValueError(

@@ -21,7 +21,7 @@ from torch_lapeig.methods.newpoints import NewAffinities
 from torch_lapeig.methods.nystrom import nystrom
 from torch_lapeig.methods.on_graph import check_size
 from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.threads import solve_each
 
@@ -258,14 +258,14 @@ class EigenmapsRegression(SemiSupervised):
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
         basis, known = pairs.vectors.double(), labelled[..., None]
         at_labels = basis * known
-        gram = checks.matmul(at_labels.mT, at_labels)
+        gram = precision.matmul(at_labels.mT, at_labels)
         # All columns have one ridge, so the choice of basis at equal eigenvalues does not matter.
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
-        coefficients = solve_each(gram, checks.matmul(at_labels.mT, targets.double()))
+        coefficients = solve_each(gram, precision.matmul(at_labels.mT, targets.double()))
         found = {
-            "scores_": torch.where(reached[..., None], checks.matmul(basis, coefficients), 0),
+            "scores_": torch.where(reached[..., None], precision.matmul(basis, coefficients), 0),
             "coefficients_": coefficients,
             "train_vectors": basis * reached[..., None],
             "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
@@ -277,7 +277,7 @@ class EigenmapsRegression(SemiSupervised):
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
         rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
-        return checks.matmul(rows, state["coefficients_"])
+        return precision.matmul(rows, state["coefficients_"])
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
     try:
         shares = tuple(float(share) for share in class_prior)
     except (TypeError, ValueError):
-        raise TypeError(f"class_prior must be {expected}, got {checks.arrived(class_prior)}") from None
+        raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
     # A sum of shares may be off by rounding.
     if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")

@@ -19,7 +19,7 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
 from torch_lapeig.methods.on_graph import OnGraph
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
 Own = TypeVar("Own", bound="SemiSupervised")
@@ -83,7 +83,7 @@ class SemiSupervised(OnGraph):
                 raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
         self.unreached: Unreached = unreached
 
-    @checks.full_precision
+    @precision.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
 
@@ -98,20 +98,20 @@ class SemiSupervised(OnGraph):
                 below −1 or not below ``n_classes``, of another shape; soft labels that are not finite and ≥ 0; invalid
                 points, see `EmbeddingModule`.
         """
-        points, mask = self._checked(checks.single(x), mask)
+        points, mask = self._checked(checks.half_to_float32(x), mask)
         targets = self._targets(labels, points, mask)
         found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
         return like_given(self._filled(found, points, mask, *targets)["scores_"], x)
 
     @torch.no_grad()
-    @checks.full_precision
+    @precision.full_precision
     def fit(self: Own, x: Tensor | Graph, labels: Tensor) -> Own:
         """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need; return the module.
 
         Raises:
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
-        x = checks.single(x)
+        x = checks.half_to_float32(x)
         points = self._checked_one(x)
         own_mask = points.mask if isinstance(points, Graph) else None
         self._keep(self._fit_points(points, *self._targets(labels, points, own_mask), fill=False), x)
@@ -142,7 +142,7 @@ class SemiSupervised(OnGraph):
         total = scores.sum(-1, keepdim=True)
         return scores / torch.where(total > 0, total, 1)
 
-    @checks.full_precision
+    @precision.full_precision
     def out_of_sample(
         self, x: Tensor | Graph, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -160,7 +160,7 @@ class SemiSupervised(OnGraph):
         Raises:
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
-        points, mask = self._checked(checks.single(x), mask)
+        points, mask = self._checked(checks.half_to_float32(x), mask)
         fits = self._fits(points, mask, *self._targets(labels, points, mask))
         return self._with_new(x, points, x_new, fits)
 
@@ -267,7 +267,7 @@ def _hard_targets(
 def _soft_targets(
     labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    labels = checks.single(labels)
+    labels = checks.half_to_float32(labels)
     checks.check_floating(labels, "labels")
     classes = labels.shape[-1] if n_classes is None else n_classes
     if tuple(labels.shape) != (*shape, classes) or classes == 0:

@@ -25,7 +25,7 @@ INLINE REAL NAME(between)(const REAL *u, const REAL *v, int64_t m, const int is_
     return sum;
 }
 
-INLINE void NAME(of_edges)(const NAME(Edges) * task, int64_t part, int64_t parts, const int is_length)
+INLINE void NAME(edge_dot_or_sqdist)(const NAME(Edges) * task, int64_t part, int64_t parts, const int is_length)
 {
     for (int64_t i = task->rows * part / parts; i < task->rows * (part + 1) / parts; i++)
         for (int32_t edge = task->crow[i]; edge < task->crow[i + 1]; edge++) {
@@ -40,9 +40,9 @@ FAST static void NAME(edges_of)(void *data, int64_t part, int64_t parts, double 
     (void)room;
     const NAME(Edges) *task = data;
     if (task->y)
-        NAME(of_edges)(task, part, parts, 0);
+        NAME(edge_dot_or_sqdist)(task, part, parts, 0);
     else
-        NAME(of_edges)(task, part, parts, 1);
+        NAME(edge_dot_or_sqdist)(task, part, parts, 1);
 }
 
 int64_t NAME(edges)(NAME(Edges) * task, int64_t parts, int64_t threads)

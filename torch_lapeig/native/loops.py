@@ -166,7 +166,7 @@ def _run(name: str, team: Team, task: Any) -> None:
         raise MemoryError(f"there is not enough memory for the threads of {name}")
 
 
-def is_readable(*tensors: Tensor) -> bool:
+def memory_supported(*tensors: Tensor) -> bool:
     """Return whether C can read tensors: dense memory of the processor that no mode of torch watches.
 
     Results of C have no autograd record and no tangent, so no derivative may be asked for.
@@ -185,7 +185,7 @@ def is_readable(*tensors: Tensor) -> bool:
     return True
 
 
-def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
+def csr_supported(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
     """Return whether C reads int32 CSR rows with values ``(E,)`` and blocks ``(n, m)``, all of one dtype.
 
     A row of a block lies in one piece; from one to the next may be any step.
@@ -196,7 +196,7 @@ def reads(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
     for x in numbers:
         if x.dtype != dtype or (x.stride(-1) != 1 and x.shape[-1] != 1):
             return False
-    return crow.is_contiguous() and col.is_contiguous() and is_readable(crow, col, *numbers)
+    return crow.is_contiguous() and col.is_contiguous() and memory_supported(crow, col, *numbers)
 
 
 def is_for_one_thread(numbers: int) -> bool:
@@ -239,7 +239,7 @@ def product(
     times: float = 1,
     plus: float = 1,
 ) -> None:
-    """Write times · M Y + plus · other to ``out``, which may be ``other``; `reads` must accept the arguments."""
+    """Write times · M Y + plus · other to ``out``, which may be ``other``; needs `csr_supported`."""
     real = TYPES[y.dtype]
     task = fill_struct(
         f"Product_{real}",
@@ -271,7 +271,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     numbers = [part for part in (i, j) if part is not None]
     if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
         return None
-    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not is_readable(x, y, *numbers):
+    if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not memory_supported(x, y, *numbers):
         return None
     is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
     if not (is_right and all(part.is_contiguous() for part in numbers)):
@@ -287,7 +287,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     return out
 
 
-def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
+def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
     """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
     columns, real = x.shape[1], TYPES[x.dtype]
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
@@ -298,7 +298,7 @@ def of_edges(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor
 
 
 def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; `reads` must accept the arguments."""
+    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; needs `csr_supported`."""
     out, energy = y.new_empty(y.shape), y.new_empty(len(y))
     (rows, columns), real = y.shape, TYPES[y.dtype]
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
@@ -309,7 +309,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
 
 def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
     """Return whether `nearest` reads these tensors."""
-    is_there = library() is not None and is_readable(points, queries, valid)
+    is_there = library() is not None and memory_supported(points, queries, valid)
     return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
 
 
@@ -355,7 +355,7 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     is_right = nodes.dtype == torch.int64 and nodes.ndim == 1 and crow.dtype == col.dtype == torch.int32
     if library() is None or not is_right or not crow.is_contiguous() or not col.is_contiguous():
         return None
-    if not is_readable(crow, col, nodes):
+    if not memory_supported(crow, col, nodes):
         return None
     total, count = len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # the system clears its memory where it is touched
@@ -381,7 +381,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     (matrices, n, _), dtype = a.shape, a.dtype
     # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
     is_small = matrices >= 3 and 0 < n <= 100 and count <= n
-    if not is_small or dtype not in TYPES or library() is None or not is_readable(a):
+    if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
     a = a.detach().double().contiguous()
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
@@ -444,7 +444,7 @@ class Rows:
         if values.dtype != torch.float64 or values.shape != col.shape:
             return None
         numbers = (values,) if diagonal is None else (values, diagonal)
-        return cls(crow, col, values, diagonal) if reads(crow, col, *numbers) else None
+        return cls(crow, col, values, diagonal) if csr_supported(crow, col, *numbers) else None
 
     @cached_property
     def task(self) -> Any:
@@ -456,7 +456,7 @@ class Rows:
         for x in blocks:
             if x.dtype != self.values.dtype:
                 return False
-        return is_readable(*blocks)
+        return memory_supported(*blocks)
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.

@@ -18,11 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig.support.precision import full_precision as full_precision
-from torch_lapeig.support.precision import later as later
-from torch_lapeig.support.precision import matmul as matmul
-from torch_lapeig.support.precision import synchronise as synchronise
-from torch_lapeig.support.precision import without_autocast as without_autocast
+from torch_lapeig.support.precision import check_at_next_sync
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -153,10 +149,10 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
     """Raise TypeError unless ``value`` is of a kind; ``expected`` names the kind and how to obtain one."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+        raise TypeError(f"{name} must be {expected}, got {describe(value)}")
 
 
-def arrived(value: Any) -> str:
+def describe(value: Any) -> str:
     """Return how a message shows a value of the wrong kind: the value if it is short, else its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
@@ -235,14 +231,14 @@ def check_distinct(value: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be distinct, got {first} more than once; use {name}.unique()")
 
 
-def single(value: Any) -> Any:
+def half_to_float32(value: Any) -> Any:
     """Return a tensor of half precision in float32, and any other ``value`` unchanged."""
     return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on an accelerator at the next synchronisation."""
-    later(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+    check_at_next_sync(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
@@ -308,7 +304,7 @@ def check_points(
             "rescale the points"
         )
 
-    later(~(size <= most), refuse)
+    check_at_next_sync(~(size <= most), refuse)
 
 
 def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:
@@ -323,17 +319,17 @@ def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:
 def check_flag(value: Any, name: str) -> bool:
     """Return the flag as Python's bool; raise TypeError for anything else, such as the string "no"."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {arrived(value)}")
+        raise TypeError(f"{name} must be True or False, got {describe(value)}")
     return bool(value)
 
 
 def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 2**31 - 1) -> int:
     """Return the integer from ``minimum`` to ``maximum`` as Python's int; raise for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {arrived(value)}")
+        raise TypeError(f"{name} must be an integer, got {describe(value)}")
     if not minimum <= value <= maximum:
         bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
-        raise ValueError(f"{name} must be {bound}, got {arrived(int(value))}")
+        raise ValueError(f"{name} must be {bound}, got {describe(int(value))}")
     return int(value)
 
 
@@ -363,7 +359,7 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
     if not (abs(number) <= sys.float_info.max and low <= number <= high):
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
         expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
-        raise ValueError(f"{name} must be {expected}, got {arrived(number)}")
+        raise ValueError(f"{name} must be {expected}, got {describe(number)}")
     return _for_torch(number)
 
 
@@ -371,7 +367,7 @@ def check_positive(value: Any, name: str) -> float:
     """Return the positive, finite number as Python's number; raise for anything else."""
     number = _number(value, name)
     if not 0 < number <= sys.float_info.max:
-        raise ValueError(f"{name} must be positive and finite, got {arrived(number)}")
+        raise ValueError(f"{name} must be positive and finite, got {describe(number)}")
     return _for_torch(number)
 
 
@@ -382,7 +378,7 @@ def _for_torch(number: float) -> float:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {arrived(value)}")
+        raise TypeError(f"{name} must be a number, got {describe(value)}")
     number: float = value.item() if isinstance(value, np.generic) else value
     return number
 
@@ -391,13 +387,13 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
     """Raise ValueError unless ``value`` is one of the strings ``choices``."""
     known = tuple(choices)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {arrived(value)}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {describe(value)}")
 
 
 def check_function(value: Any, name: str, expected: str) -> None:
     """Raise TypeError unless ``value`` is callable and not a class; ``expected`` says which function is meant."""
     if isinstance(value, type) or not callable(value):
-        raise TypeError(f"{name} must be {expected}, got {arrived(value)}")
+        raise TypeError(f"{name} must be {expected}, got {describe(value)}")
 
 
 def check_dtype(dtype: Any, name: str) -> None:
@@ -409,7 +405,7 @@ def check_dtype(dtype: Any, name: str) -> None:
 def check_device(device: Any, name: str) -> None:
     """Raise unless ``device`` names a device of torch."""
     if not isinstance(device, (str, torch.device)):
-        raise TypeError(f"{name} must be a device such as 'cpu', got {arrived(device)}")
+        raise TypeError(f"{name} must be a device such as 'cpu', got {describe(device)}")
     try:
         torch.device(device)
     except RuntimeError as error:
@@ -423,7 +419,7 @@ def check_generator(generator: Any) -> None:
         check_instance(generator, "generator", torch.Generator, expected)
 
 
-def keep(options: Any, **values: Any) -> None:
+def set_frozen(options: Any, **values: Any) -> None:
     """Set fields of a frozen dataclass to the values that their checks returned."""
     for name, value in values.items():
         object.__setattr__(options, name, value)

@@ -12,6 +12,7 @@ from torch_lapeig.support import checks
 Class = TypeVar("Class", bound=type)
 GONE = {
     "torch_lapeig.eigen": {
+        "SparseLU": "use SparseFactors(), the same under a name that also fits L D Lᵀ",
         "Lanczos": "use ChebyshevSubspace(), or no solver for the default",
         "TorchLobpcg": "use Lobpcg(), or torch.lobpcg itself",
     },

@@ -115,7 +115,7 @@ def _is_whole() -> bool:
 class _WholePrecision:
     """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic.
 
-    Flags of `later` are checked at the end of the outermost block.
+    Flags of `check_at_next_sync` are checked at the end of the outermost block.
     """
 
     def __enter__(self) -> None:
@@ -182,7 +182,7 @@ def full_precision(function: F) -> F:
 
 
 def synchronise(*flags: Tensor) -> list[bool]:
-    """Return flags ``()`` as Python's bools, and handle the flags of `later`: one copy, for which the host waits."""
+    """Return flags ``()`` as Python's bools, and handle those of `check_at_next_sync`: the host waits for one copy."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
     every = [*flags, *(flag for flag, _ in pending)]
     if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
@@ -195,7 +195,7 @@ def synchronise(*flags: Tensor) -> list[bool]:
     return found[: len(flags)]
 
 
-def later(flag: Tensor, say: Callable[[], None]) -> None:
+def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
     """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
 
     Use it for warnings, and for errors that may be raised late: if another error is raised, the remaining flags are

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.support.checks import matmul
+from torch_lapeig.support.precision import matmul
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")

@@ -20,7 +20,7 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import Pencil
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.native import System
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import SINGLE_THREADED_NUMBERS
@@ -37,7 +37,7 @@ class ImplicitSolve(torch.autograd.Function):
     """
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
         """Return Z ``(B, N, m)``."""
         z: Tensor = system.solve(checks.primal(g))
@@ -51,7 +51,7 @@ class ImplicitSolve(torch.autograd.Function):
         ctx.save_for_forward(*tensors, output)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """Return the cotangents of Λ, V, G and θ for a cotangent of Z."""
         projected, vectors, g, *parameters, z = ctx.saved_tensors
@@ -62,22 +62,22 @@ class ImplicitSolve(torch.autograd.Function):
         if isinstance(operator, Pencil):
             mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
             my, mz = (operator.weighted(parameters, x) for x in (y, z))
-            both = torch.cat([-y, checks.matmul(vectors, nu)], 2)
-            others = torch.cat([checks.matmul(z, projected) - checks.matmul(vectors, mu), z], 2)
+            both = torch.cat([-y, precision.matmul(vectors, nu)], 2)
+            others = torch.cat([precision.matmul(z, projected) - precision.matmul(vectors, mu), z], 2)
             to_both = operator.pullback_of_both(parameters, y, z, both, others)
-            to_vectors = checks.matmul(my, mu.mT) + checks.matmul(mz, nu.mT)
-            return None, -checks.matmul(z.mT, my), to_vectors, y, *to_both
+            to_vectors = precision.matmul(my, mu.mT) + precision.matmul(mz, nu.mT)
+            return None, -precision.matmul(z.mT, my), to_vectors, y, *to_both
         needs = any(ctx.needs_input_grad[4:])
         to_parameters = operator.pullback(parameters, y, z) if needs else (None,) * len(parameters)
         if vectors.shape[2]:
             mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
-            to_vectors = checks.matmul(y, mu.mT) + checks.matmul(z, nu.mT)
+            to_vectors = precision.matmul(y, mu.mT) + precision.matmul(z, nu.mT)
             # This rank's part of the cotangent of Λ: `ImplicitEigenpairs.backward` sums the parts.
-            to_projected = -checks.matmul(z.mT, y)
+            to_projected = -precision.matmul(z.mT, y)
         return None, to_projected, to_vectors, y, *to_parameters
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of Z for tangents of Λ, V, G and θ."""
         projected, vectors, g, *parameters, z = ctx.saved_tensors
@@ -89,18 +89,18 @@ class ImplicitSolve(torch.autograd.Function):
         weighted, turned = z, None  # M Z, and what keeps Z orthogonal to V
         if isinstance(operator, Pencil):
             weighted, mu = operator.weighted(parameters, z), _multiplier(operator, parameters, vectors, g, z)
-            both = checks.matmul(vectors, mu) - checks.matmul(z, projected)
+            both = precision.matmul(vectors, mu) - precision.matmul(z, projected)
             rhs = rhs + operator.change_of_mass(d_parameters[-1], both)
             turned = operator.inner(vectors, operator.change_of_mass(d_parameters[-1], z))
         if d_projected is not None and vectors.shape[2]:
-            rhs = rhs - checks.matmul(weighted, d_projected)
+            rhs = rhs - precision.matmul(weighted, d_projected)
         if d_vectors is not None:
-            more = checks.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
+            more = precision.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
             rhs = rhs + (operator.weighted(parameters, more) if isinstance(operator, Pencil) else more)
             beside = operator.inner(d_vectors, weighted)
             turned = beside if turned is None else turned + beside
         change = implicit_solve(ctx.system, projected, vectors, rhs, *parameters)
-        return change if turned is None else change - checks.matmul(vectors, turned)
+        return change if turned is None else change - precision.matmul(vectors, turned)
 
 
 def implicit_solve(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
@@ -296,20 +296,20 @@ class PencilComplement:
         """Return Z; a `ConvergenceWarning` says where conjugate gradients, preconditioned by factors, fail."""
         pencil, v, values = self.operator, self.s.vectors, self.s.values
         weighted = pencil.mass.matmul(v)
-        beside = checks.matmul(v.mT, g)
-        target = checks.matmul(weighted, beside) - g
+        beside = precision.matmul(v.mT, g)
+        target = precision.matmul(weighted, beside) - g
         if pencil.spectrum is not None:
             return pencil.spectrum.solve(target, values[0], v.shape[2], float(self.noise))
 
         def outside(x: Tensor) -> Tensor:
-            return x - checks.matmul(v, checks.matmul(weighted.mT, x))
+            return x - precision.matmul(v, precision.matmul(weighted.mT, x))
 
         def image(z: Tensor) -> Tensor:
             r = pencil.matmul(z) - pencil.mass.matmul(z) * values[:, None, :]
-            return r - checks.matmul(weighted, checks.matmul(v.mT, r))
+            return r - precision.matmul(weighted, precision.matmul(v.mT, r))
 
         def precondition(r: Tensor) -> Tensor:
-            r = r - checks.matmul(weighted, checks.matmul(v.mT, r))
+            r = r - precision.matmul(weighted, precision.matmul(v.mT, r))
             return outside(pencil.inverse(r))
 
         norms_of_g = pencil.dots(g, g).sqrt()

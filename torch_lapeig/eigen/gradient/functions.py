@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 
 class Expansion(NamedTuple):
@@ -30,7 +30,7 @@ class Expansion(NamedTuple):
         result = self.values * z
         for weight, matrix in self.terms:
             matrix = matrix.to(z.dtype)
-            result = result + (weight * checks.matmul(matrix, z) + checks.matmul(matrix, weight * z)) / 2
+            result = result + (weight * precision.matmul(matrix, z) + precision.matmul(matrix, weight * z)) / 2
         return result
 
     def bank(self, z: Tensor) -> Tensor:
@@ -43,9 +43,9 @@ class Expansion(NamedTuple):
 
     def at_nodes(self, v: Tensor) -> Tensor:
         """Return the diagonals of V φ_m(Λ) Vᴴ, real ``(..., N, m)``, of ``v``, ``(..., N, k)``."""
-        result = checks.matmul((v * v.conj()).real, self.values)
+        result = precision.matmul((v * v.conj()).real, self.values)
         for weight, matrix in self.terms:
-            result = result + checks.matmul((checks.matmul(v, matrix) * v.conj()).real, weight)
+            result = result + precision.matmul((precision.matmul(v, matrix) * v.conj()).real, weight)
         return result
 
 
@@ -73,7 +73,7 @@ def expanded(projected: Tensor, present: Tensor, response: Callable[[Tensor], Te
     checks.check_finite(slope, "the derivative of phi", "leave the pair out, or take a phi that is smooth there")
     curvature = torch.where(curvature.isfinite(), curvature, 0)  # second derivatives of `value` are not finite, either
     off = off_diagonal(projected, projected.shape[-1])
-    return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, checks.matmul(off, off))))
+    return Expansion(shaped(value), ((shaped(slope), off), (shaped(curvature) / 2, precision.matmul(off, off))))
 
 
 def _derivative(value: Tensor, at: Tensor) -> Tensor:

@@ -57,14 +57,14 @@ from torch_lapeig.eigen.gradient.clusters import (
 )
 from torch_lapeig.eigen.gradient.complement import Complement, PencilComplement, implicit_solve
 from torch_lapeig.eigen.pencil import Pencil
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 
 class ImplicitEigenpairs(torch.autograd.Function):
     """Function θ -> (Λ, V) of a solution found beforehand, for the parameters θ of its operator."""
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def forward(solution: Solution, options: GradientOptions, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pairs of the solution."""
         return torch.diag_embed(solution.values), solution.vectors.clone()
@@ -78,7 +78,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         ctx.save_for_forward(*parameters, *output)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the parameters for cotangents of Λ and V."""
         *parameters, projected, vectors = ctx.saved_tensors
@@ -108,19 +108,19 @@ class ImplicitEigenpairs(torch.autograd.Function):
         if torch.is_grad_enabled():
             # Zero with a derivative: X Λ − Λ X = ½(C − Cᵀ) with the entries of Λ off its diagonal.
             off = projected - torch.diag_embed(values)
-            rotation = rotation - inverse * (checks.matmul(rotation, off) - checks.matmul(off, rotation))
+            rotation = rotation - inverse * (precision.matmul(rotation, off) - precision.matmul(off, rotation))
         turn = cluster * whole + rotation
         z = implicit_solve(_complement(s, options, noise), projected, vectors, to_vectors, *parameters)
-        y = checks.matmul(vectors, turn) + z
+        y = precision.matmul(vectors, turn) + z
         if not isinstance(s.operator, Pencil):
             return None, None, *s.operator.pullback(parameters, y, vectors)
         inner = s.operator.inner(vectors, to_vectors)
-        turn = checks.matmul(projected, turn) + checks.matmul(turn, projected) + (inner + inner.mT) / 2
-        to_mass = checks.matmul(vectors, turn) / 2 + checks.matmul(z, projected)
+        turn = precision.matmul(projected, turn) + precision.matmul(turn, projected) + (inner + inner.mT) / 2
+        to_mass = precision.matmul(vectors, turn) / 2 + precision.matmul(z, projected)
         return None, None, *s.operator.pullback_of_both(parameters, y, vectors, -to_mass, vectors)
 
     @staticmethod
-    @checks.without_autocast
+    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the tangents of Λ and V for tangents of the parameters."""
         *parameters, projected, vectors = ctx.saved_tensors
@@ -134,10 +134,10 @@ class ImplicitEigenpairs(torch.autograd.Function):
         if isinstance(s.operator, Pencil):
             mass_change = s.operator.change_of_mass(tangents[-1], vectors)  # dM V
             stretched = s.operator.inner(vectors, mass_change) / 2
-            change = change - checks.matmul(mass_change, projected)
-            turned = turned - checks.matmul(projected, stretched) - checks.matmul(stretched, projected)
+            change = change - precision.matmul(mass_change, projected)
+            turned = turned - precision.matmul(projected, stretched) - precision.matmul(stretched, projected)
         z = implicit_solve(_complement(s, ctx.options, noise), projected, vectors, change, *parameters)
-        return cluster * (turned + turned.mT) / 2, checks.matmul(vectors, inverse * turned - stretched) + z
+        return cluster * (turned + turned.mT) / 2, precision.matmul(vectors, inverse * turned - stretched) + z
 
 
 def _complement(s: Solution, options: GradientOptions, noise: Tensor) -> Complement | PencilComplement:

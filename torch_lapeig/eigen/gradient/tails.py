@@ -40,7 +40,7 @@ def _warn_of_ranks() -> None:
     )
 
 
-def with_tails(
+def tiny_degree_rows(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
     """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
@@ -63,7 +63,7 @@ def with_tails(
     root = checks.primal(laplacian.exact_degrees).reshape(v.shape[:2])[..., None].sqrt()
     top, eps = v.abs().amax(1, keepdim=True), torch.finfo(v.dtype).eps
     # At such sizes an error of eps is a relative error of eps^¾ of the entry.
-    hidden = laplacian.slight.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
+    hidden = laplacian.tiny_degrees.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
     hidden = hidden & spectrum.isfinite()[:, None, :]
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
     if not needs_derivatives(vectors, y, projected):

@@ -57,7 +57,7 @@ class BlockKrylov:
         factors = self.product.factors if isinstance(self.product, Factors) else None
         if not isinstance(factors, SymmetricFactors) or not 0 < self.width <= BLOCK:
             return None
-        if self.rows.dtype != torch.float64 or not native.is_readable(self.rows):
+        if self.rows.dtype != torch.float64 or not native.memory_supported(self.rows):
             return None
         pivots = PivotLimits(dependent=COMPILED_PIVOT, least=LEAST_LEFT, enough=ENOUGH_LEFT)
         return Space(factors, self.rows, self.projected, self.width, pivots)

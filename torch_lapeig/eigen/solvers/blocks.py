@@ -59,7 +59,7 @@ def residual(
     return r, operator.dots(r, r).sqrt()
 
 
-def rotate_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
+def matmul_into_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
     """Store [Q W] C in the first columns of X, of which Q is the first q; return these columns."""
     m = c.shape[1]
 
@@ -75,7 +75,7 @@ def combined(x: Tensor, c: Tensor) -> Tensor:
     return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
 
 
-def combined_(x: Tensor, c: Tensor) -> Tensor:
+def right_multiply_(x: Tensor, c: Tensor) -> Tensor:
     """Return `combined`, in place of X where no column is left out."""
     if c.shape[0] != c.shape[1] or _is_by_columns(x):
         return combined(x, c)
@@ -94,7 +94,7 @@ def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
     return torch.addmm(w, q, c, alpha=-1)
 
 
-def without_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
+def project_out_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
     """Return `without`, in place of W."""
     if _is_by_columns(w):
         w.mT.addmm_(c.mT, q.mT, alpha=-1)
@@ -151,9 +151,9 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def shared(operator: BlockOperator, *tensors: Tensor) -> tuple[Tensor, ...]:
+def same_on_all_ranks(operator: BlockOperator, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
-    share = getattr(operator, "shared", None)
+    share = getattr(operator, "same_on_all_ranks", None)
     return tensors if share is None else share(*tensors)
 
 
@@ -171,9 +171,9 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = shared(operator, *eigh(scale[:, None] * gram * scale))
+        values, turn = same_on_all_ranks(operator, *eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
-        combine = combined if w is given else combined_
+        combine = combined if w is given else right_multiply_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
         # If almost nothing cancelled, one pass is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
@@ -189,11 +189,11 @@ def _outside(operator: BlockOperator, w: Tensor, others: tuple[Tensor, ...], *, 
     if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
         before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
         for q, overlap in zip(others, overlaps, strict=True):
-            w, is_own = (without_ if is_own else without)(w, q, overlap), True
+            w, is_own = (project_out_ if is_own else without)(w, q, overlap), True
         return before, w
     before = operator.dots(w, w)
     for q in others:
-        w, is_own = (without_ if is_own else without)(w, q, operator.inner(q, w)), True
+        w, is_own = (project_out_ if is_own else without)(w, q, operator.inner(q, w)), True
     return before, w
 
 
@@ -205,7 +205,7 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
     x = basis(operator, x, known)
     if x.shape[1] == 0:
         return x.new_empty(0, device="cpu"), x
-    values, turn = shared(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
+    values, turn = same_on_all_ranks(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
     return values, x @ to_device(turn, x)
 
 
@@ -213,7 +213,7 @@ def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
     """Return orthonormal columns that span the part of ``c`` orthogonal to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
-        u, size = shared(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
+        u, size = same_on_all_ranks(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
         c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
     return c
 
@@ -237,7 +237,7 @@ def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) 
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
-        factor, failed = shared(operator, factor, failed.to(factor.dtype))
+        factor, failed = same_on_all_ranks(operator, factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         is_dependent = careful and bool(failed.any() or diagonal.amin() < 10 * info.eps**0.5)
         if is_dependent:
@@ -245,7 +245,7 @@ def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) 
             if empty.any():
                 x = torch.where(empty[:, None, :], operator.random(m, number), x)
                 continue
-            weight, turn = shared(operator, *torch.linalg.eigh(gram))
+            weight, turn = same_on_all_ranks(operator, *torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)

@@ -88,11 +88,11 @@ class Factors:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return factors_of, (self.matrix._replace(pattern=None), SparseLU())
+        return factors_of, (self.matrix._replace(pattern=None), SparseFactors())
 
 
 @dataclass(frozen=True)
-class SparseLU:
+class SparseFactors:
     """Preconditioner (A + σ)⁻¹ of `Lobpcg`, which then is inverse iteration on a block: a few iterations.
 
     Use it for sparse positive semidefinite matrices that are no Laplacian, such as (I − W)ᵀ(I − W) of locally linear
@@ -114,7 +114,7 @@ class SparseLU:
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> from torch_lapeig.eigen import Lobpcg
     >>> torch.allclose(
-    ...     eigenpairs(laplacian, 4, Lobpcg(preconditioner=SparseLU())).values, values
+    ...     eigenpairs(laplacian, 4, Lobpcg(preconditioner=SparseFactors())).values, values
     ... )
     True
     """
@@ -122,7 +122,7 @@ class SparseLU:
     shift: float = 1e-14
 
     def __post_init__(self) -> None:
-        checks.keep(self, shift=checks.check_positive(self.shift, "shift"))
+        checks.set_frozen(self, shift=checks.check_positive(self.shift, "shift"))
 
     def __call__(self, operator: Operator) -> Factors:
         """Return the factors of one sparse operator.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import BlockOperator, eigh, residual, shared, to_device, to_host
+from torch_lapeig.eigen.solvers.blocks import BlockOperator, eigh, residual, same_on_all_ranks, to_device, to_host
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     Progress,
@@ -166,7 +166,7 @@ def smallest_pairs(
     space = _Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
     for checks in itertools.count(1):
         space.expand(max(CHECK_EVERY, count))
-        values, turn = shared(operator, *eigh(space.projected()))
+        values, turn = same_on_all_ranks(operator, *eigh(space.projected()))
         residuals = (space.coupling * turn[-1]).abs()
         is_finished = space.is_whole or (len(values) >= count and check(checks, values[:count], residuals[:count]))
         if is_finished or space.products >= limit:

@@ -15,9 +15,9 @@ from torch_lapeig.eigen.solvers.blocks import (
     BlockOperator,
     basis,
     eigh,
+    matmul_into_,
     residual,
-    rotate_,
-    shared,
+    same_on_all_ranks,
     small_basis,
     to_device,
     to_host,
@@ -52,7 +52,7 @@ class Lobpcg:
     Args:
         guards: number of Ritz vectors beyond the wanted ones, at least 1; default max(4, k/4).
         max_iterations: maximum number of iterations.
-        preconditioner: a `Preconditioner`, or None. Use `SparseLU` for matrices that are no Laplacian. Multigrid that
+        preconditioner: a `Preconditioner`, or None. `SparseFactors` suits other matrices. Multigrid that
             stops coarsening early counts as None.
         seed: of random columns.
 
@@ -118,7 +118,7 @@ def lobpcg(
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = shared(operator, *eigh(*to_host(operator.inner(first, image))))
+    values, turn = same_on_all_ranks(operator, *eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
@@ -151,14 +151,14 @@ def lobpcg(
         aw = operator.matmul(w)
         cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
-        ritz, c = shared(operator, *eigh(whole))
+        ritz, c = same_on_all_ranks(operator, *eigh(whole))
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
         cp[:m] = 0
         c = torch.cat([cx, small_basis(operator, cp, cx)], 1)
         projected, c = c.mT @ whole @ c, to_device(c, x)
         q = xp.shape[1]
-        xp, axp = rotate_(space, q, w, c), rotate_(images, q, aw, c)
+        xp, axp = matmul_into_(space, q, w, c), matmul_into_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
 
 

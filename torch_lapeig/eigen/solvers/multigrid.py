@@ -203,7 +203,7 @@ class SmoothedAggregation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.keep(
+        checks.set_frozen(
             self,
             coarsest=checks.check_count(self.coarsest, "coarsest"),
             smoothing=checks.check_count(self.smoothing, "smoothing"),

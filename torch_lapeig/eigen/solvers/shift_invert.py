@@ -76,9 +76,9 @@ class ShiftInvert:
 
     def __post_init__(self) -> None:
         check_options(self, basis=3, max_products=0)
-        checks.keep(self, shift=checks.check_positive(self.shift, "shift"))
+        checks.set_frozen(self, shift=checks.check_positive(self.shift, "shift"))
         if self.memory is not None and not (isinstance(self.memory, float) and self.memory == math.inf):
-            checks.keep(self, memory=checks.check_number(self.memory, "memory", 0))
+            checks.set_frozen(self, memory=checks.check_number(self.memory, "memory", 0))
 
     def __call__(
         self,
@@ -156,7 +156,7 @@ class ShiftInvert:
         values, x, steps, finished = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
         return request.answer(values, x, solves + steps, verdict.is_certain and finished, inverse)
 
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, Verdict]:
+    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, MultiplicityCheck]:
         """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, the solves, and a verdict on overlooked copies.
 
         If a count shows that pairs are missing, they are searched for outside the found pairs, until all are found.
@@ -169,7 +169,7 @@ class ShiftInvert:
             known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return x, solves, Verdict(True)
+                return x, solves, MultiplicityCheck(True)
             wanted, (needs, tolerance) = min(verdict.lacking, free), verdict.outside(request.tolerance)
             others = dataclasses.replace(
                 request,
@@ -192,8 +192,8 @@ class ShiftInvert:
         return x, solves, verdict
 
     def _space(
-        self, request: Request, inverse: Inverse, needs: Needs = "all", ceiling: float | None = None
-    ) -> tuple[Tensor, int, Verdict]:
+        self, request: Request, inverse: Inverse, needs: SearchScope = "all", ceiling: float | None = None
+    ) -> tuple[Tensor, int, MultiplicityCheck]:
         """Return (A + σ)⁻¹ X from one space of one first block, the solves, and a verdict on the copies it may lack.
 
         Copies of values above the ``ceiling`` do not matter; None stands for the next value.
@@ -219,9 +219,9 @@ class ShiftInvert:
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
             next_check = space.products + trend.until_next
-            verdict = Verdict(space.filled == free)
+            verdict = MultiplicityCheck(space.filled == free)
             if not verdict.is_certain and space.filled >= columns and shortfall <= 1:
-                copies = Copies.of(request, values, residuals, shift, ceiling)
+                copies = MissedMultiplicity.of(request, values, residuals, shift, ceiling)
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
@@ -232,24 +232,30 @@ class ShiftInvert:
                 space.keep(values[:kept], turn)
 
     def _verdict(
-        self, request: Request, inverse: Inverse, copies: Copies, space: BlockKrylov, needs: Needs, may_count: bool
-    ) -> Verdict:
+        self,
+        request: Request,
+        inverse: Inverse,
+        copies: MissedMultiplicity,
+        space: BlockKrylov,
+        needs: SearchScope,
+        may_count: bool,
+    ) -> MultiplicityCheck:
         """Return the verdict on a converged space, by a count of eigenvalues if that is cheaper than more solves."""
         if needs == "any":
-            return Verdict(True)
+            return MultiplicityCheck(True)
         most = copies.most if needs == "all" else min(copies.most, space.width - 1)
         missing = copies.missing(space.degree, space.width - most)
         if missing <= 0:
-            return Verdict(True)
+            return MultiplicityCheck(True)
         if may_count and missing > COUNT_BLOCKS and (inertia := self._inertia(request, inverse, copies)) is not None:
             _, number = inertia
             if number > request.columns:
-                return Verdict(False, WIDTH)
+                return MultiplicityCheck(False, WIDTH)
             lacking = number - copies.known
-            return Verdict(lacking == 0, lacking, inertia)
-        return Verdict(False, 0 if most < space.width else WIDTH)
+            return MultiplicityCheck(lacking == 0, lacking, inertia)
+        return MultiplicityCheck(False, 0 if most < space.width else WIDTH)
 
-    def _inertia(self, request: Request, inverse: Inverse, copies: Copies) -> tuple[float, int] | None:
+    def _inertia(self, request: Request, inverse: Inverse, copies: MissedMultiplicity) -> tuple[float, int] | None:
         """Return the cut and the number of nonzero eigenvalues below it; None where they cannot be counted."""
         memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
         if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
@@ -297,11 +303,11 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
 
 
 # "all": every one of the smallest pairs; "some": one of several overlooked copies; "any": copies may be overlooked.
-Needs = Literal["all", "some", "any"]
+SearchScope = Literal["all", "some", "any"]
 
 
-class Verdict(NamedTuple):
-    """Verdict on a space.
+class MultiplicityCheck(NamedTuple):
+    """MultiplicityCheck on a space.
 
     Attributes:
         is_certain: the space has overlooked nothing.
@@ -313,13 +319,13 @@ class Verdict(NamedTuple):
     lacking: int = 0
     inertia: tuple[float, int] | None = None
 
-    def outside(self, tolerance: float) -> tuple[Needs, float]:
+    def outside(self, tolerance: float) -> tuple[SearchScope, float]:
         """Return which pairs to search for outside, and their tolerance, given the tolerance of all pairs."""
         if self.inertia is None:  # the pairs must be resolved from the found values
             return "some", min(tolerance, 1e-6)
         return "any", 1e-3 if tolerance else 0.0
 
-    def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> Verdict:
+    def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> MultiplicityCheck:
         """Return the verdict after a search outside.
 
         Args:
@@ -328,11 +334,11 @@ class Verdict(NamedTuple):
             least: the smallest new value. is_next: whether no wanted value is larger.
         """
         if self.inertia is None:  # if the new value is not the next one, search for more copies
-            return Verdict(is_certain, WIDTH * (is_certain and not is_next))
+            return MultiplicityCheck(is_certain, WIDTH * (is_certain and not is_next))
         cut, number = self.inertia
         lacking = max(number - int((values < cut).sum()), 0)
         is_there = least < cut  # else the search has not found a counted pair: give up
-        return Verdict(is_certain and lacking == 0, lacking * is_there, self.inertia)
+        return MultiplicityCheck(is_certain and lacking == 0, lacking * is_there, self.inertia)
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
@@ -348,7 +354,7 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 
 
 @dataclass(frozen=True)
-class Copies:
+class MissedMultiplicity:
     """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
 
     A space of degree d from p random vectors holds the image of each polynomial of degree d. The Chebyshev polynomial
@@ -374,7 +380,7 @@ class Copies:
     @classmethod
     def of(
         cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
-    ) -> Copies:
+    ) -> MissedMultiplicity:
         """Return the copies, from Ritz values of the inverse, descending, and their residuals.
 
         Args:

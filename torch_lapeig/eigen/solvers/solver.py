@@ -30,7 +30,7 @@ Inverse = Callable[[Tensor], Tensor]
 
 
 class Preconditioner(Protocol):
-    """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseLU` or your own.
+    """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseFactors` or your own.
 
     >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
     >>> from torch_lapeig.eigen import Lobpcg
@@ -238,7 +238,7 @@ def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -
 
 def check_preconditioner(value: Any) -> None:
     """Raise TypeError unless ``value`` is None or callable with one operator, as no solver is."""
-    expected = "None or a preconditioner such as SmoothedAggregation() or SparseLU()"
+    expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
     if value is None:
         return
     checks.check_function(value, "preconditioner", expected)
@@ -250,7 +250,7 @@ def check_preconditioner(value: Any) -> None:
         signature.bind(None)
     except TypeError as error:
         raise TypeError(
-            f"preconditioner must be {expected}, called with an operator, got {checks.arrived(value)} ({error})"
+            f"preconditioner must be {expected}, called with an operator, got {checks.describe(value)} ({error})"
         ) from error
 
 
@@ -259,5 +259,5 @@ def check_options(solver: Any, **least: int) -> None:
     for name, minimum in least.items():
         value = getattr(solver, name)
         if value is not None or type(solver).__dataclass_fields__[name].default is not None:
-            checks.keep(solver, **{name: checks.check_count(value, name, minimum)})
-    checks.keep(solver, seed=checks.check_seed(solver.seed))
+            checks.set_frozen(solver, **{name: checks.check_count(value, name, minimum)})
+    checks.set_frozen(solver, seed=checks.check_seed(solver.seed))

@@ -46,7 +46,7 @@ from torch_lapeig.graph.distances import (
     pair_distances,
     squared_distances,
 )
-from torch_lapeig.support import checks
+from torch_lapeig.support import precision
 from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
@@ -267,7 +267,7 @@ def _nearest_of_block(block: ProductBlock, points: Tensor, queries: Tensor, k: i
         kth = found.squared_distances[:, -1]
         others = smallest.amax(1) + block.squares - block.slack  # no other point is closer
         is_open = (kth >= others) & others.isfinite()
-        if checks.synchronise(is_open.any())[0]:
+        if precision.synchronise(is_open.any())[0]:
             limit = (kth + block.slack - block.squares).masked_fill(~is_open, -torch.inf)
             _search_within(block.tiles, limit.to(block.tiles.dtype), queries, points, begin, found)
     return found

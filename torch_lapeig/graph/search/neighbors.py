@@ -33,7 +33,7 @@ from torch_lapeig.graph.search.exact import (
 )
 from torch_lapeig.graph.search.exact import NeighborPairs as NeighborPairs
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles, without_own
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 Backend = Literal["exact", "faiss"]
@@ -62,7 +62,7 @@ class Neighbors(NamedTuple):
 
 
 @torch.no_grad()
-@checks.full_precision
+@precision.full_precision
 def nearest_neighbors(
     x: Tensor,
     k: int,
@@ -115,7 +115,7 @@ def nearest_neighbors(
 
 
 @torch.no_grad()
-@checks.full_precision
+@precision.full_precision
 def radius_neighbors(
     x: Tensor,
     radius: float | Tensor,
@@ -329,7 +329,9 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
 def _warn_of_underflow(sets: Sets, found: Nearest) -> None:
     """Warn where the squared distance of distinct neighbours is no normal number."""
     distances = found.squared_distances
-    checks.later((distances < torch.finfo(distances.dtype).tiny).any(), functools.partial(_say_underflow, sets, found))
+    precision.check_at_next_sync(
+        (distances < torch.finfo(distances.dtype).tiny).any(), functools.partial(_say_underflow, sets, found)
+    )
 
 
 def _say_underflow(sets: Sets, found: Nearest) -> None:
