@@ -327,7 +327,8 @@ def _pairs_of(
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, operator.bound, solve.on_failure)
+        values = checks.primal(differentiated.projected).diagonal(dim1=1, dim2=2)
+        report_unresolved(solution, -values if largest else values, operator.bound, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if (is_laplacian or root is not None) and not largest:
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)
@@ -377,7 +378,7 @@ def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int,
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, pencil.bound, solve.on_failure)
+        report_unresolved(solution, solution.values, pencil.bound, solve.on_failure)
     pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
     return dataclasses.replace(pairs, inner_product="mass")
 
