@@ -160,6 +160,7 @@ def entries_of_matrix(matrix: Any) -> tuple[Pattern, Tensor]:
         index, values = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
         values = values.to(kind)
     elif layout == torch.strided:
+        checks.check_outside_func(matrix, "matrix")
         checks.check_finite(matrix, "matrix", "check what it is computed from")
         return DensePattern(square[:-1]), matrix
     elif layout == torch.sparse_coo:

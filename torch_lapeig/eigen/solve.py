@@ -514,6 +514,8 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian.symmetric
     if is_operator(laplacian):
         laplacian.check()
+        for tensor in laplacian.parameters:
+            checks.check_outside_func(tensor, "a parameter of the operator")
         return laplacian
     kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
     way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"

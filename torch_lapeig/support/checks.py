@@ -182,8 +182,8 @@ def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError for a tensor inside a transform of `torch.func`: code outside torch reads its numbers."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TypeError(
-            f"{name} must be a plain tensor, got one inside a transform of torch.func, which supports no sparse graph "
-            "and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
+            "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad)"
         )
 
 
