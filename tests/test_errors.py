@@ -99,7 +99,7 @@ FunctionOperator(lambda y: y.roll(1, -2), 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
 FunctionOperator(lambda y: y[:3], 20) → must return the shape \(20, 4\)
-FunctionOperator(lambda y: y * HIDDEN, 20) → must get all tensors that require gradients
+FunctionOperator(lambda y: y * HIDDEN, 20) → closes over a tensor that requires gradients
 FunctionOperator(torch.neg, 20, bound=1.0) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=0.5) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=torch.ones(2)) → bound must be a finite number
