@@ -46,7 +46,7 @@ def libraries() -> list[str]:
 
 
 def is_there(module: str) -> bool:
-    """Return whether a library is installed here: torch, what needs it, and peers that benchmarks compare with are not."""
+    """Return whether a library is installed here; torch, what needs it, and peers of benchmarks are not."""
     name = module.split(".")[0]
     return name not in OURS and importlib.util.find_spec(name) is not None
 

@@ -503,6 +503,10 @@ SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
 LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 # Diffusion maps
 DiffusionMap(weights=3) → weights must be a Weighting
+# Ways out of kinds that are no tensors
+LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
+spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
+Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs
 SparsePattern(ROW, COL + 1, (3,)) → col .* from 0 to 2, got 1 to 3
