@@ -151,6 +151,7 @@ READ = {
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
+    "labels in an array": ({"x.npy": X, "y.npy": np.c_[X[:, 0], range(30)]}, "--labels y.npy:1", X, "by place"),
     "advice on spread": (
         {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
     ),

@@ -140,7 +140,10 @@ def transform(options: Namespace) -> None:
     scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+        try:
+            y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+        except ValueError as error:
+            raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"note: {message}")
     write_rows(out, used, y)

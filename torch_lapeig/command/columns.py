@@ -150,7 +150,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         check_known([given], own_names, f"there is no file {given}, and {data.source}")
     found = read(given, options, len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    if member and found.said.startswith("line"):
+    if member in names or (member and found.said.startswith("line")):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
@@ -170,7 +170,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [name for name in found.rows if name in own_names and name != names[0]]:
+    elif shared := [n for n in found.rows if n in own_names and n != names[0] and found.said.startswith("line 1")]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
     return list(found.rows) if data.index is not None else []
