@@ -99,7 +99,7 @@ FunctionOperator(lambda y: y.roll(1, -2), 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
 FunctionOperator(lambda y: y[:3], 20) → must return the shape \(20, 4\)
-FunctionOperator(lambda y: y * HIDDEN, 20) → must get all tensors that require gradients
+FunctionOperator(lambda y: y * HIDDEN, 20) → closes over a tensor that requires gradients
 FunctionOperator(torch.neg, 20, bound=1.0) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=0.5) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=torch.ones(2)) → bound must be a finite number
@@ -503,6 +503,10 @@ SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
 LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 # Diffusion maps
 DiffusionMap(weights=3) → weights must be a Weighting
+# Ways out of kinds that are no tensors
+LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
+spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
+Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs
 SparsePattern(ROW, COL + 1, (3,)) → col .* from 0 to 2, got 1 to 3

@@ -27,7 +27,7 @@ PROBES: dict[str, Probe] = {
 
 
 class Key(NamedTuple):
-    """What is counted: the probe, its group, and the kind of finding; "" stands for tests."""
+    """Key of a count: the probe, its group, and the kind of finding; "" stands for tests."""
 
     probe: str
     group: str

@@ -1,16 +1,19 @@
 """The contract of reading: one row of a table for each promise of docs/command.md."""
 
 import gzip
+import io
 import os
 import re
 import sys
 import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy import io, sparse
+from scipy import sparse
+from scipy.io import mmwrite
 from scipy.spatial.distance import cdist, squareform
 
 from torch_lapeig.command import InputError, columns, main
@@ -34,6 +37,14 @@ RING = "\n".join(f"n{i},n{(i + 1) % 30}" for i in range(30))
 
 def csv(frame=FRAME, **more):
     return frame.to_csv(index=False, **more)
+
+
+def archive(member):
+    """Bytes of a ZIP archive with a file of this name."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archived:
+        archived.writestr(member, csv())
+    return file.getvalue()
 
 
 def lines(*changes, text=None):
@@ -122,7 +133,7 @@ READ = {
     "a table of NumPy's": ({"x.npy": FRAME.to_records(index=False)}, "", X, "'a'"),
     "half precision": ({"x.npy": X.astype(np.float16)}, "", X.astype(np.float16), ""),
     "a sparse matrix": ({"x.npz": sparse.csr_array(X)}, "", X, "its zeros written out"),
-    "a Matrix Market file": ({"x.mtx": lambda name: io.mmwrite(name, sparse.coo_array(X))}, "", X, ""),
+    "a Matrix Market file": ({"x.mtx": lambda name: mmwrite(name, sparse.coo_array(X))}, "", X, ""),
     "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
     "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
     "named distances": (
@@ -140,6 +151,7 @@ READ = {
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
+    "labels in an array": ({"x.npy": X, "y.npy": np.c_[X[:, 0], range(30)]}, "--labels y.npy:1", X, "by place"),
     "advice on spread": (
         {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
     ),
@@ -237,6 +249,15 @@ REFUSED = {
     "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
     "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
     "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
+    "a workbook": ({"x.xlsx": archive("xl/workbook.xml")}, "", "Excel.*read_excel"),
+    "an archive": ({"x.zip": archive("t.csv")}, "", "an archive of files.*extractall"),
+    "entries stored twice": (
+        {"x.mtx": "%%MatrixMarket matrix coordinate real general\n4 4 3\n1 2 1\n1 2 1\n2 1 2\n"}, "--given distance",
+        "stores 1 entries of its matrix more than once: .*sum_duplicates",
+    ),
+    "missing values of chosen columns": (
+        {"t.csv": lines((4, "1,,2"))}, "--columns a b", "fill them in, or leave out these rows by --drop[a-z-]+$",
+    ),
     "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
     "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
     "a list": ({"x.pt": lambda name: torch.save([torch.ones(3), torch.ones(3)], name)}, "", "'0', '1'; x.pt:NAME"),

@@ -21,7 +21,7 @@ class Twofold(Operator):
     """A Laplacian that hides its data. Each node is held twice, in rows i and n + i, which a shard would hold once.
 
     A sum or a maximum over rows that does not go through it counts every node twice, so that norms are off by √2 and
-    columns that are orthonormal to the operator are not to whoever sums by himself.
+    columns that are orthonormal to the operator are not orthonormal for a direct sum.
     """
 
     def __init__(self, laplacian):

@@ -231,27 +231,3 @@ class TestSpace:
         last = inverse @ v[:, -width:]
         left = last - torch.cat([given, v], 1) @ (torch.cat([given, v], 1).mT @ last)
         torch.testing.assert_close(space.rest, left, atol=1e-11 * scale, rtol=0)
-
-    def test_compiled_blocks_and_torch_find_the_same(self, monkeypatch):
-        found = []
-        for is_compiled in (True, False):
-            if not is_compiled:
-                monkeypatch.setattr(BlockKrylov, "_compiled", lambda self: None)
-            space, *_ = self.space(size=40)
-            space.fill(24)
-            values, turn = space.ritz()
-            space.keep(values[:8], turn[:, :8])
-            space.fill(44)
-            found.append(space.ritz()[0][:6])
-        torch.testing.assert_close(*found, rtol=1e-10, atol=0)
-
-    def test_dependent_rows_are_left_to_torch(self):
-        space, *_ = self.space()
-        rows = points(240, 4, seed=3).mT.contiguous()
-        assert space.compiled.follow(0, rows)
-        rows[2] = rows[1] + 1e-6 * rows[3]
-        assert not space.compiled.follow(0, rows)
-        rows[2] = 0
-        assert not space.compiled.follow(0, rows)
-        rows[2] = math.nan
-        assert not space.compiled.follow(0, rows)

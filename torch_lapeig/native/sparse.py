@@ -201,8 +201,8 @@ class Space:
         """Append the next block, and further blocks up to so many vectors while there is room for another.
 
         Returns:
-            The number of vectors then, the number of appended blocks, and whether each block but the first could be
-            made of the rest of the block before.
+            The number of vectors then, the number of appended blocks, and whether every later block was built
+            from the previous residual.
         """
         self._space.filled, self._space.blocks = filled, 0
         is_sound = call("extend_space", ctypes.byref(self._space), upto, *self._team)
