@@ -17,6 +17,8 @@ from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.support import checks
 
+SMALL_NODES = 256  # up to which LAPACK, which needs no bound, is faster than the twenty products of a close one
+
 
 @dataclass(frozen=True, eq=False)
 class Hermitian:
@@ -55,18 +57,21 @@ class ShiftedOperator(SymmetricOperator):
 
     @torch.no_grad()
     def _shifted(self) -> ShiftedOperator:
-        """Return the operator with the shift and the bound of Lanczos, or of Gershgorin where these are closer."""
+        """Return the operator with a shift and a bound: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
         values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
         others = self.pattern.without_loops(values)
         centre = diagonal - self.pattern.sum_rows(values - others)
         radius = self.pattern.sum_rows(others.abs())
-        least = (centre - radius).reshape(self.batch_size, -1).amin(1)
-        most = (centre + radius).reshape(self.batch_size, -1).amax(1)
-        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-        ends = ends_of_spectrum(self.frozen()._over(unit), seed=0).times(unit)
-        shift = -torch.maximum(least, ends.lower).clamp_max(0)
-        bound = torch.minimum(most, ends.upper) + shift
-        bound = torch.where(bound > 0, bound, 1)
+        squares = centre.square() + self.pattern.sum_rows(others.square())
+        least, most, norm = (part.reshape(self.batch_size, -1) for part in (centre - radius, centre + radius, squares))
+        norm = norm.sum(1).sqrt()  # infinite where squares overflow
+        least, most = torch.maximum(least.amin(1), -norm), torch.minimum(most.amax(1), norm)
+        if self.num_nodes > SMALL_NODES:
+            unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
+            ends = ends_of_spectrum(self.frozen()._over(unit), seed=0).times(unit)
+            least, most = torch.maximum(least, ends.lower), torch.minimum(most, ends.upper)
+        shift = -least.clamp_max(0)
+        bound = torch.where(most + shift > 0, most + shift, 1)
         with torch.enable_grad():
             return self._with(diagonal=self.diagonal + self._at_nodes(shift), bound=bound, spectral_shift=shift)  # type: ignore[return-value]
 
