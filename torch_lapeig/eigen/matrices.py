@@ -184,16 +184,18 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
 
 def _symmetric_pattern(index: Tensor, values: Tensor, n: int, name: str) -> tuple[Pattern, Tensor]:
     """Return entries in CSR order without those whose mirror image is not stored; raise unless they are round-off."""
-    keys, mirror = index[0] * n + index[1], index[1] * n + index[0]
-    lonely = ~torch.isin(keys, mirror)
-    if lonely.any():
-        size = checks.primal(values).abs()
-        if (most := size[lonely].max()) > 10 * torch.finfo(values.dtype).eps ** 0.5 * size.max():
-            raise ValueError(
-                f"{name} must be symmetric, got entries that differ from their transpose by up to "
-                f"{most:.3g}; average the two, (A + A.T) / 2"
-            )
-        index, values = index[:, ~lonely], values[~lonely]
+    pattern = SparsePattern._trusted(index[0], index[1], (n,))
+    row, col = (part.index_select(0, pattern.reverse) for part in (pattern.row, pattern.col))
+    if torch.equal(row, pattern.col) and torch.equal(col, pattern.row):
+        return pattern, values
+    lonely = ~torch.isin(index[0] * n + index[1], index[1] * n + index[0])
+    size = checks.primal(values).abs()
+    if (most := size[lonely].max()) > 10 * torch.finfo(values.dtype).eps ** 0.5 * size.max():
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their transpose by up to {most:.3g}; average the "
+            "two, (A + A.T) / 2"
+        )
+    index, values = index[:, ~lonely], values[~lonely]
     return SparsePattern._trusted(index[0], index[1], (n,)), values
 
 

@@ -32,7 +32,7 @@ from torch_lapeig.support.progress import Progress
 
 DENSE_NODES = 600  # up to which a pencil is solved whole
 DENSE_PRODUCTS = 3000  # the same where K gives products only
-MASS_RATIO = 1e4  # largest ratio of a diagonal M that scales K without a loss of digits
+MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
 
 
@@ -320,7 +320,7 @@ def _solve_sparse(
     frozen: Pencil, null: Tensor, k: int, count: int, tolerance: float, progress: Progress | None
 ) -> tuple[float, RitzPairs]:
     """Return the shift and the first k + 1 pairs, by the Krylov space of (K + s M)⁻¹ M."""
-    shift = _factorise(frozen)
+    shift, is_graded = _factorise(frozen)
     wanted, eps = k - null.shape[1], torch.finfo(null.dtype).eps
 
     def is_done(restarts: int, ritz: Tensor, residuals: Tensor) -> bool:
@@ -335,9 +335,10 @@ def _solve_sparse(
     inverted, krylov = _Inverted(frozen, null), Krylov()
     begin = (count - null.shape[1], krylov.max_products, krylov.seed)
     found = pairs_with_copies(inverted, null, wanted, begin, is_done, (tolerance, 10 * eps / shift))
-    x = torch.cat([null, found.vectors[:, : wanted + 1]], 1)
-    # A step of the inverse removes the round-off that the inner product of M does not see.
-    x = torch.cat([null, _beside(frozen, null, inverted.matmul(x[:, null.shape[1] :]))], 1)
+    x = found.vectors[:, : wanted + 1]
+    if is_graded:  # a step of the inverse removes the round-off that the inner product of M does not see
+        x = _beside(frozen, null, inverted.matmul(x))
+    x = torch.cat([null, x], 1)
     values = torch.cat([null.new_zeros(null.shape[1]), -1 / found.values[: wanted + 1].to(null) - shift])
     return shift, _answer(values, x, found.checks, found.finished)
 
@@ -347,8 +348,8 @@ def _beside(pencil: Pencil, null: Tensor, x: Tensor) -> Tensor:
     return _orthonormal(pencil, x - null @ (pencil.weigh(null).mT @ x))
 
 
-def _factorise(frozen: Pencil) -> float:
-    """Store (K + s M)⁻¹ of a positive definite K + s M, and return s."""
+def _factorise(frozen: Pencil) -> tuple[float, bool]:
+    """Store (K + s M)⁻¹ of a positive definite K + s M; return s, and whether M has entries of very different sizes."""
     from scipy.sparse import diags_array
 
     operator, mass = frozen.stiffness, to_scipy(frozen.mass, "a mass matrix")
@@ -378,7 +379,8 @@ def _factorise(frozen: Pencil) -> float:
         matrix = rows._replace(values=both.data.real + shift * both.data.imag)
         if (factors := _is_definite(matrix, structure)) is not None:
             frozen.inverse = _Solves(Factors(matrix, factors))
-            return shift
+            sizes = mass.diagonal()[~idle]
+            return shift, bool(sizes.max() > MASS_RATIO * sizes.min())
         shift *= 4
     raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
 
