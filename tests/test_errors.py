@@ -215,7 +215,7 @@ KernelPCA(2, "sigmoid") → 'rbf', 'linear', 'poly', got 'sigmoid'
 KernelPCA(1, lambda x, y: x)(X) → shape \(10, 10\), got \(10, 2\)
 KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X) → kernel must be finite
 KernelPCA(2, gamma=-1.0) → gamma must be positive
-eigenpairs(SymmetricOperator.of_largest(NAN @ NAN.T), 2) → operator must be finite
+eigenpairs(SymmetricOperator(DensePattern((10,)), NAN @ NAN.T, X[:, 0]), 2) → operator must be finite
 SparseFactors(0.0) → shift must be positive
 laplacian_smoothness(X[:5], GRAPH) → to go with the graph
 laplacian_smoothness(X[:, 0], GRAPH) → \(10, 'k'\)
@@ -454,8 +454,8 @@ LLE(2, solve="eigh") → solver such as Eigh\(\), got 'eigh'
 Isomap(2, 5) → KNN\(k\), Radius\(r\) or .* got 5
 KernelPCA(2, 3) → kernel must be a name such as "rbf", or a function
 KernelPCA(2, "poly", degree=1.5) → degree must be an integer
-eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg())
-    → operator must be a Laplacian for multigrid, got a SymmetricOperator; use Lobpcg\(preconditioner=
+eigenpairs(X @ X.T, 2, Lobpcg())
+    → operator must be a Laplacian for multigrid, got a ShiftedOperator; use Lobpcg\(preconditioner=
 GRAPH.subgraph(torch.ones(10, dtype=torch.bool)) → int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)
 SpectralClustering(2, seed=None) → seed must be an integer, got None
 SpectralClustering(2, solve="eigh") → solver such as Eigh\(\)

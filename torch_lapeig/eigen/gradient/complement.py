@@ -90,8 +90,8 @@ class ImplicitSolve(torch.autograd.Function):
         if isinstance(operator, Pencil):
             weighted, mu = operator.weighted(parameters, z), _multiplier(operator, parameters, vectors, g, z)
             both = precision.matmul(vectors, mu) - precision.matmul(z, projected)
-            rhs = rhs + operator.change_of_mass(d_parameters[-1], both)
-            turned = operator.inner(vectors, operator.change_of_mass(d_parameters[-1], z))
+            rhs = rhs + operator.change_of_mass(d_parameters, both)
+            turned = operator.inner(vectors, operator.change_of_mass(d_parameters, z))
         if d_projected is not None and vectors.shape[2]:
             rhs = rhs - precision.matmul(weighted, d_projected)
         if d_vectors is not None:
@@ -295,7 +295,7 @@ class PencilComplement:
     def solve(self, g: Tensor) -> Tensor:
         """Return Z; a `ConvergenceWarning` says where conjugate gradients, preconditioned by factors, fail."""
         pencil, v, values = self.operator, self.s.vectors, self.s.values
-        weighted = pencil.mass.matmul(v)
+        weighted = pencil.weigh(v)
         beside = precision.matmul(v.mT, g)
         target = precision.matmul(weighted, beside) - g
         if pencil.spectrum is not None:
@@ -305,7 +305,7 @@ class PencilComplement:
             return x - precision.matmul(v, precision.matmul(weighted.mT, x))
 
         def image(z: Tensor) -> Tensor:
-            r = pencil.matmul(z) - pencil.mass.matmul(z) * values[:, None, :]
+            r = pencil.matmul(z) - pencil.weigh(z) * values[:, None, :]
             return r - precision.matmul(weighted, precision.matmul(v.mT, r))
 
         def precondition(r: Tensor) -> Tensor:
