@@ -38,6 +38,7 @@ EXPERIMENTS = (
     "choosing",
     "spectral_layer",
     "grouping",
+    "inverse",
     "csl",
     "parametric",
     "roll",
