@@ -39,6 +39,7 @@ EXPERIMENTS = (
     "spectral_layer",
     "grouping",
     "inverse",
+    "design",
     "csl",
     "parametric",
     "roll",
