@@ -38,6 +38,8 @@ EXPERIMENTS = (
     "choosing",
     "spectral_layer",
     "grouping",
+    "inverse",
+    "design",
     "csl",
     "parametric",
     "roll",
