@@ -103,6 +103,36 @@ def test_copies_of_multiple_values_are_found(n):
     assert pairs.converged
 
 
+@pytest.mark.parametrize("n", [40, 640])
+def test_largest_pairs(n):
+    laplacian = unnormalized(KNN(8)(surface(n // 2)))
+    matrix, mass = laplacian.to_dense(), mass_of(laplacian)
+    matrix, mass = torch.block_diag(matrix, matrix), torch.block_diag(mass, mass).requires_grad_()  # each value twice
+    pairs = eigenpairs(matrix.to_sparse(), 4, mass=mass, largest=True)
+    expected = scipy.linalg.eigh(matrix, mass.detach(), eigvals_only=True)[::-1].copy()
+    torch.testing.assert_close(pairs.values, torch.from_numpy(expected[:4]), rtol=1e-11, atol=0)
+    assert abs(float(pairs.gap) - (expected[3] - expected[4])) < 1e-9 * expected[0]
+    u = pairs.vectors
+    torch.testing.assert_close(u.mT @ mass @ u, torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-11)
+    assert pairs.converged
+    # d tr Λ = −Σ λ uᵀ dM u
+    pairs.projected.trace().backward()
+    torch.testing.assert_close(mass.grad, -(u * pairs.values) @ u.mT, rtol=0, atol=1e-9)
+
+
+def test_batches_of_pencils_are_those_of_each():
+    matrices, masses = noise(3, 7, 7), noise(3, 7, 7, seed=2)
+    matrices, masses = matrices + matrices.mT, masses @ masses.mT + torch.eye(7)
+    pairs = eigenpairs(matrices, 2, mass=masses)
+    for b in range(3):
+        expected = scipy.linalg.eigh(matrices[b], masses[b], eigvals_only=True)
+        torch.testing.assert_close(pairs.values[b], torch.from_numpy(expected[:2]))
+    u = pairs.vectors
+    torch.testing.assert_close(matrices @ u, masses @ u * pairs.values[:, None, :])
+    with pytest.raises(ValueError, match=r"mass must have shape \(3, 7\) or \(7, 7\), got \(2, 7, 7\)"):
+        eigenpairs(matrices, 2, mass=masses[:2])
+
+
 def test_operators_of_products_only():
     a, mass = random_affinity(20), mass_of(unnormalized(random_affinity(20)))
     matrix = torch.diag(a.sum(1)) - a + torch.eye(20, dtype=a.dtype)

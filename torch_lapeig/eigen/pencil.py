@@ -8,7 +8,7 @@ solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -214,7 +214,7 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
         raise ValueError(
             f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one "
-            "graph, not of a batch"
+            "graph, and (B, N, N) of matrices (B, N, N)"
         )
     if len(shape) == 1:
         checks.check_floating(mass, "mass")
@@ -372,21 +372,36 @@ def _factorise(frozen: Pencil) -> tuple[float, bool]:
     rows = Shifted(None, crow, col, both.data.imag.copy(), 1.0, np.zeros(len(idle)))
     structure = rows.structure() if rows.is_readable else None
     is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
-    if not is_dominated and _is_definite(rows, structure) is None:
+    if not is_dominated and _inverse_of_definite(rows, structure) is None:
         raise _not_definite("an eigenvalue that is not positive")
-    shift = _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle])
+    shift, frozen.inverse = _least_shift(
+        lambda s: _inverse_of_definite(rows._replace(values=both.data.real + s * both.data.imag), structure),
+        _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle]),
+    )
+    sizes = mass.diagonal()[~idle]
+    return shift, bool(sizes.max() > MASS_RATIO * sizes.min())
+
+
+def _least_shift(inverse_at: Callable[[float], _Solves | None], shift: float) -> tuple[float, _Solves]:
+    """Return a shift at which K + s M is positive definite, and the inverse: the first one, or one near the least."""
+    failed = 0.0
     for _ in range(40):
-        matrix = rows._replace(values=both.data.real + shift * both.data.imag)
-        if (factors := _is_definite(matrix, structure)) is not None:
-            frozen.inverse = _Solves(Factors(matrix, factors))
-            sizes = mass.diagonal()[~idle]
-            return shift, bool(sizes.max() > MASS_RATIO * sizes.min())
-        shift *= 4
-    raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+        if (inverse := inverse_at(shift)) is not None:
+            break
+        failed, shift = shift, 4 * shift
+    else:
+        raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+    for _ in range(3 if failed else 0):  # a Krylov space with −s near the spectrum needs fewer steps
+        middle = (failed * shift) ** 0.5
+        if (closer := inverse_at(middle)) is None:
+            failed = middle
+        else:
+            shift, inverse = middle, closer
+    return shift, inverse
 
 
-def _is_definite(matrix: Shifted, structure: SymbolicFactor | None) -> Any:
-    """Return the factors of a positive definite matrix; None for another one."""
+def _inverse_of_definite(matrix: Shifted, structure: SymbolicFactor | None) -> _Solves | None:
+    """Return the inverse of a positive definite matrix by its factors; None for another one."""
     try:
         factors = factorize(matrix, structure)
     except RuntimeError:
@@ -395,7 +410,7 @@ def _is_definite(matrix: Shifted, structure: SymbolicFactor | None) -> Any:
         raise checks.ConvergenceError(
             f"there is not enough memory for factors of K + s M of {len(matrix.diagonal)} nodes; use a diagonal mass"
         ) from error
-    return None if negative_pivots(factors) else factors
+    return None if negative_pivots(factors) else _Solves(Factors(matrix, factors))
 
 
 def _solution(
