@@ -19,6 +19,7 @@ from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.meshes import Mesh
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
+from benchmarks.campaign.pencils import PencilProbe
 from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 from torch_lapeig.eigen import Eigh
@@ -84,6 +85,12 @@ class TestShortCampaign:
         probe = Mesh()
         default_is_right(probe, probe.draw(np.random.default_rng(seed)))
 
+    @few(10)
+    @given(seeds)
+    def test_pencils(self, seed: int) -> None:
+        probe = PencilProbe(most=60, large=0.0)
+        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+
     @few(8)
     @given(seeds)
     def test_products(self, seed: int) -> None:
@@ -131,6 +138,14 @@ class TestChecksSee:
 
         monkeypatch.setattr(Function, "by_library", wrong)
         assert self.kinds(Gradient(), case) == {"wrong gradient"}
+
+    def test_a_wrong_gradient_of_a_pencil(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        probe = PencilProbe(most=60, large=0.0)
+        (case,) = probe.draw(np.random.default_rng(0))
+        assert not self.kinds(probe, case)
+        right = torch.autograd.grad
+        monkeypatch.setattr(torch.autograd, "grad", lambda *args, **more: [1.01 * x for x in right(*args, **more)])
+        assert "wrong gradient" in self.kinds(probe, case)
 
 
 class TestFamilies:

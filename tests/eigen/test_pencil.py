@@ -1,5 +1,6 @@
 """K u = λ M u with a mass matrix: dense references, masses of very different sizes, derivatives in K and M."""
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -8,7 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from problems import cycle, random_affinity, surface
-from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
+from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, FunctionOperator, Lobpcg
 
 
@@ -218,3 +219,93 @@ def test_large_indefinite_masses_are_refused():
         eigenpairs(laplacian, 2, mass=-mass)
     with pytest.raises(ValueError, match="solver must be None"):
         eigenpairs(laplacian, 2, Lobpcg(), mass=mass)
+
+
+def graded(n, orders=16.0):
+    """A mass matrix whose diagonal spans so many orders of magnitude, on the edges of a graph."""
+    laplacian = unnormalized(KNN(6)(surface(n)))
+    root = 10 ** (orders / 2 * (noise(n) - 0.5))
+    return laplacian.to_dense(), root[:, None] * mass_of(laplacian) * root
+
+
+def gradients(matrix, mass, k, w, scale, solver=None):
+    """Gradients of wᵀ U exp(−Λ / s) Uᵀ w to the entries of sparse matrices."""
+    inputs = [x.detach().to_sparse_coo().coalesce().requires_grad_() for x in (matrix, mass)]
+    pairs = eigenpairs(inputs[0], k, solver, mass=inputs[1])
+    z = w @ pairs.vectors
+    found = torch.autograd.grad(z @ torch.matrix_exp(-pairs.projected / scale) @ z, inputs)
+    return pairs, [x.to_dense() for x in found]
+
+
+def exact_gradients(matrix, mass, k, w, scale):
+    """The same in 60 digits by the whole spectrum, as matrices."""
+    with mpmath.workdps(60):
+        stiffness, weights = (mpmath.matrix(x.tolist()) for x in (matrix, mass))
+        inverse = mpmath.cholesky(weights) ** -1
+        values, q = mpmath.eigsy(inverse * stiffness * inverse.T)
+        u = inverse.T * q
+        c, n = u.T * mpmath.matrix(w.tolist()), len(values)
+        f = [mpmath.exp(-x / scale) * (i < k) for i, x in enumerate(values)]
+        slopes = [-x / scale for x in f]
+
+        def quotient(g, dg, i, j):
+            return (g[i] - g[j]) / (values[i] - values[j]) if i != j else dg[i]
+
+        products = [x * y for x, y in zip(values, f, strict=True)]
+        their_slopes = [x + y * z for x, y, z in zip(f, values, slopes, strict=True)]
+        to_both = [mpmath.matrix(n, n) for _ in range(2)]
+        for i in range(n):
+            for j in range(n):
+                to_both[0][i, j] = quotient(f, slopes, i, j) * c[i] * c[j]
+                to_both[1][i, j] = -quotient(products, their_slopes, i, j) * c[i] * c[j]
+        found = [u * x * u.T for x in to_both]
+        return [torch.tensor([[float(x[i, j]) for j in range(n)] for i in range(n)]).double() for x in found]
+
+
+def test_gradients_at_masses_of_very_different_sizes():
+    matrix, mass = graded(14)
+    w, scale = noise(14, seed=5) - 0.5, float(eigenpairs(matrix, 3, mass=mass).values[-1])
+    exact = exact_gradients(matrix, mass, 3, w, scale)
+    _, found = gradients(matrix, mass, 3, w, scale)
+    for ours, theirs, entries in zip(found, exact, (matrix, mass), strict=True):
+        torch.testing.assert_close(ours, torch.where(entries != 0, theirs, 0), rtol=1e-6, atol=0)
+
+
+def test_gradients_of_large_graded_pencils_are_those_of_all_pairs():
+    matrix, mass = graded(640)
+    w, scale = noise(640, seed=5) - 0.5, float(eigenpairs(matrix, 5, mass=mass).values[-1])
+    pairs, found = gradients(matrix, mass, 5, w, scale)
+    _, exact = gradients(matrix, mass, 5, w, scale, Eigh())
+    assert pairs.converged
+    for ours, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-10 * float(theirs.abs().max()))
+
+
+def ring(n, faint=0.0):
+    """Stiffness and consistent mass of a ring, whose values come in pairs that a ``faint`` spring parts."""
+    turned = torch.eye(n, dtype=torch.float64).roll(1, 0)
+    own = torch.eye(n, dtype=torch.float64)
+    own[0, 0] += faint
+    return own * 2 - turned - turned.mT, torch.eye(n, dtype=torch.float64) * 2 / 3 + (turned + turned.mT) / 6
+
+
+def test_gradients_where_the_next_value_is_near_or_equal():
+    """Right at a gap of 1e-8 of the norm, and a warning where the cut splits a pair."""
+    w = noise(640, seed=5) - 0.5
+    matrix, mass = ring(640, faint=1e-5)
+    both = [gradients(matrix, mass, 2, w, 1e-4, solver)[1] for solver in (None, Eigh())]
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
+    with pytest.warns(DegeneracyWarning, match="splits a cluster"):
+        gradients(*ring(640), 2, w, 1e-4)
+
+
+@pytest.mark.parametrize("n", [20, 640])
+def test_a_loss_that_is_no_number_has_no_gradient(n):
+    matrix, mass = ring(n)
+    entries = mass.to_sparse_coo().coalesce()
+    values = entries.values().clone().requires_grad_()
+    sparse = torch.sparse_coo_tensor(entries.indices(), values, (n, n), check_invariants=False)
+    pairs = eigenpairs(matrix, 3, mass=sparse)
+    (pairs.vectors[:, 1:].square() * torch.nan).sum().backward()
+    assert values.grad.isnan().any()

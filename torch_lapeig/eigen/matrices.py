@@ -62,14 +62,20 @@ class ShiftedOperator(SymmetricOperator):
         others = self.pattern.without_loops(values)
         centre = diagonal - self.pattern.sum_rows(values - others)
         radius = self.pattern.sum_rows(others.abs())
-        squares = centre.square() + self.pattern.sum_rows(others.square())
-        least, most, norm = (part.reshape(self.batch_size, -1) for part in (centre - radius, centre + radius, squares))
-        norm = norm.sum(1).sqrt()  # infinite where squares overflow
-        least, most = torch.maximum(least.amin(1), -norm), torch.minimum(most.amax(1), norm)
+        least = (centre - radius).reshape(self.batch_size, -1).amin(1)
+        most = (centre + radius).reshape(self.batch_size, -1).amax(1)
+        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
+        scaled = self.frozen()._over(unit)  # squares neither overflow nor vanish
         if self.num_nodes > SMALL_NODES:
-            unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-            ends = ends_of_spectrum(self.frozen()._over(unit), seed=0).times(unit)
-            least, most = torch.maximum(least, ends.lower), torch.minimum(most, ends.upper)
+            ends = ends_of_spectrum(scaled, seed=0).times(unit)
+            lower, upper = ends.lower, ends.upper
+        else:
+            squares = self.pattern.sum_rows(self.pattern.without_loops(scaled.values).square())
+            squares = squares.reshape(self.batch_size, -1).sum(1)
+            centre = centre.reshape(self.batch_size, -1) / unit[:, None]
+            upper = unit * (squares + centre.square().sum(1)).sqrt()
+            lower = -upper
+        least, most = torch.maximum(least, lower), torch.minimum(most, upper)
         shift = -least.clamp_max(0)
         bound = torch.where(most + shift > 0, most + shift, 1)
         with torch.enable_grad():
