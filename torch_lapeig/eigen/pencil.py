@@ -212,10 +212,9 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     if not is_matrix(mass):
         checks.check_tensor(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
-        raise ValueError(
-            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one "
-            "graph, and (B, N, N) of matrices (B, N, N)"
-        )
+        batch = operator.shape[:-1]
+        other = f"{(*batch, n, n)} beside matrices of that shape" if batch else f"{(n, n)}"
+        raise ValueError(f"mass must have shape {tuple(operator.shape)} or {other}, got {shape}")
     if len(shape) == 1:
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")

@@ -381,14 +381,18 @@ def _pencil_pairs(
         raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
     dtype, matrix = given.dtype, checked_mass(mass, operator)
     tolerance = solve.allowed(operator.dtype, dtype)
-    wanted = negated(operator) if largest else operator
+    stiffness, of_stiffness = (negated(operator) if largest else operator).in_unit()
+    matrix, of_mass = matrix.in_unit()
+    unit = (1 if of_stiffness is None else of_stiffness) / (operator.bound.new_ones(1) if of_mass is None else of_mass)
     with _progress_function(solve.progress, None) as progress:
-        pencil, solution = solve_pencil(wanted, matrix, k, solve.solver, tolerance, progress)
-    found = differentiable(pencil, solution, solve.gradient_options(dtype))
+        pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
+    projected, vectors = differentiable(pencil, solution, solve.gradient_options(dtype))
+    solution, bound = solution.times(unit), pencil.bound * unit
+    found = Differentiated(projected * unit, vectors if of_mass is None else vectors * of_mass.rsqrt())
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, -solution.values if largest else solution.values, pencil.bound, solve.on_failure)
+        report_unresolved(solution, -solution.values if largest else solution.values, bound, solve.on_failure)
     pairs = Eigenpairs.of(solution, found)
     pairs = (_of_negated(pairs) if largest else pairs).reshaped(operator.shape[:-1], dtype)
     return dataclasses.replace(pairs, inner_product="mass")
