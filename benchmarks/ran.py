@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 RECORD, PAGE = ROOT / "benchmarks" / "ran.json", ROOT / "docs" / "releasing.md"
 COLUMNS = ("commit", "python", "torch", "numpy", "scipy", "scikit-learn", "tests", "passed", "failed", "skipped")
-BEGIN, END = "<!-- written by benchmarks/ran.py -->\n", "<!-- end -->"
+BEGIN, END = "<!-- table by benchmarks/ran.py -->\n", "<!-- table ends -->"
 
 
 def run(name: str, arguments: list[str]) -> dict[str, str]:

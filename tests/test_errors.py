@@ -506,6 +506,7 @@ DiffusionMap(weights=3) → weights must be a Weighting
 # Ways out of kinds that are no tensors
 LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
 spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
+spreading(labels=np.array(["a", "b"] * 30)) → got ndarray; number the words, with −1 for none
 Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs

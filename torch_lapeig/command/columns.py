@@ -116,12 +116,12 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         shown = "".join(f", such as {str(cell)!r} in row {row} from 0" for row, cell in words)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{shown})")
     if others:
-        roles = f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
-        roles += " --labels, row names by --index, or name coordinates by --columns; "
-        ways = "--missing reads marks, --skip-lines skips lines such as units, numbers are written as -1.5: --decimal ,"
+        ways = f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
+        ways += " --labels, row names by --index, or name coordinates by --columns; "
+        what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said)}"
         raise InputError(
-            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}: {'' if is_new else roles}"
-            f"{ways} and --thousands , read others"
+            f"{data.source}: {what}: {'' if is_new else ways}--missing reads marks, --skip-lines skips lines such as"
+            " units, numbers are written as -1.5: --decimal , and --thousands , read others"
         )
 
 
@@ -252,7 +252,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
         failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
     if failed:
-        raise InputError(f"{source} is no matrix for --given {given}: {failed}")
+        raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
     used.lines["pairs"] = f"by --given {given}, {how}"
     if given == "distance" and not is_sparse and (same := np.count_nonzero(np.triu(pairs == 0, 1))):

@@ -136,7 +136,7 @@ def _kind(path: Path) -> str:
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind == "text" and ending in FORMATS:
-        raise InputError(f"{path} is no {ending} file, although its name says so: if it is a table, name it .csv")
+        raise InputError(f"{path} is not a {ending} file, although its name says so: if it is a table, name it .csv")
     return kind
 
 
@@ -185,7 +185,7 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
         if not arrays:
-            raise ValueError("it holds no array at its top")
+            raise ValueError("it has no array at its top")
         if not member and len(arrays) > 1:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
@@ -281,7 +281,7 @@ def _decoded(path: Path, options: Namespace) -> str:
         text = "\0"
     if "\0" in text:
         likely = "utf-16, utf-16-le or utf-16-be" if b"\0" in content else "cp1252 (Windows), mac_roman or another"
-        raise InputError(f"{path} is no text in {encoding}: say --encoding {likely}, or save other formats as .npy")
+        raise InputError(f"{path} is not text in {encoding}: say --encoding {likely}, or save other formats as .npy")
     if options.skip_lines:
         text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
     if not text.strip():

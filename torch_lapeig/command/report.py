@@ -90,7 +90,9 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             words = (
                 f"A nearly separate part of {len(part):,} points (rows {rows}): {max(share[cut], 0):.2g} of its weight"
             )
-            said.append(f"{words} leads elsewhere. If it is no cluster, --standardize or more --neighbors may join it.")
+            said.append(
+                f"{words} leads elsewhere. If it is not a cluster, --standardize or more --neighbors may join it."
+            )
     return said
 
 

@@ -169,9 +169,10 @@ def check_tensor(value: Any, name: str) -> None:
         if isinstance(value, (list, tuple, np.ndarray, np.generic, int, float)):
             found = [f"as_tensor({name})"]
         way_out = f"; use torch.{found[0]}" if found else ""
-        if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
+        items = value.ravel() if isinstance(value, np.ndarray) else value if isinstance(value, (list, tuple)) else ()
+        if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
             way_out = f"; pad sets of unequal size: pad_batch(torch.cat({name}), number of the set of each row)"
-        elif found and _has_words(value):
+        elif any(isinstance(item, str) for item in items):
             way_out = "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}{way_out}")
     if value.layout is not torch.strided:
@@ -180,11 +181,6 @@ def check_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must hold data, got a tensor on the device meta; move the data to 'cpu' or 'cuda'")
     if torch._C._functorch.is_batchedtensor(value):
         raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
-
-
-def _has_words(value: Any) -> bool:
-    """Return whether an array or a list holds words."""
-    return any(isinstance(item, str) for item in np.asarray(value, dtype=object).ravel())
 
 
 def check_outside_func(value: Tensor, name: str) -> None:
