@@ -487,7 +487,8 @@ class SymmetricOperator(WithEntries):
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
             return self.matmul_at(self.parameters, y)
-        plus = y if self._has_unit_diagonal else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
+        is_unit = self.is_sparse and self._has_unit_diagonal  # a dense product takes longer than one with a diagonal
+        plus = y if is_unit else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
 
     @cached_property
