@@ -185,7 +185,8 @@ class FactoredCosine(Operator):
             return self._sparse.largest(x)
         if not x.numel():
             return x.new_zeros(*self.shape, 1)
-        return torch.linalg.vector_norm(checks.primal(x), torch.inf, dim=-1, keepdim=True)  # without a copy
+        size: Tensor = torch.linalg.vector_norm(checks.primal(x), torch.inf, dim=-1, keepdim=True)  # without a copy
+        return size
 
     def _directions(self, x: Tensor) -> Tensor:
         """Return X with rows of length 1, differentiable in X; rows of zeros stay."""

@@ -24,7 +24,7 @@ from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, nega
 from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.pattern import SparsePattern, signs
+from torch_lapeig.graph.pattern import Pattern, SparsePattern, signs
 from torch_lapeig.native.sparse import SymbolicFactor
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -219,7 +219,8 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")
         nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
-        pattern, values, diagonal = SparsePattern._trusted(nothing, nothing, (n,)), mass[:0], mass
+        pattern: Pattern = SparsePattern._trusted(nothing, nothing, (n,))
+        values, diagonal = mass[:0], mass
     else:
         pattern, values = entries_of_matrix(mass, "mass")
         if not isinstance(mass, Tensor):
