@@ -62,7 +62,7 @@ ROUGHNESS = 1.5  # power by which amplitudes of waves fall
 SIMULATIONS = 800
 HIDDEN = (256, 256)
 EVALUATIONS = 2500  # of CMA-ES
-OTHERS = ("layer", "nelson", "least_squares", "linear", "resolvent")  # ways that are tried in other conditions
+OTHERS = ("layer", "nelson", "resolvent")  # ways that are tried in other conditions
 ITERATIONS = 40  # of L-BFGS
 ROUNDS = 5  # of ways that know no modes
 DIFFERENCE = 1e-4
@@ -127,7 +127,7 @@ def inverse(
     ]
     others = others if 400 in sizes else []
     found: dict[Trial, dict[str, list[Result]]] = {}
-    for trial in (*by_size, *others):
+    for trial in sorted((*by_size, *others), key=lambda trial: trial.nodes):
         count = seeds if trial in by_size and trial.nodes in (400, 1000) else few_seeds
         tried = [way for way in ways if way in OTHERS or trial in by_size]
         tried = [
