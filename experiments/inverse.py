@@ -140,7 +140,13 @@ def inverse(
     metrics = {trial: summary(cells) for trial, cells in found.items()}
     tables = tables_of("by size", {f"{trial.nodes} nodes": metrics[trial] for trial in by_size})
     if others:
-        tables += tables_of("at 400 nodes", {condition(trial): metrics[trial] for trial in (usual, *others)})
+        tables += tables_of(
+            "at 400 nodes",
+            {
+                condition(trial): {way: metrics[trial][way] for way in OTHERS if way in metrics[trial]}
+                for trial in (usual, *others)
+            },
+        )
     run.figure("inverse", figure({trial.nodes: metrics[trial] for trial in by_size}), dpi=80)
     run.finish(
         {"by_size": {str(t.nodes): metrics[t] for t in by_size}, "others": {condition(t): metrics[t] for t in others}},
@@ -150,11 +156,13 @@ def inverse(
 
 def projected(way: str, found: dict[Trial, dict[str, list[Result]]], trial: Trial) -> float:
     """Return seconds that a way takes for a trial if they grow with the nodes; infinite if it failed before."""
-    smaller = [(before.nodes, cells[way][0]) for before, cells in found.items() if way in cells]
-    smaller = [(nodes, cell) for nodes, cell in smaller if nodes < trial.nodes]
+    smaller = [
+        (before, cells[way][0]) for before, cells in found.items() if way in cells and before.nodes < trial.nodes
+    ]
     if any(cell["end"] != "converged" for _, cell in smaller):
         return np.inf
-    return max((cell["seconds"] * trial.nodes / nodes for nodes, cell in smaller), default=0.0)
+    before, cell = max(smaller, key=lambda pair: pair[0].nodes, default=(trial, {"seconds": 0.0}))
+    return float(cell["seconds"] * trial.nodes / before.nodes)
 
 
 @dataclass(frozen=True, eq=False)

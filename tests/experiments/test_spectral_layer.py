@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat
-    from experiments.spectral_layer import Classifier
+    from experiments.spectral_layer import Classifier, Maker
 
 NAMES = list(SHAPES)
 
@@ -47,6 +47,16 @@ def test_all_learn_and_gradients_are_finite(tmp_path, capsys):
     main(arguments)
     said = capsys.readouterr().out
     assert said.count("2 of 2 cells read") == 2  # forests and networks
+
+
+def test_components_of_the_training_points_drop_channels_of_noise():
+    """Coordinates vary with 1/√3, noise with 0.2: three components of PCA are turned coordinates."""
+    makers = [Maker(NAMES, {"train": 80, "test": 8}, (40, 60), 0.02, 0.2, pca) for pca in (False, True)]
+    given, reduced = (maker(3, 0)["test"] for maker in makers)
+    assert reduced.points.shape[-1] == 3
+    for before, after, mask in zip(given.points, reduced.points, given.mask, strict=True):
+        expected = torch.pdist(before[mask][:, :3])
+        assert (torch.pdist(after[mask]) - expected).abs().mean() < 0.1 * expected.mean()
 
 
 # Signatures
