@@ -60,7 +60,7 @@ def design(
         steps: of Adam on logarithms of the weights.
         rate: of Adam, which falls to zero along a cosine.
         columns: eigenvalues after the trivial one in the smooth objective.
-        cap: processor seconds for a network; a way that exceeds it is not tried on more nodes.
+        cap: processor seconds for a network; a way that takes more than half of it is not tried on more nodes.
         quick: one network of 100 nodes without the program, few steps.
         fresh: start anew where the folder holds a run already.
     """
@@ -75,7 +75,8 @@ def design(
     cell = Cell(steps, rate, columns, cap)
     found: dict[int, dict[str, list[Result]]] = {}
     for size in sorted(sizes):
-        slow = {way for cells in found.values() for way, results in cells.items() if not results[0]["ended"]}
+        before = [(way, results[0]) for cells in found.values() for way, results in cells.items()]
+        slow = {way for way, result in before if not result["ended"] or result["seconds"] > cap / 2}
         tried = [way for way in ways if way not in slow]
         first = run.cells("networks", cell, [(way, size, 0) for way in tried])
         count = seeds if size < LARGE else 1
@@ -251,7 +252,8 @@ def figure(found: dict[int, dict[str, list[Result]]]) -> Figure:
     for panel, (size, cells) in zip(panels, found.items(), strict=True):
         for way, results in cells.items():
             spectrum = results[0]["spectrum"]
-            panel.plot(range(2, len(spectrum) + 2), spectrum, "o-", ms=3, lw=0.8, label=WAYS[way])
+            colour = f"C{list(WAYS).index(way)}"
+            panel.plot(range(2, len(spectrum) + 2), spectrum, "o-", ms=3, lw=0.8, color=colour, label=WAYS[way])
         panel.set(title=f"{size} nodes", xlabel="eigenvalue")
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("over the second one")
