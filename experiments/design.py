@@ -28,7 +28,6 @@ from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
 
 WAYS = {
     "smooth": "eigenpairs, several eigenvalues",
-    "single": "eigenpairs, the second alone",
     "eigh": "torch.linalg.eigh, the second alone",
     "by_hand": "eigsh, Hellmann–Feynman by hand",
     "sdp": "semidefinite program (cvxpy, SCS)",
@@ -42,12 +41,12 @@ SHARPNESS = (5.0, 500.0)  # β λ₂ in the first and the last step
 def design(
     out: Path = Path("runs/design"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [100, 400, 1000, 4000, 20000],  # noqa: B006
-    seeds: int = 3,
+    sizes: list[int] = [100, 1000, 4000],  # noqa: B006
+    seeds: int = 2,
     steps: int = 300,
     rate: float = 0.5,
     columns: int = 10,
-    cap: float = 60.0,
+    cap: float = 40.0,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -55,13 +54,13 @@ def design(
 
     Args:
         out: folder of metrics.json, the figure and what is finished.
-        ways: smooth, single, eigh, by_hand, sdp (needs cvxpy: pip install cvxpy).
+        ways: smooth, eigh, by_hand, sdp (needs cvxpy: pip install cvxpy).
         sizes: numbers of nodes, random points of a square, joined to six neighbours; weights add up to the edges.
         seeds: networks of each size; of 4000 nodes and more one.
         steps: of Adam on logarithms of the weights.
         rate: of Adam, which falls to zero along a cosine.
         columns: eigenvalues after the trivial one in the smooth objective.
-        cap: processor seconds for a network; a way that exceeds it is not tried on more nodes.
+        cap: processor seconds for a network; a way that takes more than half of it is not tried on more nodes.
         quick: one network of 100 nodes without the program, few steps.
         fresh: start anew where the folder holds a run already.
     """
@@ -76,7 +75,8 @@ def design(
     cell = Cell(steps, rate, columns, cap)
     found: dict[int, dict[str, list[Result]]] = {}
     for size in sorted(sizes):
-        slow = {way for cells in found.values() for way, results in cells.items() if not results[0]["ended"]}
+        before = [(way, results[0]) for cells in found.values() for way, results in cells.items()]
+        slow = {way for way, result in before if not result["ended"] or result["seconds"] > cap / 2}
         tried = [way for way in ways if way not in slow]
         first = run.cells("networks", cell, [(way, size, 0) for way in tried])
         count = seeds if size < LARGE else 1
@@ -128,12 +128,6 @@ def several(network: Network, weights: Tensor, columns: int, sharpness: float) -
     return -(-beta * values).logsumexp(0) / beta, values[0]
 
 
-def single(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return λ₂ by `eigenpairs`."""
-    second = eigenpairs(network.laplacian(weights), 2).values[1]
-    return second, second
-
-
 def by_eigh(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
     """Return λ₂ by `torch.linalg.eigh`."""
     a, b = network.edges
@@ -151,7 +145,7 @@ def by_hand(network: Network, weights: Tensor, columns: int, sharpness: float) -
     return second, second
 
 
-OBJECTIVES: dict[str, Objective] = {"smooth": several, "single": single, "eigh": by_eigh, "by_hand": by_hand}
+OBJECTIVES: dict[str, Objective] = {"smooth": several, "eigh": by_eigh, "by_hand": by_hand}
 
 
 @dataclass(frozen=True)
@@ -208,7 +202,7 @@ def sdp(network: Network, cap: float) -> tuple[Tensor, bool]:
     constraints = [laplacian - least * (np.eye(n) - 1 / n) >> 0, cvxpy.sum(weights) == m]
     problem = cvxpy.Problem(cvxpy.Maximize(least), constraints)
     try:
-        problem.solve(solver="SCS", time_limit_secs=cap)
+        problem.solve(solver="SCS", time_limit_secs=4 * cap)  # of the clock, on a loaded machine
     except cvxpy.SolverError:
         return torch.ones(m, dtype=torch.float64), False
     found = torch.from_numpy(np.maximum(weights.value, 0)) if weights.value is not None else torch.ones(m).double()
@@ -258,7 +252,8 @@ def figure(found: dict[int, dict[str, list[Result]]]) -> Figure:
     for panel, (size, cells) in zip(panels, found.items(), strict=True):
         for way, results in cells.items():
             spectrum = results[0]["spectrum"]
-            panel.plot(range(2, len(spectrum) + 2), spectrum, "o-", ms=3, lw=0.8, label=WAYS[way])
+            colour = f"C{list(WAYS).index(way)}"
+            panel.plot(range(2, len(spectrum) + 2), spectrum, "o-", ms=3, lw=0.8, color=colour, label=WAYS[way])
         panel.set(title=f"{size} nodes", xlabel="eigenvalue")
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("over the second one")

@@ -32,7 +32,7 @@ from torch import Tensor
 import torch_lapeig
 from experiments.memory import growth
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.runs import Run, check_least, check_names, table
+from experiments.runs import Refusal, Run, check_least, check_names, table
 from torch_lapeig import DegeneracyWarning, eigenpairs
 
 WAYS = {
@@ -62,7 +62,7 @@ ROUGHNESS = 1.5  # power by which amplitudes of waves fall
 SIMULATIONS = 800
 HIDDEN = (256, 256)
 EVALUATIONS = 2500  # of CMA-ES
-OTHERS = ("layer", "nelson", "least_squares", "linear", "resolvent")  # ways that are tried in other conditions
+OTHERS = ("layer", "nelson", "resolvent")  # ways that are tried in other conditions
 ITERATIONS = 40  # of L-BFGS
 ROUNDS = 5  # of ways that know no modes
 DIFFERENCE = 1e-4
@@ -81,8 +81,8 @@ class Trial(NamedTuple):
 def inverse(
     out: Path = Path("runs/inverse"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = list(CELLS),  # noqa: B006
-    seeds: int = 5,
+    sizes: list[int] = [64, 400, 1000, 4000],  # noqa: B006
+    seeds: list[int] = [2, 5, 3, 1],  # noqa: B006
     few_seeds: int = 2,
     first_seed: int = 0,
     sensors: int = 16,
@@ -100,8 +100,8 @@ def inverse(
         ways: layer, layer_eigh, eigh, eigh_jittered, nelson, fox_kapoor, least_squares, cma, eigenvalues, linear,
             matrix_exp, resolvent, perceptron.
         sizes: of 64, 400, 1000, 4000, 20000 free nodes of the symmetric mesh; with 400 other conditions, too.
-        seeds: fields at 400 and 1000 nodes; a way that takes more than a sixth of the cap tries one.
-        few_seeds: fields of the other trials.
+        seeds: numbers of fields for each of the sizes; a way that takes more than a sixth of the cap tries one.
+        few_seeds: number of fields in the other conditions.
         first_seed: number of the first field.
         sensors: at places that differ between seeds.
         noise: of a mode at a sensor over its root mean square; eigenvalues have a tenth of it.
@@ -112,12 +112,14 @@ def inverse(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sizes, seeds, few_seeds, side = ["layer", "eigh", "eigenvalues", "linear"], [64], 1, 1, 4
+        ways, sizes, seeds, few_seeds, side = ["layer", "eigh", "eigenvalues", "linear"], [64], [1], 1, 4
     check_names("ways", ways, WAYS)
     check_names("sizes", map(str, sizes), map(str, CELLS))
-    check_least("seeds", min(seeds, few_seeds), 1)
+    check_least("seeds", min(*seeds, few_seeds), 1)
+    if len(seeds) != len(sizes):
+        raise Refusal(f"--seeds must have a number for each of {len(sizes)} sizes, got {len(seeds)}")
     run = Run(out, locals())
-    by_size = [Trial("symmetric", size, sensors, noise, side) for size in sorted(sizes)]
+    by_size = {Trial("symmetric", size, sensors, noise, side): count for size, count in zip(sizes, seeds, strict=True)}
     usual = Trial("symmetric", 400, sensors, noise, side)
     others = [
         usual._replace(mesh="irregular"),
@@ -127,21 +129,24 @@ def inverse(
     ]
     others = others if 400 in sizes else []
     found: dict[Trial, dict[str, list[Result]]] = {}
-    for trial in (*by_size, *others):
-        count = seeds if trial in by_size and trial.nodes in (400, 1000) else few_seeds
-        tried = [way for way in ways if way in OTHERS or trial in by_size]
-        tried = [
-            way for way in tried if all(projected(found[t][way], t, trial) < cap for t in found if way in found[t])
-        ]
+    for trial in sorted((*by_size, *others), key=lambda trial: trial.nodes):
+        count = by_size.get(trial, few_seeds)
+        tried = [way for way in ways if (way in OTHERS or trial in by_size) and projected(way, found, trial) < cap]
         first = run.cells("fields", Cell(cap), [(*trial, way, first_seed) for way in tried], jobs)
-        fast = [way for way in tried if first[(*trial, way, first_seed)]["seconds"] < cap / 6]
+        fast = [case[-2] for case, cell in first.items() if cell["seconds"] < cap / 6]
         rest = [(*trial, way, seed) for way in fast for seed in range(first_seed + 1, first_seed + count)]
         cells = first | run.cells("fields", Cell(cap), rest, jobs)
         found[trial] = {way: [cell for case, cell in cells.items() if case[-2] == way] for way in tried}
     metrics = {trial: summary(cells) for trial, cells in found.items()}
     tables = tables_of("by size", {f"{trial.nodes} nodes": metrics[trial] for trial in by_size})
     if others:
-        tables += tables_of("at 400 nodes", {condition(trial): metrics[trial] for trial in (usual, *others)})
+        tables += tables_of(
+            "at 400 nodes",
+            {
+                condition(trial): {way: metrics[trial][way] for way in OTHERS if way in metrics[trial]}
+                for trial in (usual, *others)
+            },
+        )
     run.figure("inverse", figure({trial.nodes: metrics[trial] for trial in by_size}), dpi=80)
     run.finish(
         {"by_size": {str(t.nodes): metrics[t] for t in by_size}, "others": {condition(t): metrics[t] for t in others}},
@@ -149,11 +154,15 @@ def inverse(
     )
 
 
-def projected(cells: list[Result], before: Trial, trial: Trial) -> float:
-    """Return seconds that a way takes for a trial if they grow with the nodes; infinite if it did not end before."""
-    if trial.nodes <= before.nodes:
-        return 0.0
-    return np.inf if cells[0]["end"] == "cap" else cells[0]["seconds"] * trial.nodes / before.nodes
+def projected(way: str, found: dict[Trial, dict[str, list[Result]]], trial: Trial) -> float:
+    """Return seconds that a way takes for a trial if they grow with the nodes; infinite if it failed before."""
+    smaller = [
+        (before, cells[way][0]) for before, cells in found.items() if way in cells and before.nodes < trial.nodes
+    ]
+    if any(cell["end"] != "converged" for _, cell in smaller):
+        return np.inf
+    before, cell = max(smaller, key=lambda pair: pair[0].nodes, default=(trial, {"seconds": 0.0}))
+    return float(cell["seconds"] * trial.nodes / before.nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,9 +266,10 @@ class Problem:
         sensors = linear_sum_assignment(cdist(spots, membrane.places))[1]
         truth = random_field(membrane.centres, generator)
         values, modes = solved(membrane, membrane.stiffness(truth))
-        seen = with_noise(values, modes[sensors], trial.noise, generator)
+        values, modes = with_noise(values, modes[sensors], trial.noise, generator)
+        measured = torch.from_numpy(values), torch.from_numpy(modes)
         basis = bilinear(membrane.centres, trial.side)
-        return cls(membrane, basis, torch.from_numpy(sensors), *map(torch.from_numpy, seen), truth, trial.noise)
+        return cls(membrane, basis, torch.from_numpy(sensors), *measured, truth, trial.noise)
 
     def error(self, coefficients: Tensor) -> float:
         """Return the error of the field over its own norm: 1 for the uniform one."""
@@ -274,7 +284,8 @@ def random_field(places: Tensor, generator: np.random.Generator) -> Tensor:
     amplitudes = torch.from_numpy(generator.normal(size=len(p))) / (1 + p**2 + q**2) ** (ROUGHNESS / 2)
     waves = (torch.pi * places[:, :1] * p).cos() * (torch.pi * places[:, 1:] * q).cos()
     field = waves @ amplitudes
-    return 0.5 * (field - field.mean()) / field.std()
+    scaled: Tensor = 0.5 * (field - field.mean()) / field.std()
+    return scaled
 
 
 def with_noise(
@@ -297,14 +308,16 @@ def bilinear(places: Tensor, side: int) -> Tensor:
     one = torch.eye(side, dtype=torch.float64)
     second = one.diff(dim=0).T @ one.diff(dim=0)
     penalty = torch.kron(second, one) + torch.kron(one, second) + 7 / side**2 * torch.eye(side**2, dtype=torch.float64)
-    return torch.linalg.solve_triangular(torch.linalg.cholesky(penalty), hats.T, upper=False).T
+    turned: Tensor = torch.linalg.solve_triangular(torch.linalg.cholesky(penalty), hats.T, upper=False)
+    return turned.T
 
 
 def solved(membrane: Membrane, entries: Tensor, count: int = MODES) -> tuple[Numbers, Numbers]:
     """Return eigenvalues and modes by SciPy: whole matrices where they are small, else shift-invert."""
     stiffness, mass = membrane.scipy(entries.detach()), membrane.scipy(membrane.mass)
     if len(membrane.places) < 100:
-        return scipy.linalg.eigh(stiffness.toarray(), mass.toarray(), subset_by_index=[0, count - 1])
+        values, modes = scipy.linalg.eigh(stiffness.toarray(), mass.toarray(), subset_by_index=[0, count - 1])
+        return values, modes
     start = np.random.default_rng(0).normal(size=len(membrane.places))
     values, modes = eigsh(stiffness, count, mass, sigma=0, v0=start)
     return values, modes
@@ -346,7 +359,8 @@ def nelson(membrane: Membrane, entries: Tensor, value: float, mode: Numbers, cot
     shifted = membrane.scipy(entries.detach() - value * membrane.mass)
     z = np.zeros_like(mode)
     z[kept] = splu(shifted[kept][:, kept].tocsc()).solve(right[kept])
-    return z - mode * (weighted @ z)
+    orthogonal: Numbers = z - mode * (weighted @ z)
+    return orthogonal
 
 
 class Implicit(torch.autograd.Function):
@@ -406,7 +420,8 @@ def whitened(problem: Problem, entries: Tensor) -> tuple[Tensor, Tensor]:
 def inverse_root(membrane: Membrane) -> Tensor:
     """Return R⁻¹ of a mass M = R Rᵀ."""
     root = torch.linalg.cholesky(membrane.sparse(membrane.mass).to_dense())
-    return torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=root.dtype), upper=False)
+    inverse: Tensor = torch.linalg.solve_triangular(root, torch.eye(len(root), dtype=root.dtype), upper=False)
+    return inverse
 
 
 def by_our_eigh(problem: Problem, entries: Tensor) -> Tensor:
@@ -496,7 +511,7 @@ class Search:
         self.penalty = PENALTIES.get(way, PENALTY)
         self.target = self.measured = matrices(problem.values, problem.modes, self.fit.kind)
         self.deadline = time.process_time() + cap
-        self.evaluations, self.least = 0, np.inf
+        self.evaluations, self.least = 0, float("inf")
         self.best = torch.zeros(problem.basis.shape[1], dtype=torch.float64)
 
     def residuals(self, coefficients: Tensor) -> Tensor:
@@ -506,7 +521,8 @@ class Search:
         problem = self.problem
         found = self.fit.kernels(problem, problem.membrane.stiffness(problem.basis @ coefficients))
         scale = self.target.flatten(1).norm(dim=1)[:, None, None] * len(TIMES) ** 0.5
-        return ((found - self.target) / scale).flatten()
+        residuals: Tensor = ((found - self.target) / scale).flatten()
+        return residuals
 
     def loss(self, coefficients: Tensor) -> Tensor:
         """Return the loss, and keep the best."""
@@ -567,7 +583,7 @@ def descend(search: Search, start: Numbers) -> None:
     minimize(search.with_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
 
 
-def without_modes(search: Search, _: Numbers) -> None:
+def without_modes(search: Search, start: Numbers) -> None:
     """Minimise by L-BFGS in rounds, each with the modes that are not measured as they are at its start."""
     for _ in range(ROUNDS):
         search.add_others()
@@ -615,7 +631,7 @@ def cma(search: Search, start: Numbers) -> None:
         size *= np.exp(c_size / damping * (np.linalg.norm(of_size) / length - 1))
 
 
-def perceptron(search: Search, _: Numbers) -> None:
+def perceptron(search: Search, start: Numbers) -> None:
     """Train a perceptron on simulated fields of the truth's own kind, and apply it to what is measured."""
     problem, generator = search.problem, np.random.default_rng(1)
     membrane, inverse = problem.membrane, torch.linalg.pinv(problem.basis)
