@@ -110,7 +110,7 @@ class Eigenpairs:
     def stacked(cls, items: Sequence[Eigenpairs]) -> Eigenpairs:
         """Return the pairs of single problems as the pairs of a batch."""
         names = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")
-        parts = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
+        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
@@ -285,8 +285,9 @@ def eigenpairs(
     if is_matrix(laplacian):
         if is_complex(laplacian):
             return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
-        if laplacian.ndim == 3 and getattr(mass, "shape", ()) == laplacian.shape and len(mass):
-            each = zip(laplacian, mass, strict=True)
+        matrices: Any = laplacian
+        if matrices.ndim == 3 and getattr(mass, "shape", ()) == matrices.shape and len(mass):
+            each = zip(matrices, mass, strict=True)
             return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, fill=fill, largest=largest) for a, m in each])
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
