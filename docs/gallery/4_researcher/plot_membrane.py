@@ -31,9 +31,9 @@ faces = torch.cat([torch.stack([p, q, centre], 1) for p, q in sides])
 # %%
 # Stiffness and mass
 # ------------------
-# Each element adds its tension times area(T) ⟨∇φ_i, ∇φ_j⟩ to the stiffness, and its density
-# times area(T) (1 + δ_ij) / 12 to the mass. The rim is fixed: entries of its vertices are
-# left out, and both matrices are sparse.
+# An element of area a adds a ⟨∇φ_i, ∇φ_j⟩ times its tension to the stiffness, and
+# a (1 + δ_ij) / 12 times its density to the mass. The rim is fixed: entries of its
+# vertices are left out, and both matrices are sparse.
 
 corners = vertices[faces]
 jacobian = (corners[:, 1:] - corners[:, :1]).mT
