@@ -146,6 +146,7 @@ def transform(options: Namespace) -> None:
             raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"note: {message}")
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_rows(out, used, y)
     print(f"{out} has their columns")
 

@@ -84,7 +84,7 @@ def embed(x: Any, options: Namespace) -> Answer:
         try:
             if options.given:
                 graph, choices = _of_pairs(x, options)
-                choices += _parts(graph, k)
+                choices += _parts(graph, k, options)
                 module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
@@ -94,7 +94,7 @@ def embed(x: Any, options: Namespace) -> Answer:
                 assert module.weights is not None
                 rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
                 graph = module.weights(given, module.neighbors.with_state(given)[0])
-                choices += _parts(graph, k)
+                choices += _parts(graph, k, options)
                 module.fit(given)
                 module.neighbors = rule
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
@@ -168,12 +168,15 @@ def _neighbors(nearest: Array, options: Namespace) -> Decision:
     return _count(options, "neighbors", most, tried[0], why)
 
 
-def _parts(graph: Graph, components: int) -> list[Decision]:
+def _parts(graph: Graph, components: int, options: Namespace) -> list[Decision]:
     """Return the parts of the graph and the isolated points; raise `InputError` if so many are isolated."""
     sizes = sorted(map(len, graph.nodes_of_components()), reverse=True)
     alone = graph.num_nodes - sum(sizes)
     if alone and sum(sizes) <= components:
-        way = "take a larger --bandwidth or its default, more --neighbors, or --weighting self-tuning"
+        way = {
+            None: "take a larger --bandwidth or its default, more --neighbors, or --weighting self-tuning",
+            "distance": "take a larger --bandwidth or its default",
+        }.get(options.given, "give more pairs")
         raise InputError(f"{alone} of {graph.num_nodes} points have no edge of positive weight: {way}")
     why = f"it joins all {'others' if alone else 'points'}, by {graph.edge_index.shape[1] // 2:,} edges"
     if len(sizes) > 1:

@@ -155,6 +155,8 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         names = [member]
     if len(names) != 1:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
+        if found.shape:  # an array
+            way = "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):

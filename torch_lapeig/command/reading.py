@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import re
@@ -24,6 +23,15 @@ from scipy.io import mmread
 
 BLANKS = r"\s+"  # separator: any number of blanks
 SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
+LIKELY = (
+    "utf-8",
+    "cp1252",
+    "utf-16",
+    "utf-16-be",
+    "utf-32",
+    "mac_roman",
+    "cp1251",
+)  # encodings of a text that is not UTF-8
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
 # What is read: how its bytes begin (an archive by its members), the library that reads it, and what numpy.save would
@@ -39,16 +47,21 @@ FORMATS = {
 }
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
+MESH = rb"ply\s+format|OFF\s+\d+ \d+ \d+|solid [^\n]*\n\s*facet"
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
     (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
-    (rb"PK", "an archive of files", "zipfile.ZipFile({0!r}).extractall(), then embed one of them"),
+    (rb"PK|.{257}ustar", "an archive of files", "shutil.unpack_archive({0!r}), then embed one of them"),
+    (rb"\x1f\x8b", "a file that is compressed twice", "open('once.gz', 'wb').write(gzip.open({0!r}).read())"),
+    (rb"version https://git-lfs", "the address of a file (Git LFS)", "subprocess.run(['git', 'lfs', 'pull'])"),
+    (rb"<stata_dta>", "a table of Stata", "pandas.read_stata({0!r})" + TO_CSV),
+    (rb"RDX|X\n\0", "objects of R", "pyreadr.read_r({0!r})['NAME']" + TO_CSV),
     (rb"\s*<", "a web page or XML", "pandas.read_html({0!r})[0]" + TO_CSV),
     (rb"\s*(\{[^\n]*\}\s*\{|\[[^\n]*\]\s*\[)", "JSON in lines", "pandas.read_json({0!r}, lines=True)" + TO_CSV),
     (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
-    (rb">", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')], to be encoded as numbers"),
-    (rb"ply\s", "a mesh or a cloud (PLY)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
+    (rb">[ -~]+\s+[A-Za-z*-]+\s", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')]"),
+    (MESH, "a mesh or a cloud (PLY, OFF, STL)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
     (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
     (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
     (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
@@ -82,21 +95,20 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*") if file.is_file()], 1)
-        raise InputError(f"there is no file {path}" + (f", did you mean {near[0]!r}?" if near else ""))
+        raise InputError(f"{path} is a folder: name a file in it" if path.is_dir() else f"there is no file {path}")
     kind = "text"
     try:
         kind = _kind(path)
         return _text(path, options, count) if kind == "text" else _binary(path, kind, member, options.given)
     except InputError:
         raise
-    except ImportError as error:
-        raise InputError(f"{path} needs a library that is not here: pip install {FORMATS[kind][1]}") from error
     except Exception as error:  # a broken file may raise anything
-        why = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
+        why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
+        if isinstance(error, ImportError):
+            why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
         rescue = FORMATS[kind][2].format(str(path))
         way = f"; in Python: numpy.save('points.npy', {rescue})" if rescue else ""
-        raise InputError(f"{path} cannot be read: {why}{way}") from error
+        raise InputError(f"{path} {why}{way}") from error
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
@@ -109,9 +121,7 @@ def check_known(asked: Iterable[Any], names: Iterable[Any], given: str) -> None:
     """Raise `InputError` with all names that are not among others, and the nearest of these."""
     names = [str(name) for name in names]
     if lost := [name for name in dict.fromkeys(map(str, asked)) if name not in names]:
-        near = difflib.get_close_matches(lost[0], names, 1, 0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}{hint}")
+        raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}")
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
@@ -132,7 +142,7 @@ def _kind(path: Path) -> str:
             start = " ".join(["PK", *zipfile.ZipFile(file).namelist(), ""]).encode()
     kind = next(kind for kind, (pattern, _, _) in FORMATS.items() if re.match(pattern, start))
     for pattern, what, line in REFUSED if kind == "text" else ():
-        if re.match(pattern, start):
+        if re.match(pattern, start, re.DOTALL):
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind == "text" and ending in FORMATS:
@@ -227,16 +237,14 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     """Return the table of a text by pandas; a first column without a name is the index."""
     import pandas
 
-    usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-    separator = SIGNS.get(options.separator, options.separator or usual)
-    if options.decimal == separator:
-        raise InputError(f"--decimal {separator} needs another separator of cells: --separator ';', for example")
+    separator, decimal = _signs(path, options)
     text = _decoded(path, options)
     first, second = (*_first_rows(text, separator), [], [])[:2]
-    header = options.header
+    has_header = options.header
     if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
-        header = sum(map(bool, map(str.strip, text.split("\n")))) == count + 1
-    has_header = _has_header(path, first, options.decimal or ".") if header is None else header
+        has_header = sum(map(bool, map(str.strip, text.split("\n")))) == count + 1
+    if has_header is None:
+        has_header = _has_header(path, first, decimal)
     if is_of_r := _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header):
         text = f'""{" " if separator == BLANKS else separator}{text}'
     is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
@@ -247,9 +255,9 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
             header=0 if has_header else None,
             names=None if has_header else [str(i) for i in range(len(first))],
             converters=dict.fromkeys(filter(None, [options.index, UNNAMED * is_unnamed]), str),  # keep 007
-            dtype=str if is_edge else None,
+            dtype=str if is_edge else dict.fromkeys(options.one_hot, str),  # as written: 1 is another value than 1.0
             keep_default_na=not is_edge,
-            decimal=options.decimal or ".",
+            decimal=decimal,
             thousands=options.thousands,
             na_values=options.missing,
             skipinitialspace=True,
@@ -270,23 +278,46 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     return Data(str(path), f"{said}; the first one, which has no name, is {way}", frame, index)
 
 
+def _signs(path: Path, options: Namespace) -> tuple[str, str]:
+    """Return the separator of cells and the sign of decimals; raise `InputError` if two signs are one, or a word."""
+    usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+    given = SIGNS.get(options.separator, usual if options.separator is None else options.separator)
+    decimal = options.decimal or "."
+    for name, sign in ("separator", given), ("decimal", decimal), ("thousands", options.thousands or "'"):
+        if len(sign) != 1 and sign != BLANKS:
+            raise InputError(f"--{name} is one sign, or for --separator tab or blank, got {sign!r}")
+    if decimal in (given, options.thousands):
+        raise InputError(f"--decimal {decimal} needs another separator of cells and of thousands: --separator ';'")
+    return given, decimal
+
+
 def _decoded(path: Path, options: Namespace) -> str:
     """Return the text of a file without the lines to skip, and without blank lines at the beginning."""
     with _opened(path) as file:
         content: bytes = file.read()
     encoding = options.encoding or "utf-8"
-    try:
-        text = content.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    except (UnicodeDecodeError, LookupError):
-        text = "\0"
-    if "\0" in text:
-        likely = "utf-16, utf-16-le or utf-16-be" if b"\0" in content else "cp1252 (Windows), mac_roman or another"
-        raise InputError(f"{path} is not text in {encoding}: say --encoding {likely}, or save other formats as .npy")
+    text = _as_text(content, encoding)
+    if text is None:
+        likely = next((name for name in LIKELY if _as_text(content, name)), "")
+        way = f"say --encoding {likely}, or another that it is in" if likely else "save what it holds as .npy"
+        raise InputError(f"{path} is not text in {encoding}: {way}")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if options.skip_lines:
+        if min(options.skip_lines) < 1:
+            raise InputError(f"--skip-lines has numbers of lines from 1, got {min(options.skip_lines)}")
         text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
     if not text.strip():
         raise InputError(f"{path} is empty")
     return re.sub(r"\A([ \t]*\n)+", "", text)
+
+
+def _as_text(content: bytes, encoding: str) -> str | None:
+    """Return bytes as text, or None if they are none, or hold zeros."""
+    try:
+        text = content.decode(encoding)
+    except (UnicodeError, LookupError):
+        return None
+    return None if "\0" in text else text
 
 
 def _first_rows(text: str, separator: str) -> list[list[str]]:
@@ -311,7 +342,7 @@ def _is_of_r(
     path: Path, first: list[str], second: list[str], separator: str, *, is_sure: bool, has_header: bool
 ) -> bool:
     """Return whether line 1 lacks a name for the names of rows; raise `InputError` if that may be something else."""
-    if len(second) <= len(first):
+    if not second or len(second) == len(first):
         return False
     is_clear = second[-1] != "" and (separator != "," or not is_number(second[0]))  # else it may have decimal commas
     if has_header and len(second) == len(first) + 1 and (is_sure or is_clear):
