@@ -499,6 +499,9 @@ LaplacianEigenmaps(2, n_neighbors=5) → as in neighbors=KNN\(k\)
 HarmonicFunction(n_neighbors=5) → as in neighbors=KNN\(k\)
 HeatKernel(sigma=1.0) → as in HeatKernel\(2 \* sigma\*\*2\)
 SpectralClustering(2, gamma=1.0) → as in HeatKernel\(1 / gamma\)
+HeatKernel(bandwidth=1.0) → as in HeatKernel\(bandwidth\)
+Radius(eps=1.0) → as in Radius\(eps\)
+LaplacianEigenmaps(2, epsilon=1.0) → as in Radius\(epsilon\)
 SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
 LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 # Diffusion maps

@@ -62,7 +62,7 @@ def test_without_compiled_loops_large_graphs_say_so_once():
 def test_show_versions_says_what_a_report_needs(capsys):
     torch_lapeig.show_versions()
     said = capsys.readouterr().out
-    assert f"torch {torch.__version__}" in said
+    assert f"torch-lapeig {torch_lapeig.__version__}\ntorch {torch.__version__}" in said
     assert all(word in said for word in ("compiled loops: ", "threads: ", "devices: cpu", "onnx"))
 
 

@@ -465,6 +465,7 @@ class KNN:
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 
+@with_advice
 @dataclass(frozen=True)
 class Radius:
     """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.

@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import sys
 from importlib import metadata
 
 import torch
@@ -20,6 +21,7 @@ def show_versions() -> None:
     Python ...
     """
     installed = {found.metadata["Name"]: found.version for found in metadata.distributions()}
+    installed["torch-lapeig"] = sys.modules["torch_lapeig"].__version__  # a clone's record may be older
     print(f"Python {platform.python_version()}, {platform.platform()}")
     print(*(f"{name} {installed.get(name, 'is not installed')}" for name in LIBRARIES), sep="\n")
     print("compiled loops:", "yes" if loops.library() else "no")

@@ -22,6 +22,9 @@ ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they 
     "n_neighbors": ({"neighbors", "k"}, "the number of neighbours is the k of a rule, as in neighbors=KNN(k)"),
     "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
     "gamma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)"),
+    "bandwidth": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(bandwidth)"),
+    "epsilon": ({"neighbors", "radius"}, "the largest length of an edge is the radius of a rule, as in Radius(epsilon)"),
+    "eps": ({"neighbors", "radius"}, "the largest length of an edge is the radius of a rule, as in Radius(eps)"),
     "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity")'),
 }
 
