@@ -13,6 +13,7 @@ from problems import path, points, surface
 from torch_lapeig import (
     KNN,
     MDS,
+    DirectedGraph,
     Graph,
     GraphWarning,
     LabelSpreading,
@@ -52,7 +53,14 @@ FEW[:6] = torch.arange(6) % 3
 
 PAIRS, SIGNAL = eigenpairs(Laplacian(Graph.from_dense(path(4))), 3), points(4, 2)
 SHARDED, HEAT = replace(PAIRS, is_sharded=True), methods.HeatResponse([1.0])
+MASS, TWO = torch.rand(6, generator=torch.Generator().manual_seed(1)).double() + 1, torch.tensor([2])
+CORNERS, FACES = points(4, 3), torch.tensor([[0, 1, 2], [1, 0, 3], [2, 1, 3], [0, 2, 3]])
+RING = DirectedGraph.from_edge_index(torch.stack([torch.arange(5), torch.arange(5).roll(-1)]), torch.ones(5).double())
 HIDDEN = torch.ones((), dtype=torch.float64, requires_grad=True)
+
+
+def massed(mass, normalization="unnormalized"):
+    return eigenpairs(Laplacian(Graph.from_dense(path(6)), normalization), 2, mass=mass)
 
 
 def spreading(x=SHEET, labels=FEW, **options):
@@ -103,6 +111,45 @@ FunctionOperator(lambda y: y * HIDDEN, 20) → closes over a tensor that require
 FunctionOperator(torch.neg, 20, bound=1.0) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=0.5) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=torch.ones(2)) → bound must be a finite number
+# Masses, meshes, directed graphs, landmarks
+massed(MASS.index_fill(0, TWO, 0.0)) → mass must be positive.*, got 0.0 at node \[2\]
+massed(MASS.index_fill(0, TWO, -1.0)) → mass must be positive.*, got -1.0 at node \[2\]
+massed(MASS.index_fill(0, TWO, 1e-310)) → mass must be positive.*, got 1e-310 at node \[2\]
+massed(MASS.index_fill(0, TWO, torch.nan)) → mass must be finite
+massed(MASS.index_fill(0, TWO, torch.inf)) → mass must be finite
+massed(MASS[:5]) → mass must have shape \(6,\)
+massed(MASS[None]) → mass must have shape \(6,\)
+massed(torch.diag(MASS)[:5]) → mass must have shape \(6,\)
+massed(MASS, "symmetric") → use Laplacian\(graph, "unnormalized"\)
+massed(MASS, "random_walk") → use Laplacian\(graph, "unnormalized"\)
+mesh_laplacian(CORNERS, FACES[:, :2]) → faces must have shape \(F, 3\)
+mesh_laplacian(CORNERS, FACES[None]) → faces must have shape \(F, 3\)
+mesh_laplacian(CORNERS, FACES[:0]) → faces must hold at least one triangle
+mesh_laplacian(CORNERS, 0 * FACES - 1) → faces must hold at least one triangle
+mesh_laplacian(CORNERS, FACES + 1) → faces must lie in \[-1, 4\)
+mesh_laplacian(CORNERS, FACES - 2) → faces must lie in \[-1, 4\)
+mesh_laplacian(CORNERS, FACES.index_fill(1, 0 * TWO, -1)) → got a row with some -1
+mesh_laplacian(CORNERS, FACES[:, [0, 0, 1]]) → faces must have three different vertices
+mesh_laplacian(CORNERS, torch.cat([FACES, FACES[:1].roll(1, 1)])) → faces must be different
+mesh_laplacian(CORNERS[:, :1], FACES) → vertices must have shape
+mesh_laplacian(CORNERS[0], FACES) → vertices must have shape
+mesh_laplacian(CORNERS[None, None], FACES) → vertices must have shape
+mesh_laplacian(torch.stack([CORNERS, CORNERS / 0]), FACES) → vertices must be finite
+mesh_laplacian(torch.stack([CORNERS, CORNERS]), FACES.expand(3, -1, -1)) → faces must have shape
+mesh_laplacian(CORNERS, FACES, mask=MASK[:4] & (torch.arange(4) < 3)) → inside the mask
+mesh_laplacian(CORNERS, FACES, mask=MASK[:3]) → mask must have shape
+MagneticLaplacian(RING).eigenpairs(2, degeneracy="exact") → each eigenvalue twice
+MagneticLaplacian(RING).eigenpairs(2, cluster_width=1e-3) → each eigenvalue twice
+MagneticLaplacian(RING).eigenpairs(6) → nodes of positive degree, got k=6 with 5 of them
+MagneticLaplacian(RING, torch.nan) → q must
+MagneticLaplacian(RING, torch.inf) → q must
+MagneticLaplacian(RING, []) → q must
+MagneticLaplacian(RING, torch.ones(2, 2)) → q must
+MagneticLaplacian(RING, normalization="random_walk") → normalization must be one of 'symmetric', 'unnormalized'
+Landmarks(3) → r must be at most m, got r=5 with m=3
+Landmarks(10, 1) → r must be at least 2, got 1
+Landmarks(10, choose="best") → choose must be .*got 'best'
+LaplacianEigenmaps(5, Landmarks(5))(points(100, 2)) → n_components must be smaller than the number of nodes of positive
 # Graphs and weights, eigenpairs, methods, losses, estimators
 knn_graph(NAN, 3) → x must be finite, got 1 NaN or Inf of 20 .*\(3, 1\)
 radius_graph(INF, 1.0) → x must be finite
@@ -428,6 +475,25 @@ FunctionOperator(torch.clone, 20, dtype=torch.complex64) → dtype must be float
 FunctionOperator(torch.clone, 20, parameters=torch.ones(3)) → parameters must be several tensors.*\(tensor,\)
 FunctionOperator(torch.clone, 20, parameters=[torch.arange(3)]) → parameters\[0\] must be a real
 FunctionOperator(None, 20) → function must be
+# Masses, meshes, directed graphs
+massed(MASS.long()) → mass must be float32 or float64
+massed(MASS * 1j) → mass must be float32 or float64
+massed(MASS.half()) → mass must be float32 or float64
+massed(MASS.tolist()) → mass must be a
+mesh_laplacian(CORNERS, FACES.double()) → int64
+mesh_laplacian(CORNERS, FACES.int()) → int64
+mesh_laplacian(CORNERS, FACES.tolist()) → faces must be a
+mesh_laplacian(CORNERS.half(), FACES) → vertices must be float32 or float64
+mesh_laplacian(CORNERS.long(), FACES) → vertices must be float32 or float64
+mesh_laplacian(CORNERS * 1j, FACES) → vertices must be float32 or float64
+mesh_laplacian(CORNERS, FACES, intrinsic="yes") → intrinsic must be True or False
+MagneticLaplacian(RING).eigenpairs(2.5) → k must be an integer
+MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → unexpected keyword
+MagneticLaplacian(RING, "0.25") → q must
+MagneticLaplacian(RING, 1j) → q must
+MagneticLaplacian(RING, True) → q must
+MagneticLaplacian(RING, [0.1, None]) → q must
+eigenpairs(MagneticLaplacian(RING), 2) → a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)
 # Graphs and weights, eigenpairs, methods, losses, estimators
 knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
 knn_graph(X.half(), 3) → got torch.float16

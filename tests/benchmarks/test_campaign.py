@@ -11,14 +11,14 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.campaign import clouds, edges, families, outcomes, reference, runner, solves
+from benchmarks.campaign import clouds, edges, families, outcomes, reference, solves
 from benchmarks.campaign.__main__ import main
 from benchmarks.campaign.directed import Directed
 from benchmarks.campaign.functions import Function
 from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.meshes import Mesh
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, Probe
+from benchmarks.campaign.outcomes import Case, Probe
 from benchmarks.campaign.pencils import PencilProbe
 from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
@@ -165,27 +165,6 @@ class TestFamilies:
         assert reference.splitting(reference.reference(graph, "symmetric").values, 10) == [2, 4, 6, 8, 10]
 
 
-class Coin:
-    """A probe whose second, fourth, … draw fails."""
-
-    name, share = "solve", 1.0
-
-    def draw(self, rng: np.random.Generator) -> Iterator[Case]:
-        yield solve_case(cycle(int(rng.integers(3, 9))), 1)
-
-    def check(self, case: Case) -> Outcome:
-        odd = case["graphs"][0].nodes % 2
-        return Outcome("default", "cycle", [Finding("wrong value", "odd")] if odd else [], 0.0)
-
-
-def test_a_run_counts_and_keeps_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "PROBES", {"solve": Coin()})
-    tally = runner.run(0.002, 0, ["solve"], tmp_path)
-    tests, wrong = tally.total("solve", "default", None), tally.total("solve", "default", "wrong value")
-    assert 0 < wrong < tests == tally.draws["solve"]
-    assert {outcomes.load(file)[1]["graphs"][0].nodes % 2 for file in tmp_path.glob("*.pt")} == {1}
-
-
 class TestReplay:
     def test_a_failure_is_judged_again_from_its_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -198,8 +177,3 @@ class TestReplay:
             assert main(["--replay", str(path)]) == 1
         assert main(["--replay", str(tmp_path)]) == 0
         assert "0 of 1 still fail" in capsys.readouterr().out
-
-    def test_any_other_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "x.pt").write_text("no")
-        with pytest.raises(ValueError, match=r"x\.pt is no failure of a campaign"):
-            outcomes.load(tmp_path / "x.pt")

@@ -6,7 +6,6 @@ import pytest
 
 import torch_lapeig
 from benchmarks.compare import HERE, Side, compare
-from benchmarks.compare_worker import ROWS
 
 
 @pytest.mark.skipif(not list((HERE / "torch_lapeig").rglob("kernels.so")), reason="nothing is compiled")
@@ -20,13 +19,3 @@ def test_a_row_is_timed_by_both_sides_in_turn():
     assert min(here + there) > 0
     assert difference < 1e-6
     assert [side.process.returncode for side in sides] == [0, 0]
-
-
-def test_another_package_than_the_checkouts_is_refused(tmp_path):
-    with pytest.raises(SystemExit, match="holds no torch_lapeig"):
-        Side(tmp_path, 1)
-
-
-def test_there_are_the_rows_of_the_claim():
-    assert len(ROWS) == 21
-    assert sum(row.startswith("20,000 nodes") for row in ROWS) == 11

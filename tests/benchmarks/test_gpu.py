@@ -51,9 +51,3 @@ def test_what_a_part_has_started_ends_with_it(tmp_path, monkeypatch):
     ended, seconds = (entry["value"] for entry in results(file))
     assert ended.startswith("time-out")
     assert seconds < 300
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so(tmp_path, capsys):
-    assert gpu.main(["--out", str(tmp_path / "gpu.jsonl")]) == 1
-    assert "no GPU" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """Benchmarks keep what they show; RESULTS.md is made from that and from the template, and nothing else."""
 
-import importlib
 import json
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import results
 from benchmarks.record import Record
-from benchmarks.timing import clock
 from experiments.tables import Table
 
 
@@ -74,38 +72,3 @@ def test_every_benchmark_can_be_asked(name: str) -> None:
     assert options.quick
     assert callable(module.run)
     assert (module.__doc__ or "").strip()
-
-
-def test_a_benchmark_runs_and_writes_its_record(tmp_path, capsys, monkeypatch) -> None:
-    class Fake:
-        """A benchmark."""
-
-        @staticmethod
-        def run(record: Record, options: object) -> None:
-            record.show(table())
-
-    monkeypatch.setattr(importlib, "import_module", lambda name: Fake)
-    for variable in command.THREADS:
-        monkeypatch.setenv(variable, "1")
-    assert command.main(["layer", "--json", str(tmp_path / "layer.json")]) == 0
-    assert "torch_lapeig" in capsys.readouterr().out
-    assert json.loads((tmp_path / "layer.json").read_text())["command"] == "python -m benchmarks layer"
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyG's, on first import
-def test_the_list_names_all(capsys) -> None:
-    assert command.main([]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in (*command.BENCHMARKS, *command.PROGRAMS, "results"))
-    assert command.main(["nothing"]) == 1
-
-
-def test_one_thread_is_timed_by_the_processor_s_clock(monkeypatch) -> None:
-    import time
-
-    import torch
-
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert clock() is time.process_time
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert clock() is time.perf_counter

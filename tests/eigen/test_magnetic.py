@@ -1,6 +1,5 @@
 """Magnetic Laplacians: closed forms, dense references, every value once, phases, exact gradients at equal values."""
 
-import math
 import warnings
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from problems import covering, quiet
-from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve, eigenpairs
+from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve
 from torch_lapeig.eigen import Eigh
 
 # PyTorch's forward mode uses torch.jit.script when it is first used.
@@ -188,29 +187,6 @@ class TestGradients:
 
 
 class TestRefusals:
-    def test_options(self):
-        laplacian = MagneticLaplacian(directed_cycle(5))
-        for options in ({"degeneracy": "exact"}, {"cluster_width": 1e-3}):
-            with pytest.raises(ValueError, match="each eigenvalue twice"):
-                laplacian.eigenpairs(2, **options)
-        with pytest.raises(ValueError, match="nodes of positive degree, got k=6 with 5 of them"):
-            laplacian.eigenpairs(6)
-        with pytest.raises(TypeError, match="k must be an integer"):
-            laplacian.eigenpairs(2.5)
-        with pytest.raises(TypeError, match="unexpected keyword"):
-            laplacian.eigenpairs(2, tolerence=1e-3)
-
-    @pytest.mark.parametrize("q", [math.nan, math.inf, "0.25", 1j, True, [], [0.1, None], torch.ones(2, 2)])
-    def test_charges(self, q):
-        with pytest.raises((TypeError, ValueError), match="q must"):
-            MagneticLaplacian(directed_cycle(5), q)
-
-    def test_graphs(self):
-        with pytest.raises(ValueError, match="normalization must be one of 'symmetric', 'unnormalized'"):
-            MagneticLaplacian(directed_cycle(5), normalization="random_walk")
-        with pytest.raises(TypeError, match=r"a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)"):
-            eigenpairs(MagneticLaplacian(directed_cycle(5)), 2)
-
     def test_a_missed_copy_is_reported(self):
         class MissesOneCopy(Eigh):
             def __call__(self, *args, **options):

@@ -129,27 +129,6 @@ def test_float32_masses_get_gradients():
     torch.testing.assert_close(mass.grad, exact.grad.float(), rtol=1e-4, atol=1e-6)
 
 
-def test_wrong_masses_are_refused_by_name():
-    laplacian, mass = unnormalized(random_affinity(6)), masses(6)
-    for value in (0.0, -1.0, 1e-310):
-        with pytest.raises(ValueError, match=rf"mass must be positive.*, got {value} at node \[2\]"):
-            eigenpairs(laplacian, 2, mass=mass.index_fill(0, torch.tensor([2]), value))
-    for value in (torch.nan, torch.inf):
-        with pytest.raises(ValueError, match="mass must be finite"):
-            eigenpairs(laplacian, 2, mass=mass.index_fill(0, torch.tensor([2]), value))
-    for wrong in (mass.to(torch.int64), mass.to(torch.complex128), mass.half()):
-        with pytest.raises(TypeError, match="mass must be float32 or float64"):
-            eigenpairs(laplacian, 2, mass=wrong)
-    with pytest.raises(TypeError, match="mass must be a"):
-        eigenpairs(laplacian, 2, mass=mass.tolist())
-    for wrong in (mass[:5], mass[None], torch.diag(mass)[:5]):
-        with pytest.raises(ValueError, match=r"mass must have shape \(6,\)"):
-            eigenpairs(laplacian, 2, mass=wrong)
-    for normalization in ("symmetric", "random_walk"):
-        with pytest.raises(ValueError, match='use Laplacian\\(graph, "unnormalized"\\)'):
-            eigenpairs(Laplacian(laplacian.graph, normalization), 2, mass=mass)
-
-
 @pytest.mark.parametrize("shift", [0.0, 3.0])  # positive semidefinite, and not
 def test_a_function_has_gradients_to_matrix_and_mass_at_equal_eigenvalues(shift):
     n = 9

@@ -25,21 +25,10 @@ def test_columns_are_the_formula_from_points_and_from_affinities(alpha, time):
     expected, mu, _, _ = dense(kernel, alpha, time, 4)
     model = DiffusionMap(4, KNN(9), HeatKernel("steepest"), alpha=alpha, time=time)
     given = DiffusionMap(4, Precomputed("affinity"), alpha=alpha, time=time)
-    batch = torch.stack([kernel, kernel[:50, :50].new_zeros(60, 60)])
-    batch[1, :50, :50] = kernel[:50, :50]
-    mask = torch.stack([torch.ones(60), torch.arange(60) < 50]).bool()
     for found in (model.embed(x), given.embed(kernel), given.embed(graph)):
         torch.testing.assert_close(found.embedding.abs(), expected.abs(), rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(1 - found.eigenvalues, mu[1:5])
-    torch.testing.assert_close(given(batch, mask=mask)[0], given(kernel))
-    torch.testing.assert_close(given(batch, mask=mask)[1, :50], given(kernel[:50, :50]))
-    # A training point is its own row of the problem.
-    torch.testing.assert_close(model.fit(x).transform(x[:7]), model.embedding_[:7])
-    torch.testing.assert_close(given.fit(kernel).transform(kernel[:7]), given.embedding_[:7])
     torch.testing.assert_close(given.fit(kernel).transform(2 * kernel[:7]), given.embedding_[:7])
-    fresh = DiffusionMap(4, Precomputed("affinity"), alpha=alpha, time=time)
-    fresh.load_state_dict(given.state_dict())
-    torch.testing.assert_close(fresh.transform(kernel[:7]), given.embedding_[:7])
 
 
 def test_distances_of_all_columns_are_diffusion_distances():

@@ -149,17 +149,6 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
 # --- Bad input --------------------------------------------------------------------------------------------------------
 
 
-def test_what_landmarks_refuse():
-    with pytest.raises(ValueError, match="r must be at most m, got r=5 with m=3"):
-        Landmarks(3)
-    with pytest.raises(ValueError, match="r must be at least 2, got 1"):
-        Landmarks(10, 1)
-    with pytest.raises(ValueError, match=r"choose must be .*got 'best'"):
-        Landmarks(10, choose="best")
-    with pytest.raises(ValueError, match="n_components must be smaller than the number of nodes of positive degree"):
-        LaplacianEigenmaps(5, Landmarks(5))(points(100))
-
-
 @pytest.mark.parametrize("choose", ["kmeans", "farthest", "random"])
 def test_few_distinct_points(choose):
     """Copies have one row, of as many landmarks as there are distinct points; copies of one point are refused."""

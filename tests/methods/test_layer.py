@@ -57,22 +57,6 @@ def test_items_of_a_batch_equal_single_items(scale, normalization, dtype, device
             assert (y[b] != 0).any(0).sum() == max(size - 1, 0)
 
 
-@pytest.mark.parametrize("weights", [HeatKernel(), HeatKernel("component-median"), HeatKernel(2.0)], ids=repr)
-@pytest.mark.parametrize("components", ["joint", "separate"])
-def test_gradients_of_items_equal_single_items_and_are_zero_in_the_padding(components, weights):
-    x, mask = padded(SIZES)
-    x.requires_grad_()
-    module = LaplacianEigenmaps(2, KNN(5), weights, scale="unit", components=components)
-    probe = points(30, 2, seed=9, batch=len(SIZES))
-    (quiet(module, x, mask) * probe).sum().backward()
-    assert not x.grad[~mask].any()
-    assert x.grad[mask].isfinite().all()
-    for b in (0, 1, 5):
-        alone = x[b : b + 1, : SIZES[b]].detach().clone().requires_grad_()
-        (quiet(module, alone) * probe[b, : SIZES[b]]).sum().backward()
-        torch.testing.assert_close(x.grad[b, : SIZES[b]], alone.grad[0])
-
-
 @pytest.mark.parametrize("time", [1, 0.5])
 @pytest.mark.parametrize("affinity", [cycle(6), path(5)], ids=["cycle", "path"])
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
