@@ -184,10 +184,8 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
 
     index, labels, found = None, None, _loaded(path, kind)
     if kind == ".parquet":
-        rows = found.rename(columns=str).reset_index(drop=True)
-        return Data(
-            str(path), "a table", rows, None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
-        )
+        index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
+        return Data(str(path), "a table", found.rename(columns=str).reset_index(drop=True), index)
     if kind == ".h5ad":
         index, labels = _names_of(found.obs), found.obs
         found = {"X": found.X, **found.obsm, **found.obsp, **found.layers}
@@ -207,7 +205,11 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     if found.dtype.names:  # a table of NumPy's
         return Data(str(path), said, pandas.DataFrame(found))
     if sparse.issparse(found):
-        _check_once(path, found)
+        once = found.tocoo(copy=True)
+        once.sum_duplicates()
+        if twice := found.nnz - once.nnz:
+            way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
+            raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
         if given and found.dtype.kind in "biuf":
             return Data(str(path), said, found.astype(float).tocsr(), index, labels)
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
@@ -219,15 +221,6 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     return Data(str(path), said, frame, index, labels, found.shape[1:])
 
 
-def _check_once(path: Path, matrix: Any) -> None:
-    """Raise `InputError` if a sparse matrix stores an entry twice: SciPy would add the values."""
-    entries = matrix.tocoo()
-    keys = entries.row.astype(np.int64) * matrix.shape[1] + entries.col
-    if twice := len(keys) - len(np.unique(keys)):
-        way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
-        raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
-
-
 def _names_of(table: Any) -> Any:
     """Return the index of a DataFrame as a Series; one without a name is called "name"."""
     return table.index.to_series(name=table.index.name or "name")
@@ -237,17 +230,17 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     """Return the table of a text by pandas; a first column without a name is the index."""
     import pandas
 
-    separator, decimal = _signs(path, options)
+    separator, decimal = signs = _signs(path, options)
     text = _decoded(path, options)
     first, second = (*_first_rows(text, separator), [], [])[:2]
-    has_header = options.header
     if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
         has_header = sum(map(bool, map(str.strip, text.split("\n")))) == count + 1
-    if has_header is None:
-        has_header = _has_header(path, first, decimal)
-    if is_of_r := _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header):
+        options = Namespace(**vars(options) | {"header": has_header})
+    header = _header(path, first, second, signs, options)
+    if header == "names of R":
         text = f'""{" " if separator == BLANKS else separator}{text}'
-    is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
+    has_header, is_edge = header != "a row", options.given == "edges" and count is None
+    is_unnamed = header == "names of R" or (has_header and not first[0])
     try:
         frame = pandas.read_csv(
             io.StringIO(text),
@@ -329,24 +322,22 @@ def _first_rows(text: str, separator: str) -> list[list[str]]:
     return list(islice((row for row in cells if row not in ([], [""])), 2))
 
 
-def _has_header(path: Path, first: list[str], decimal: str) -> bool:
-    """Return True if line 1 has words only, which name the columns; raise `InputError` otherwise."""
+def _header(path: Path, first: list[str], second: list[str], signs: tuple[str, str], options: Namespace) -> str:
+    """Return what line 1 is: "names", "names of R", which lack one for the names of rows, or "a row".
+
+    Raises:
+        InputError: it may be something else.
+    """
+    separator, decimal = signs
     numbers = [cell for cell in first if is_number(cell.replace(decimal, ".").replace("−", "-"))]
-    if numbers or not any(first):
+    if options.header is None and (numbers or not any(first)):
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         raise InputError(f"{path}: line 1 has {f'numbers ({listed(numbers, 4)})' if numbers else 'no names'}: {way}")
-    return True
-
-
-def _is_of_r(
-    path: Path, first: list[str], second: list[str], separator: str, *, is_sure: bool, has_header: bool
-) -> bool:
-    """Return whether line 1 lacks a name for the names of rows; raise `InputError` if that may be something else."""
     if not second or len(second) == len(first):
-        return False
+        return "a row" if options.header is False else "names"
     is_clear = second[-1] != "" and (separator != "," or not is_number(second[0]))  # else it may have decimal commas
-    if has_header and len(second) == len(first) + 1 and (is_sure or is_clear):
-        return True
+    if options.header is not False and len(second) == len(first) + 1 and (options.index == "name" or is_clear):
+        return "names of R"
     cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
     way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
     raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
