@@ -26,12 +26,9 @@ from experiments import results
 EXPERIMENTS = (
     "demo",
     "bars",
-    "words",
     "manifolds",
-    "faces",
     "cut",
     "outofsample",
-    "methods",
     "weightings",
     "priors",
     "choosing",
