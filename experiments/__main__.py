@@ -36,6 +36,7 @@ EXPERIMENTS = (
     "grouping",
     "inverse",
     "design",
+    "isospectral",
     "csl",
     "parametric",
 )

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.table import Table
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, make_moons
@@ -79,7 +78,7 @@ def grouping(
     """Grouping: a map learned through eigenvectors from a few labelled points, against ways without.
 
     Args:
-        out: folder of metrics.json, the figures and what is finished.
+        out: folder of metrics.json and what is finished.
         tasks: moons, strong (planted; how nonlinear the mixture is), digits (real).
         variants: fixed, itml, network, harmonic, evolution, whitened, pca, diffusion, layer, oracle. Evolution begins
             where the layer does, at whitened channels, or at the two principal components with the least loss.
@@ -113,7 +112,6 @@ def grouping(
     cells = run.cells("trials", trials, [(variant, task) for task in tasks for variant in variants], jobs)
     metrics = {task: {variant: summary(cells[variant, task]) for variant in variants} for task in tasks}
     differences(metrics)
-    run.figure("grouping", results_figure(metrics), dpi=80)
     run.finish({**metrics, "seeds": seeds}, results_table(metrics))
 
 
@@ -208,7 +206,8 @@ def white(points: Numbers) -> Numbers:
     """Return points with mean 0 and covariance 1, turned as they were."""
     centred = points - points.mean(0)
     left, _, right = np.linalg.svd(centred, full_matrices=False)
-    return np.sqrt(len(points)) * left @ right
+    whitened: Numbers = np.sqrt(len(points)) * left @ right
+    return whitened
 
 
 def turn(generator: np.random.Generator) -> Numbers:
@@ -439,7 +438,8 @@ def whitening(train: Sets) -> Tensor:
     """Return the map ``(R, D, D)`` that gives the pooled points of each repetition the covariance 1."""
     points = train.x.flatten(1, 2)
     values, vectors = torch.linalg.eigh(points.mT @ points / points.shape[1])
-    return vectors / values.sqrt()[:, None]
+    whitened: Tensor = vectors / values.sqrt()[:, None]
+    return whitened
 
 
 def pairs_of_components(train: Sets) -> list[Tensor]:
@@ -541,21 +541,3 @@ def results_table(metrics: dict[str, Any]) -> Table:
         rows.append([*row, f"{np.mean([by_variant[variant]['seconds'] for by_variant in metrics.values()]):.1f}"])
     columns = [name for task in metrics for name in (TASKS[task], "layer less it")]
     return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns, "seconds"], rows)
-
-
-def results_figure(metrics: dict[str, Any]) -> Figure:
-    """The index of every seed, and its mean, for each variant and task."""
-    figure = Figure(figsize=(4.2 * len(metrics) + 2, 4.8), layout="constrained")
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for panel, (task, by_variant) in zip(panels, metrics.items(), strict=True):
-        names = list(by_variant)[::-1]
-        for at, name in enumerate(names):
-            values = by_variant[name]["agreement"]
-            colour = {"layer": "C3", "oracle": "0.5"}.get(name, "C0")
-            panel.plot(values["seeds"], np.full(len(values["seeds"]), at), "o", ms=4, alpha=0.35, mew=0, color=colour)
-            panel.plot(values["mean"], at, "|", ms=16, mew=2, color=colour)
-        panel.set_yticks(range(len(names)), [VARIANTS[name] for name in names])
-        panel.set(xlim=(-0.1, 1.05), title=TASKS[task], xlabel="adjusted Rand index of new sets")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(axis="x", lw=0.4)
-    return figure

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import torch
-from matplotlib.figure import Figure
 from scipy.optimize import least_squares, linear_sum_assignment, minimize
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import eigsh, splu
@@ -90,7 +89,7 @@ def inverse(
     """A field of stiffness from noisy modes at few sensors, with derivatives of eigenvectors and by ways without.
 
     Args:
-        out: folder of metrics.json, the figure and what is finished.
+        out: folder of metrics.json and what is finished.
         ways: layer, layer_eigh, eigh, eigh_jittered, nelson, fox_kapoor, least_squares, cma, eigenvalues, linear,
             matrix_exp, resolvent, perceptron.
         sizes: of 64, 400, 1000, 4000, 20000 free nodes of the symmetric mesh; with 400 other conditions, too.
@@ -143,7 +142,6 @@ def inverse(
                 for trial in (usual, *others)
             },
         )
-    run.figure("inverse", figure({trial.nodes: metrics[trial] for trial in by_size}), dpi=80)
     run.finish(
         {"by_size": {str(t.nodes): metrics[t] for t in by_size}, "others": {condition(t): metrics[t] for t in others}},
         *tables,
@@ -592,21 +590,3 @@ class Cell:
 def condition(trial: Trial) -> str:
     """Return a name of conditions for tables and values."""
     return f"{trial.mesh}, {trial.sensors} sensors, noise {trial.noise:.0%}, {trial.side}² unknowns"
-
-
-def figure(metrics: dict[int, dict[str, Any]]) -> Figure:
-    """Return errors over seconds, a line of sizes for each way."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for number, way in enumerate(way for way in WAYS if any(way in found for found in metrics.values())):
-        ended = [by[way] for by in metrics.values() if way in by and set(by[way]["end"]) == {"converged"}]
-        if ended:
-            line = [found["seconds"] for found in ended], [found["error"]["mean"] for found in ended]
-            style = "-" if number < 10 else "--"
-            axes.plot(*line, marker="o", ms=4, lw=0.8, color=f"C{number % 10}", label=WAYS[way], ls=style)
-    axes.set(
-        xscale="log", xlabel="seconds for a field, larger meshes to the right", ylabel="relative error of the field"
-    )
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure

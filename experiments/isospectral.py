@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy.optimize import minimize
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import eigsh
@@ -24,8 +22,9 @@ from scipy.special import lpmv
 from torch import Tensor
 
 from experiments.metrics import Numbers
-from experiments.runs import Run, check_least, check_names
+from experiments.runs import Run, check_names
 from experiments.searches import Search, attempt, cma, descend, summary, tables_of
+from experiments.shapes import icosphere
 from torch_lapeig import eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import MeshLaplacian
 
@@ -41,8 +40,8 @@ MODES = 36  # with the constant one; the sphere's multiplets of degree 0 to 5
 BEYOND = 100  # eigenvalues up to which the spectra are compared
 DEGREES = {"truth": 4, "unknown": 6}  # of harmonics, from 2 on
 TIMES = (0.02, 0.05, 0.1, 0.2)  # of the heat kernels at landmarks
-AMPLITUDE = 0.15  # standard deviation of the radii
-PENALTY = 1e-5
+AMPLITUDE = 0.1  # standard deviation of the radii
+PENALTY = 1e-6
 JITTER = 0.01
 
 
@@ -50,9 +49,9 @@ def isospectral(
     out: Path = Path("runs/isospectral"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
     level: int = 4,
-    seeds: int = 3,
-    landmarks: int = 8,
-    cap: float = 120.0,
+    seeds: int = 2,
+    landmarks: int = 16,
+    cap: float = 60.0,
     jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
@@ -60,7 +59,7 @@ def isospectral(
     """A shape from its spectrum alone, and with modes at landmarks, by gradients of eigenpairs and without.
 
     Args:
-        out: folder of metrics.json, the figure and what is finished.
+        out: folder of metrics.json and what is finished.
         ways: layer, eigh, eigh_jittered, by_hand (eigenvalues only), cma.
         level: refinements of the icosahedron, 10 · 4^level + 2 vertices.
         seeds: shapes; a way that does not end within the cap tries one.
@@ -71,12 +70,10 @@ def isospectral(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, level, seeds, cap = ["layer", "eigh"], 2, 1, 3.0
+        ways, level, seeds, cap = ["layer", "eigh"], 2, 1, 2.0
     check_names("ways", ways, WAYS)
-    check_least("seeds", seeds, 1)
-    check_least("level", level, 2)
     run = Run(out, locals())
-    cell = Cell(level, landmarks, cap)
+    cell = partial(attempted, level, landmarks, cap)
     cases = [(data, way) for data in DATA for way in ways if data == "spectrum" or way != "by_hand"]
     first = run.cells("shapes", cell, [(*case, 0) for case in cases], jobs)
     fast = [case[:2] for case, found in first.items() if found["end"] == "converged"]
@@ -88,36 +85,7 @@ def isospectral(
     for data, way in cases:
         beyond = [found["beyond"] for case, found in cells.items() if case[:2] == (data, way)]
         metrics[data][way]["beyond"] = {"mean": float(np.mean(beyond)), "seeds": beyond}
-    run.figure("isospectral", figure({way: cells["landmarks", way, 0] for d, way in cases if d == "landmarks"}), dpi=80)
     run.finish(metrics, *tables_of("from", "the shape", WAYS, {DATA[data]: metrics[data] for data in DATA}))
-
-
-@cache
-def icosphere(level: int) -> tuple[Tensor, Tensor]:
-    """Return vertices on the sphere and triangles of a refined icosahedron."""
-    golden = (1 + 5**0.5) / 2
-    pairs = [(a, b * golden) for a in (-1, 1) for b in (-1, 1)]
-    vertices = torch.tensor([np.roll((0, *pair), turn) for turn in range(3) for pair in pairs], dtype=torch.float64)
-    near = (torch.cdist(vertices, vertices) - 2).abs() < 1e-6
-    number = range(12)
-    found = [
-        (a, b, c)
-        for a in number
-        for b in number
-        for c in number
-        if a < b < c and near[a, b] and near[b, c] and near[a, c]
-    ]
-    faces = torch.tensor(found)
-    inward = torch.linalg.det(vertices[faces]) < 0
-    faces[inward] = faces[inward].flip(1)
-    for _ in range(level):
-        corners = [faces, faces.roll(-1, 1)]
-        edges, middle = torch.stack(corners, 2).sort(2)[0].flatten(0, 1).unique(dim=0, return_inverse=True)
-        middle = (middle + len(vertices)).reshape(-1, 3)
-        vertices = torch.cat([vertices, vertices[edges].mean(1)])
-        around = [torch.stack([faces[:, i], middle[:, i], middle[:, i - 1]], 1) for i in range(3)]
-        faces = torch.cat([*around, middle])
-    return vertices / vertices.norm(dim=1, keepdim=True), faces
 
 
 def harmonics(places: Numbers, degree: int) -> Numbers:
@@ -135,21 +103,24 @@ def harmonics(places: Numbers, degree: int) -> Numbers:
 class Surface(Search):
     """The loss of radii 1 + Σ c Y over a mesh of the sphere, by one way and one kind of data, and its truth."""
 
+    iterations = 100
+
     def __init__(self, level: int, landmarks: int, data: str, way: str, seed: int, cap: float) -> None:
         self.vertices, self.faces = icosphere(level)
         basis = harmonics(self.vertices.numpy(), DEGREES["unknown"])
         super().__init__(basis.shape[1], cap, PENALTY)
         generator = np.random.default_rng(seed)
-        self.basis, self.truth, self.data, self.way = torch.from_numpy(basis), np.zeros(basis.shape[1]), data, way
+        self.basis, self.truth, self.data = torch.from_numpy(basis), np.zeros(basis.shape[1]), data
+        self.solve = {"layer": by_eigenpairs, "eigh": by_eigh, "eigh_jittered": by_eigh}.get(way, by_scipy)
         known = (DEGREES["truth"] + 1) ** 2 - 4
         self.truth[:known] = generator.normal(size=known)
         self.truth *= AMPLITUDE / np.linalg.norm(self.truth)
         self.landmarks = torch.from_numpy(generator.choice(len(basis), landmarks, replace=False))
-        self.start = JITTER * generator.normal(size=len(self.truth)) * (way != "layer" and way != "eigh")
+        self.start = JITTER * generator.normal(size=len(self.truth)) * (way not in ("layer", "eigh"))
         with torch.no_grad():
             self.target = [part.clone() for part in self.seen(torch.from_numpy(self.truth), by_scipy)]
 
-    def matrices(self, coefficients: Tensor) -> Matrices:
+    def matrices(self, coefficients: Tensor) -> MeshLaplacian:
         """Return stiffness and mass."""
         vertices = self.vertices * (1 + self.basis @ coefficients)[:, None]
         return mesh_laplacian(vertices, self.faces, mass="consistent")
@@ -164,95 +135,66 @@ class Surface(Search):
 
     def fitted(self, coefficients: Tensor) -> Tensor:
         """Return relative differences of eigenvalues, and of kernels over their norms."""
-        (values, *kernels), (known, *others) = self.seen(coefficients, SOLVERS[self.way]), self.target
+        (values, *kernels), (known, *others) = self.seen(coefficients, self.solve), self.target
         apart = [(found - other).flatten() / other.norm() for found, other in zip(kernels, others, strict=True)]
         return torch.cat([(values / known - 1) / len(known) ** 0.5, *apart])
 
     def error(self) -> float:
         """Return the error of the radii over the deviation of the true ones, up to rotations and reflections."""
-        places, _ = icosphere(3)
-        degree = DEGREES["unknown"]
-        found, deviation = harmonics(places.numpy(), degree) @ self.best.numpy(), np.linalg.norm(self.truth)
+        places, degree = icosphere(2)[0].numpy(), DEGREES["truth"]
+        truth = self.truth[: (degree + 1) ** 2 - 4]
+        found = harmonics(places, DEGREES["unknown"]) @ self.best.numpy()
 
         def apart(turn: Numbers, side: int) -> float:
-            moved = side * Rotation.from_rotvec(turn).apply(places.numpy())
-            return float(np.sqrt(np.mean((harmonics(moved, degree) @ self.truth - found) ** 2)) / deviation)
+            moved = side * Rotation.from_rotvec(turn).apply(places)
+            return float(np.sqrt(np.mean((harmonics(moved, degree) @ truth - found) ** 2)) / np.linalg.norm(truth))
 
-        turns = Rotation.random(300, random_state=0).as_rotvec()
-        starts = sorted((apart(turn, side), side, tuple(turn)) for turn in [np.zeros(3), *turns] for side in (1, -1))
-        return min(minimize(apart, turn, side, method="Nelder-Mead").fun for _, side, turn in starts[:4])
+        turns = [np.zeros(3), *Rotation.random(100, random_state=0).as_rotvec()]
+        starts = sorted((apart(turn, side), side, tuple(turn)) for turn in turns for side in (1, -1))
+        ends = [minimize(apart, turn, side, method="Nelder-Mead") for _, side, turn in starts[:3]]
+        return float(min(end.fun for end in ends))
 
+    @torch.no_grad()
     def beyond(self) -> float:
         """Return the root mean square of relative differences of eigenvalues after those that were fitted."""
         pairs = [by_scipy(self.matrices(c), BEYOND)[0] for c in (self.best, torch.from_numpy(self.truth))]
         return float((pairs[0] / pairs[1] - 1)[MODES:].square().mean().sqrt())
 
 
-Matrices = MeshLaplacian
 Solved = tuple[Tensor, Tensor, Tensor]  # values (m,), the same as a matrix (m, m), modes (N, m)
-Solver = Callable[[Matrices], Solved]
+Solver = Callable[[MeshLaplacian], Solved]
 
 
-def by_eigenpairs(matrices: Matrices) -> Solved:
+def by_eigenpairs(matrices: MeshLaplacian) -> Solved:
     """Return eigenpairs of the library."""
     pairs = eigenpairs(matrices.stiffness, MODES, mass=matrices.mass)
     return pairs.values, pairs.projected, pairs.vectors
 
 
-def by_eigh(matrices: Matrices) -> Solved:
+def by_eigh(matrices: MeshLaplacian) -> Solved:
     """Return eigenpairs of whole matrices, after a Cholesky factor of the mass."""
     root = torch.linalg.cholesky(matrices.mass.to_dense())
-    half = torch.linalg.solve_triangular(root, matrices.stiffness.to_matrix().to_dense(), upper=False)
+    half = torch.linalg.solve_triangular(root, matrices.stiffness.to_dense(), upper=False)
     values, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.mT, upper=False))
     modes = torch.linalg.solve_triangular(root.mT, vectors[:, :MODES], upper=True)
     return values[:MODES], values[:MODES].diag(), modes
 
 
-def by_scipy(matrices: Matrices, count: int = MODES) -> Solved:
+def by_scipy(matrices: MeshLaplacian, count: int = MODES) -> Solved:
     """Return eigenpairs by shift-invert, the values with the slopes uᵀ (dK − λ dM) u of Hellmann and Feynman."""
-    parts = [matrices.stiffness.to_matrix().to_sparse_coo(), matrices.mass.to_sparse_coo()]
+    parts = [matrices.stiffness.to_matrix().to_sparse_coo(), matrices.mass.detach()]
     stiffness, mass = (
         csc_array((part.values().numpy(), tuple(part.indices().numpy())), shape=part.shape)
-        for part in (part.detach().coalesce() for part in parts)
+        for part in (part.coalesce() for part in parts)
     )
     start = np.random.default_rng(0).normal(size=stiffness.shape[0])
     values, modes = map(torch.from_numpy, eigsh(stiffness, count, mass, sigma=-0.1, v0=start))
-    slopes = [(modes * (part @ modes)).sum(0) for part in parts]
-    return values + slopes[0] - values * slopes[1], values.diag(), modes
+    slopes = [(modes * product).sum(0) for product in (matrices.stiffness.matmul(modes), matrices.mass @ modes)]
+    return slopes[0] - values * (slopes[1] - 1), values.diag(), modes
 
 
-SOLVERS: dict[str, Solver] = {
-    "layer": by_eigenpairs,
-    "eigh": by_eigh,
-    "eigh_jittered": by_eigh,
-    "by_hand": by_scipy,
-    "cma": by_scipy,
-}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Finds one shape by one way."""
-
-    level: int
-    landmarks: int
-    cap: float
-
-    def __call__(self, data: str, way: str, seed: int) -> dict[str, Any]:
-        """Return what `attempt` does, the errors of radii and of eigenvalues beyond, and coefficients."""
-        search = Surface(self.level, self.landmarks, data, way, seed, self.cap)
-        found = attempt(search, cma if way == "cma" else descend, search.start)
-        with torch.no_grad():
-            return {**found, "error": search.error(), "beyond": search.beyond(), "radii": search.best.tolist()}
-
-
-def figure(cells: dict[str, dict[str, Any]]) -> Figure:
-    """Return the coefficients that each way finds with landmarks, beside the true ones."""
-    figure = Figure(figsize=(8, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for way, found in cells.items():
-        axes.plot(found["radii"], "o-", ms=3, lw=0.6, label=WAYS[way])
-    axes.set(xlabel="harmonic, from degree 2 on", ylabel="coefficient of the radii")
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
+def attempted(level: int, landmarks: int, cap: float, data: str, way: str, seed: int) -> dict[str, Any]:
+    """Return what `attempt` does for one shape, and the errors of radii and of eigenvalues beyond."""
+    search = Surface(level, landmarks, data, way, seed, cap)
+    found = attempt(search, cma if way == "cma" else descend, search.start)
+    return {**found, "error": search.error(), "beyond": search.beyond()}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -67,46 +64,3 @@ def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:
         return np.stack(columns, 1).astype(np.float32)
 
     return share(train), share(heldout)
-
-
-def spread_labels(
-    axes: Axes, y: Numbers, texts: Sequence[str], colours: Sequence[str], size: float, others: Numbers | None = None
-) -> list[int]:
-    """Draw a dot at each place and write texts beside their dots, as many as lie within the axes and over nothing else.
-
-    Args:
-        axes: of a figure whose layout is done (`Figure.draw_without_rendering`).
-        y: places ``(N, 2)``.
-        texts, colours: of each; earlier ones are written first.
-        size: of the letters in points.
-        others: places ``(M, 2)`` of dots that are drawn already, over which no text is written either.
-
-    Returns:
-        The numbers of the texts that are written, over no dot and no other text.
-    """
-    figure: Any = axes.get_figure()
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    axes.scatter(y[:, 0], y[:, 1], s=size, c=list(colours), lw=0, alpha=0.8, zorder=1)
-    pixel = figure.dpi / 72
-    gap = (0.5 * size**0.5 + 0.5) * pixel  # a dot's radius and a little more
-    dots = axes.transData.transform(y if others is None else np.concatenate([y, others]))
-    frame = axes.bbox.get_points()
-    taken: dict[int, Numbers] = {}
-    for i, (place, text, colour) in enumerate(zip(dots[: len(y)], texts, colours, strict=True)):
-        artist = axes.annotate(text, y[i], color=colour, fontsize=size, ha="center", va="center")
-        artist.set_in_layout(False)  # hundreds would make it slow
-        extent = artist.get_window_extent(renderer)
-        half = np.array([extent.width, extent.height]) / 2
-        for side in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1), (1, 1), (-1, -1)):
-            centre = place + side * (half + gap)
-            box = np.stack([centre - half, centre + half])
-            free = (frame[0] < box[0]).all() and (box[1] < frame[1]).all()
-            free = free and not ((dots > box[0] - 0.8 * gap) & (dots < box[1] + 0.8 * gap)).all(1).any()
-            if free and not any((box[0] < other[1]).all() and (other[0] < box[1]).all() for other in taken.values()):
-                taken[i] = box
-                artist.set_position(tuple((centre - place) / pixel))
-                artist.set_anncoords("offset points")
-                break
-        else:
-            artist.remove()
-    return list(taken)

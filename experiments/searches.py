@@ -36,6 +36,8 @@ class Search:
         penalty: weight of their squares.
     """
 
+    iterations = ITERATIONS
+
     def __init__(self, count: int, cap: float, penalty: float) -> None:
         self.deadline, self.penalty = time.process_time() + cap, penalty
         self.evaluations, self.least = 0, float("inf")
@@ -98,7 +100,8 @@ class Search:
 
 def descend(search: Search, start: Numbers) -> None:
     """Minimise by L-BFGS, with the gradient of autograd."""
-    minimize(search.with_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
+    options = {"maxiter": search.iterations, "maxfun": 10 * search.iterations}
+    minimize(search.with_gradient, start, jac=True, method="L-BFGS-B", options=options)
 
 
 def cma(search: Search, start: Numbers) -> None:
