@@ -36,8 +36,8 @@ from torch_lapeig import (
     SpectralClustering,
 )
 
-TASKS = {"moons": "moons, mixed weakly", "strong": "moons, mixed strongly", "digits": "pairs of digits"}
-WAVES = {"moons": 0.3, "strong": 0.6, "digits": 0.6}  # slopes of the waves that mix channels; invertible below 1
+TASKS = {"moons": "two moons", "digits": "pairs of digits"}
+WAVES = {"moons": 0.3, "digits": 0.6}  # slopes of the waves that mix channels; invertible below 1
 VARIANTS = {
     "fixed": "nothing: all channels alike",
     "itml": "pairs: ITML, a linear map",
@@ -50,9 +50,9 @@ VARIANTS = {
     "layer": "pairs, through eigenvectors: the layer",
     "oracle": "the channels that matter, given",
 }
-RELEVANT = {"moons": 2, "strong": 2, "digits": 6}  # channels that matter
+RELEVANT = {"moons": 2, "digits": 6}  # channels that matter
 EIGENVECTORS = 32  # of each graph
-GROUPS = {"moons": 2, "strong": 2, "digits": 3}
+GROUPS = {"moons": 2, "digits": 3}
 HIDDEN = 12  # units of a learned map
 RESTARTS = 3  # of networks
 
@@ -79,7 +79,7 @@ def grouping(
 
     Args:
         out: folder of metrics.json and what is finished.
-        tasks: moons, strong (planted; how nonlinear the mixture is), digits (real).
+        tasks: moons (planted), digits (real).
         variants: fixed, itml, network, harmonic, evolution, whitened, pca, diffusion, layer, oracle. Evolution begins
             where the layer does, at whitened channels, or at the two principal components with the least loss.
         seeds: repetitions of each task and variant, each with its own sets and its own mixture of channels.
