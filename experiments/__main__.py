@@ -26,12 +26,9 @@ from experiments import results
 EXPERIMENTS = (
     "demo",
     "bars",
-    "words",
     "manifolds",
-    "faces",
     "cut",
     "outofsample",
-    "methods",
     "weightings",
     "priors",
     "choosing",
@@ -39,6 +36,7 @@ EXPERIMENTS = (
     "grouping",
     "inverse",
     "design",
+    "isospectral",
     "csl",
     "parametric",
 )

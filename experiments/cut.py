@@ -20,7 +20,6 @@ from torch import Tensor
 
 from experiments.data import digits, mnist_test
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.plots import spread_labels
 from experiments.runs import Run, pick_device, table
 from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, Laplacian, SpectralClustering, eigenpairs, normalized_cut
 
@@ -317,9 +316,6 @@ def figure(
     for panel in figure.axes:
         panel.legend(frameon=False, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-    figure.draw_without_rendering()
-    places, others = (np.array(bounded(list(of.values()))).T for of in (known, small))
-    spread_labels(middle, places, list(known), ["k"] * len(known), 8, others)
     return figure
 
 
@@ -334,4 +330,6 @@ def cheeger_panel(panel: Axes, known: dict[str, dict[str, float]]) -> None:
     panel.plot(values, values / 2, "k-", lw=0.8, label="λ₂/2 ≤ h ≤ √(2λ₂)")
     panel.plot(values, np.sqrt(2 * values), "k-", lw=0.8)
     panel.plot(*bounded(list(known.values())), "ks", ms=3)
+    for name, result in known.items():
+        panel.annotate(name, (result["second_eigenvalue"], result["conductance"]), (3, -8), textcoords="offset points")
     panel.set(xscale="log", yscale="log", xlabel="λ₂", ylabel="h, smallest cut over smaller volume")

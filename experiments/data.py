@@ -5,9 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
-import re
-import zipfile
-from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +22,6 @@ from experiments.runs import Refusal
 Array = NDArray[np.float64]
 
 SOURCES = {
-    "brown.zip": "the Brown corpus (W. N. Francis and H. Kučera; non-commercial use), from https://www.nltk.org/nltk_data",
     "frey_rawface.mat": "the Frey faces (B. Frey and S. Roweis), from https://cs.nyu.edu/~roweis/data.html",
     "ionosphere.data": "the UCI Ionosphere data, from https://archive.ics.uci.edu/dataset/52/ionosphere",
     "isomap_faces.u8": "the 698 synthetic faces of the Isomap paper (J. Tenenbaum, V. de Silva, J. Langford), 64 × 64 "
@@ -119,72 +115,6 @@ def bars(count: int, size: int, seed: int, length: int = 20, width: int = 3) -> 
     rows = np.where(vertical[:, None], inside, beside)
     columns = np.where(vertical[:, None], beside, inside)
     return (rows[:, :, None] & columns[:, None, :]).astype(float), vertical
-
-
-class Words(NamedTuple):
-    """The most frequent words, by frequency.
-
-    Attributes:
-        words, classes: each word and its part of speech, the one most of its tokens have.
-        counts: ``(n, 2n)``: how often each of the words stands directly to the left, and to the right.
-        frequency: number of tokens ``(n,)``.
-    """
-
-    words: list[str]
-    classes: list[str]
-    counts: Array
-    frequency: Array
-
-
-def brown_words(count: int, data_dir: Path | None) -> Words:
-    """Return the ``count`` most frequent words of the Brown corpus, in lower case, with counts of their neighbours.
-
-    Words are tokens with a letter; neighbours are within a sentence, and punctuation stands between.
-    """
-    tokens: list[str] = []  # word/tag, and "" between sentences
-    with zipfile.ZipFile(locate("brown.zip", data_dir)) as archive:
-        for name in sorted(archive.namelist()):
-            if re.fullmatch(r"brown/c[a-r]\d\d", name):
-                for line in archive.read(name).decode("ascii").lower().splitlines():
-                    tokens += [*line.split(), ""]
-    of_token = Counter(tokens)
-    word_of = {token: token.rpartition("/")[0] for token in of_token}  # a word may hold slashes
-    frequency: Counter[str] = Counter()
-    tags: dict[str, Counter[str]] = defaultdict(Counter)
-    for token, number in of_token.items():
-        if re.search("[a-z]", word := word_of[token]):
-            frequency[word] += number
-            tags[word][part_of_speech(token.rpartition("/")[2])] += number
-    words = [word for word, _ in sorted(frequency.items(), key=lambda item: (-item[1], item[0]))[:count]]
-    index = {word: i for i, word in enumerate(words)}
-    place = {token: index.get(word, -1) for token, word in word_of.items()}
-    indices = np.array([place[token] for token in tokens])
-    left, right = indices[:-1], indices[1:]
-    both = (left >= 0) & (right >= 0)
-    n = len(words)
-    follows = np.bincount(left[both] * n + right[both], minlength=n * n).reshape(n, n).astype(float)
-    classes = [tags[word].most_common(1)[0][0] for word in words]
-    return Words(words, classes, np.hstack([follows.T, follows]), np.array([float(frequency[word]) for word in words]))
-
-
-PARTS_OF_SPEECH = {
-    "modal or auxiliary": r"md|be|hv|do",
-    "verb": r"vb",
-    "noun": r"nn|np|nr|nc",
-    "pronoun": r"pp(?!\$)|pn|wp|ex",
-    "determiner": r"at|ap|dt|ab|pp\$|wdt",
-    "preposition": r"in|to",
-    "conjunction": r"cc|cs",
-    "adverb": r"rb|rn|rp|ql|wrb|wql|\*",
-    "adjective": r"jj",
-    "number": r"cd|od",
-}
-
-
-def part_of_speech(tag: str) -> str:
-    """Return the class of a tag of the Brown corpus such as ``nn-tl`` or ``md*``, by its beginning; else "other"."""
-    tag = tag.removeprefix("fw-")  # a foreign word
-    return next((name for name, start in PARTS_OF_SPEECH.items() if re.match(start, tag)), "other")
 
 
 class Speech(NamedTuple):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.table import Table
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import eigsh
@@ -53,7 +52,7 @@ def design(
     """Weights of a network that connect it best under a budget: several eigenvalues against the second alone.
 
     Args:
-        out: folder of metrics.json, the figure and what is finished.
+        out: folder of metrics.json and what is finished.
         ways: smooth, eigh, by_hand, sdp (needs cvxpy: pip install cvxpy).
         sizes: numbers of nodes, random points of a square, joined to six neighbours; weights add up to the edges.
         seeds: networks of each size; of 4000 nodes and more one.
@@ -84,7 +83,6 @@ def design(
         cells = first | run.cells("networks", cell, rest)
         found[size] = {way: [result for case, result in cells.items() if case[0] == way] for way in tried}
     metrics = {str(size): summary(cells) for size, cells in found.items()}
-    run.figure("design", figure(found), dpi=80)
     run.finish({"nodes": metrics}, *tables_of(metrics))
 
 
@@ -243,19 +241,3 @@ def tables_of(metrics: dict[str, dict[str, Any]]) -> list[Table]:
         table("seconds", heads, rows(lambda found: f"{found['seconds']:.3g}")),
         table("eigenvalues within 1 % of the second", heads, rows(lambda found: f"{found['multiplicity']:.1f}")),
     ]
-
-
-def figure(found: dict[int, dict[str, list[Result]]]) -> Figure:
-    """Return the first eigenvalues over the second one, at the weights that each way found."""
-    figure = Figure(figsize=(2.6 * len(found) + 1, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
-    for panel, (size, cells) in zip(panels, found.items(), strict=True):
-        for way, results in cells.items():
-            spectrum = results[0]["spectrum"]
-            colour = f"C{list(WAYS).index(way)}"
-            panel.plot(range(2, len(spectrum) + 2), spectrum, "o-", ms=3, lw=0.8, color=colour, label=WAYS[way])
-        panel.set(title=f"{size} nodes", xlabel="eigenvalue")
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("over the second one")
-    panels[0].legend(frameon=False, fontsize=7)
-    return figure

@@ -1,4 +1,8 @@
-"""A metric learned from a few labelled points of each set, so that spectral clusters group new sets by what matters."""
+"""A map learned from a few labelled points of each set, so that spectral clusters group new sets by what matters.
+
+Channels that matter and those that distract have one covariance, and an invertible nonlinear map mixes them, so that
+variances tell nothing about which is which.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,16 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from rich.table import Table
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_digits, make_circles, make_moons
+from sklearn.datasets import load_digits, make_moons
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from torch import Tensor, nn
@@ -33,31 +36,31 @@ from torch_lapeig import (
     SpectralClustering,
 )
 
-TASKS = {"moons": "two moons", "rings": "two rings", "digits": "pairs of digits"}
+TASKS = {"moons": "two moons", "digits": "pairs of digits"}
+WAVES = {"moons": 0.3, "digits": 0.6}  # slopes of the waves that mix channels; invertible below 1
 VARIANTS = {
     "fixed": "nothing: all channels alike",
-    "eigengap": "no labels: the eigengap",
-    "contrastive": "pairs: contrastive loss",
-    "itml": "pairs: ITML",
-    "nca": "pairs: NCA",
-    "network": "pairs: a network of EdgeConv",
+    "itml": "pairs: ITML, a linear map",
+    "network": "pairs: the best of three EdgeConv networks",
     "harmonic": "labels, through HarmonicFunction",
-    "evolution": "the layer's loss, no derivatives",
+    "evolution": "the layer's loss, evolution strategy",
+    "whitened": "the same, from whitened channels",
     "pca": "the same, from two components of PCA",
     "diffusion": "pairs, through powers of the walk",
     "layer": "pairs, through eigenvectors: the layer",
     "oracle": "the channels that matter, given",
 }
-COMPARED = [variant for variant in VARIANTS if variant != "pca"]
-RELEVANT = {"moons": 2, "rings": 2, "digits": 6}  # channels that matter
+RELEVANT = {"moons": 2, "digits": 6}  # channels that matter
 EIGENVECTORS = 32  # of each graph
-GROUPS = {"moons": 2, "rings": 2, "digits": 3}
+GROUPS = {"moons": 2, "digits": 3}
+HIDDEN = 12  # units of a learned map
+RESTARTS = 3  # of networks
 
 
 def grouping(
     out: Path = Path("runs/grouping"),
     tasks: list[str] = list(TASKS),  # noqa: B006 (never changed)
-    variants: list[str] = COMPARED,
+    variants: list[str] = list(VARIANTS),  # noqa: B006
     seeds: int = 10,
     first_seed: int = 0,
     sets: int = 96,
@@ -65,20 +68,20 @@ def grouping(
     points: int = 64,
     labelled: int = 6,
     neighbors: int = 8,
-    steps: int = 100,
-    rate: float = 0.05,
+    steps: int = 150,
+    rate: float = 0.03,
     batch: int = 4,
     jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Grouping: a metric learned through eigenvectors from a few labelled points, against ways without.
+    """Grouping: a map learned through eigenvectors from a few labelled points, against ways without.
 
     Args:
-        out: folder of metrics.json, the figures and what is finished.
-        tasks: moons, rings (planted), digits (real).
-        variants: fixed, eigengap, contrastive, itml, nca, network, harmonic, evolution, pca (the same from the two
-            principal components with the least loss), diffusion, layer, oracle.
+        out: folder of metrics.json and what is finished.
+        tasks: moons (planted), digits (real).
+        variants: fixed, itml, network, harmonic, evolution, whitened, pca, diffusion, layer, oracle. Evolution begins
+            where the layer does, at whitened channels, or at the two principal components with the least loss.
         seeds: repetitions of each task and variant, each with its own sets and its own mixture of channels.
         first_seed: number of the first one.
         sets: of training.
@@ -86,15 +89,15 @@ def grouping(
         points: of a set.
         labelled: points of a training set whose group is known.
         neighbors: k of the graphs.
-        steps: of a training; the network's has three times as many.
+        steps: of a training; each network's has three times as many, an evolution strategy six times.
         rate: of Adam.
         batch: sets in a step.
         jobs: processes.
-        quick: moons, one seed, fixed, contrastive and layer.
+        quick: moons, one seed, fixed, itml and layer.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        tasks, variants, seeds, sets, heldout, steps = ["moons"], ["fixed", "contrastive", "layer"], 1, 48, 8, 50
+        tasks, variants, seeds, sets, heldout, steps = ["moons"], ["fixed", "itml", "layer"], 1, 48, 8, 60
     check_names("tasks", tasks, TASKS)
     check_names("variants", variants, VARIANTS)
     check_least("seeds", seeds, 1)
@@ -109,17 +112,17 @@ def grouping(
     cells = run.cells("trials", trials, [(variant, task) for task in tasks for variant in variants], jobs)
     metrics = {task: {variant: summary(cells[variant, task]) for variant in variants} for task in tasks}
     differences(metrics)
-    run.figure("grouping", results_figure(metrics), dpi=80)
     run.finish({**metrics, "seeds": seeds}, results_table(metrics))
 
 
 class Sets(NamedTuple):
-    """Sets of points ``(S, N, D)``, the group of each ``(S, N)``, and whether it is known.
+    """Sets of points ``(S, N, D)``, the channels that matter, the group of each ``(S, N)``, and whether it is known.
 
     With one dimension more, ``(R, S, N, D)``, R repetitions of the experiment are computed side by side.
     """
 
     x: Tensor
+    source: Tensor
     group: Tensor
     known: Tensor
 
@@ -128,9 +131,27 @@ class Sets(NamedTuple):
         repetition = torch.arange(len(rows))[:, None]
         return Sets(*(part[repetition, rows] for part in self))
 
-    def mapped(self, matrix: Tensor) -> Sets:
-        """Return all sets in one row, ``(R · S, N, D)``, after the linear map ``(R, D, D)`` of their repetition."""
-        return Sets(*(part.flatten(0, 1) for part in (self.x @ matrix[:, None], self.group, self.known)))
+    def mapped(self, parameters: Tensor) -> Sets:
+        """Return all sets in one row, ``(R · S, N, E)``, after the map ``(R, P)`` of their repetition."""
+        linear, inner, outer = parts_of_map(parameters, self.x.shape[-1])
+        x = self.x @ linear[:, None] + (self.x @ inner[:, None]).tanh() @ outer[:, None]
+        return Sets(*(part.flatten(0, 1) for part in self._replace(x=x)))
+
+
+def parts_of_map(parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return A ``(R, D, E)``, C ``(R, D, H)`` and B ``(R, H, E)`` of maps x ↦ xA + tanh(xC)B of D channels."""
+    outputs = (parameters.shape[1] - size * HIDDEN) // (size + HIDDEN)
+    shapes = (size, outputs), (size, HIDDEN), (HIDDEN, outputs)
+    parts = parameters.split([rows * columns for rows, columns in shapes], 1)
+    linear, inner, outer = (part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True))
+    return linear, inner, outer
+
+
+def start_from(linear: Tensor) -> Tensor:
+    """Return parameters ``(R, P)`` of a map that is linear ``(R, D, E)`` at first, with random C."""
+    count, size, outputs = linear.shape
+    inner = torch.randn(count, size, HIDDEN, dtype=linear.dtype) / size**0.5
+    return torch.cat([linear.flatten(1), inner.flatten(1), linear.new_zeros(count, HIDDEN * outputs)], 1)
 
 
 def stacked(repetitions: list[Sets]) -> Sets:
@@ -139,37 +160,54 @@ def stacked(repetitions: list[Sets]) -> Sets:
 
 
 def make_sets(task: str, count: int, points: int, labelled: int, generator: np.random.Generator, new: bool) -> Sets:
-    """Sets whose first channels have the groups that matter, and the others groups that do not, and noise.
+    """Return sets whose first channels have the groups that matter, and the others groups that do not, or noise.
 
     Args:
-        task: the first channels are two moons or rings, turned by a random angle, or a digit. The next are two blobs,
-            farther apart than the groups are, or another digit; which point is in which has nothing to do with the
-            groups. Then, but for digits, two channels of noise of the same size.
+        task: the first channels are two moons, turned by a random angle, or a digit. The next are two blobs
+            and noise, or another digit; which point is in which has nothing to do with the groups. In planted sets
+            the covariance of each plane is the identity.
         count, points, labelled: sets; points of each; those whose group is known.
         generator: of random numbers.
         new: of digits 5 to 9 instead of 0 to 4.
     """
     digits = task == "digits"
-    made = [
-        digits_set(points, generator, new) if digits else planted_set(task, points, generator) for _ in range(count)
-    ]
+    made = [digits_set(points, generator, new) if digits else planted_set(points, generator) for _ in range(count)]
     known = np.zeros((count, points), bool)
     for row in known:
         row[generator.choice(points, labelled, replace=False)] = True
     x, group = (np.stack(part) for part in zip(*made, strict=True))
-    return Sets(torch.from_numpy(x), torch.from_numpy(group), torch.from_numpy(known))
+    source = x[..., : RELEVANT[task]].copy()
+    return Sets(*map(torch.from_numpy, (x, source, group, known)))
 
 
-def planted_set(task: str, points: int, generator: np.random.Generator) -> tuple[Numbers, Numbers]:
-    """Points ``(N, 6)`` and groups ``(N,)``."""
+def mixture(size: int, wave: float, generator: np.random.Generator) -> Callable[[Tensor], Tensor]:
+    """Return an invertible map of channels: a random rotation, waves along each channel, another rotation."""
+    before, after = (torch.from_numpy(np.linalg.qr(generator.normal(size=(size, size)))[0]) for _ in range(2))
+
+    def mix(x: Tensor) -> Tensor:
+        turned = x @ before
+        mixed: Tensor = (turned + wave * turned.sin()) @ after
+        return mixed
+
+    return mix
+
+
+def planted_set(points: int, generator: np.random.Generator) -> tuple[Numbers, Numbers]:
+    """Return points ``(N, 6)`` and groups ``(N,)``."""
     seed = int(generator.integers(1 << 30))
     shape = make_moons(points, noise=0.05, random_state=seed)
-    if task == "rings":
-        shape = make_circles(points, noise=0.05, factor=0.4, random_state=seed)
-    relevant = (shape[0] - shape[0].mean(0)) / shape[0].std() @ turn(generator)
-    blobs = np.stack([3.0 * generator.integers(0, 2, points) - 1.5, np.zeros(points)], 1) @ turn(generator)
+    blobs = np.stack([3.0 * generator.integers(0, 2, points) - 1.5, np.zeros(points)], 1)
     blobs += 0.4 * generator.normal(size=(points, 2))
-    return np.concatenate([relevant, blobs, 0.5 * generator.normal(size=(points, 2))], 1), shape[1]
+    planes = (shape[0], blobs, generator.normal(size=(points, 2)))
+    return np.concatenate([white(plane) @ turn(generator) for plane in planes], 1), shape[1]
+
+
+def white(points: Numbers) -> Numbers:
+    """Return points with mean 0 and covariance 1, turned as they were."""
+    centred = points - points.mean(0)
+    left, _, right = np.linalg.svd(centred, full_matrices=False)
+    whitened: Numbers = np.sqrt(len(points)) * left @ right
+    return whitened
 
 
 def turn(generator: np.random.Generator) -> Numbers:
@@ -215,12 +253,12 @@ class Trials:
     def __call__(self, variant: str, task: str) -> dict[str, Any]:
         """Return the mean adjusted Rand index of each seed's test sets, and the processor's seconds of all seeds."""
         torch.manual_seed(self.seeds[0])
-        train, test, mixes = self.data(task)
+        train, test = self.data(task)
         start = time.process_time()
         with warnings.catch_warnings():
             for harmless in (GraphWarning, DegeneracyWarning):  # several components; a closed cut k | k + 1
                 warnings.simplefilter("ignore", harmless)
-            embed = self.learned(variant, train, GROUPS[task], mixes[:, : RELEVANT[task]])
+            embed = self.learned(variant, train, GROUPS[task])
             seconds = time.process_time() - start
             with torch.no_grad():
                 rows = embed(test)
@@ -232,50 +270,59 @@ class Trials:
         return {"agreement": np.reshape(scores, (len(self.seeds), -1)).mean(1).tolist(), "seconds": seconds}
 
     @cache  # noqa: B019 (one instance a run)
-    def data(self, task: str) -> tuple[Sets, Sets, Tensor]:
-        """Return training sets and test sets ``(R, S, N, D)``, and the rotation ``(R, D, D)`` that mixes channels."""
-        trains, tests, mixes = [], [], []
+    def data(self, task: str) -> tuple[Sets, Sets]:
+        """Return training sets and test sets ``(R, S, N, D)``, their channels mixed."""
+        trains, tests = [], []
         for seed in self.seeds:
             generator = np.random.default_rng(seed)
             train = make_sets(task, self.sets, self.points, self.labelled, generator, new=False)
             test = make_sets(task, self.heldout, self.points, self.labelled, generator, new=True)
-            mix = torch.from_numpy(np.linalg.qr(generator.normal(size=2 * train.x.shape[-1:]))[0])
-            trains.append(train._replace(x=train.x @ mix))
-            tests.append(test._replace(x=test.x @ mix))
-            mixes.append(mix)
-        return stacked(trains), stacked(tests), torch.stack(mixes)
+            mix = mixture(train.x.shape[-1], WAVES[task], generator)
+            trains.append(train._replace(x=mix(train.x)))
+            tests.append(test._replace(x=mix(test.x)))
+        return stacked(trains), stacked(tests)
 
-    def learned(self, variant: str, train: Sets, groups: int, relevant: Tensor) -> Callable[[Sets], Tensor]:
-        """Return what makes rows for k-means of sets: of a network, or eigenvectors after a linear map."""
-        size = train.x.shape[-1]
-        identity = torch.eye(size, dtype=torch.float64).repeat(len(self.seeds), 1, 1)
+    def learned(self, variant: str, train: Sets, groups: int) -> Callable[[Sets], Tensor]:
+        """Return what makes rows for k-means of sets: of a network, or eigenvectors after a learned map."""
         if variant == "network":
-            network = Networks(len(self.seeds), size, self.neighbors)
-
-            def loss_of_network(part: Sets, _: float) -> Tensor:
-                return pair_loss(network(part.x), part.mapped(identity))
-
-            self.descend(list(network.parameters()), loss_of_network, train, 0.005, 3 * self.steps)
-            return lambda part: network(part.x)
+            return self.best_network(train)
         layer = SpectralClustering(groups, KNN(self.neighbors))
-        matrix = identity
         if variant == "oracle":
-            matrix = relevant.mT
-        elif variant == "itml":
-            matrix = torch.stack([itml(Sets(*part)) for part in zip(*train, strict=True)])
-        elif variant in ("evolution", "pca"):
-            starts = [identity] if variant == "evolution" else pairs_of_components(train)
-            matrix = evolve(starts, train, self)
-        elif variant != "fixed":
-            matrix.requires_grad_()
-            self.descend(
-                [matrix],
-                lambda part, done: self.loss(variant, part.mapped(matrix), groups, done),
-                train,
-                self.rate,
-                self.steps,
+            return lambda part: layer(part.source.flatten(0, 1))
+        found = start_from(torch.eye(train.x.shape[-1], dtype=torch.float64).repeat(len(self.seeds), 1, 1))
+        if variant == "itml":
+            found = start_from(torch.stack([itml(Sets(*part)) for part in zip(*train, strict=True)]))
+        elif variant in ("evolution", "whitened", "pca"):
+            starts = {"evolution": [found], "whitened": [start_from(whitening(train))]}
+            found = evolve(
+                starts.get(variant) or [start_from(pair) for pair in pairs_of_components(train)], train, self
             )
-        return lambda part: layer(part.mapped(matrix.detach()).x)
+        elif variant != "fixed":
+            found.requires_grad_()
+
+            def loss(part: Sets, done: float) -> Tensor:
+                return self.loss(variant, part.mapped(found), groups, done)
+
+            self.descend([found], loss, train, self.rate, self.steps)
+        return lambda part: layer(part.mapped(found.detach()).x)
+
+    def best_network(self, train: Sets) -> Callable[[Sets], Tensor]:
+        """Return rows of the network that fits known pairs of a repetition best, of several that are trained."""
+        networks, losses = [], []
+        for _ in range(RESTARTS):
+            network = Networks(len(self.seeds), train.x.shape[-1], self.neighbors)
+            fit = partial(fit_of_network, network)
+            self.descend(list(network.parameters()), fit, train, 0.005, 3 * self.steps)
+            networks.append(network)
+            with torch.no_grad():
+                losses.append(fit(train, 1.0).reshape(len(self.seeds), -1).mean(1))
+        best = torch.stack(losses).argmin(0)
+
+        def rows(part: Sets) -> Tensor:
+            each = torch.stack([network(part.x).unflatten(0, part.x.shape[:2]) for network in networks])
+            return each[best, torch.arange(len(best))].flatten(0, 1)
+
+        return rows
 
     def loss(self, variant: str, part: Sets, groups: int, done: float) -> Tensor:
         """Return the loss ``(B,)`` of a variant for each of mapped sets, after a share ``done`` of the training."""
@@ -284,12 +331,7 @@ class Trials:
         if variant == "diffusion":
             graph = HeatKernel("median")(part.x, KNN(self.neighbors)(part.x))
             return pair_loss(diffused(graph.to_dense(), round(diffusion_time(done))), part)
-        if variant == "harmonic":
-            return harmonic(part, groups, self.neighbors)
-        if variant == "eigengap":
-            values = LaplacianEigenmaps(groups, KNN(self.neighbors)).embed(part.x).eigenvalues
-            return values[:, :-1].mean(1) / values[:, -1]
-        return {"contrastive": contrastive, "nca": nca}[variant](part)
+        return harmonic(part, groups, self.neighbors)
 
     def descend(
         self, parameters: list[Tensor], loss: Callable[[Sets, float], Tensor], train: Sets, rate: float, steps: int
@@ -326,6 +368,11 @@ def mean_of(values: Tensor, chosen: Tensor) -> Tensor:
     return (values * chosen).sum((1, 2)) / chosen.sum((1, 2)).clamp_min(1)
 
 
+def fit_of_network(network: Networks, part: Sets, done: float) -> Tensor:
+    """Return the loss of known pairs in rows of networks, ``(R · S,)``."""
+    return pair_loss(network(part.x), part._replace(group=part.group.flatten(0, 1), known=part.known.flatten(0, 1)))
+
+
 def diffusion_time(done: float) -> float:
     """Return the steps of the walk after a share of the training: 4 at first, which see near points, 128 at last."""
     return float(4 * 32.0**done)
@@ -342,22 +389,6 @@ def squared_distances(x: Tensor) -> Tensor:
     """Return ``(B, N, N)`` of points ``(B, N, D)``."""
     squares = x.square().sum(-1)
     return (squares[:, :, None] + squares[:, None] - 2 * x @ x.mT).clamp_min(1e-12)
-
-
-def contrastive(part: Sets) -> Tensor:
-    """Return the loss of Hadsell, Chopra & LeCun (2006), with a margin of 2, about the distance of two points."""
-    same, other = known_pairs(part)
-    squared = squared_distances(part.x)
-    return mean_of(squared, same) + mean_of((2 - squared.sqrt()).clamp_min(0).square(), other)
-
-
-def nca(part: Sets) -> Tensor:
-    """Return the loss of neighbourhood components analysis (Goldberger et al. 2004), neighbours being known points."""
-    itself = torch.eye(part.x.shape[1], dtype=torch.bool)
-    chances = (-squared_distances(part.x)).masked_fill(itself | ~part.known[:, None], -torch.inf).softmax(-1)
-    right = (chances * (part.group[:, :, None] == part.group[:, None])).sum(-1)
-    loss: Tensor = (-(right + 1e-6).log() * part.known).sum(-1)
-    return loss
 
 
 def harmonic(part: Sets, groups: int, neighbors: int) -> Tensor:
@@ -403,6 +434,14 @@ def itml(train: Sets, cycles: int = 20) -> Tensor:
     return torch.from_numpy(vectors * np.sqrt(values.clip(0)))
 
 
+def whitening(train: Sets) -> Tensor:
+    """Return the map ``(R, D, D)`` that gives the pooled points of each repetition the covariance 1."""
+    points = train.x.flatten(1, 2)
+    values, vectors = torch.linalg.eigh(points.mT @ points / points.shape[1])
+    whitened: Tensor = vectors / values.sqrt()[:, None]
+    return whitened
+
+
 def pairs_of_components(train: Sets) -> list[Tensor]:
     """Return all pairs of principal components of each repetition's points, ``(R, D, 2)``."""
     components = torch.linalg.svd(train.x.flatten(1, 2), full_matrices=False)[2].mT
@@ -411,10 +450,7 @@ def pairs_of_components(train: Sets) -> list[Tensor]:
 
 @torch.no_grad()
 def evolve(starts: list[Tensor], train: Sets, trials: Trials) -> Tensor:
-    """Minimise the layer's loss by a (1 + 1) evolution strategy from the best start.
-
-    After the first it has as many solves as three of Adam's steps take.
-    """
+    """Minimise the layer's loss over parameters ``(R, P)`` by a (1 + 1) evolution strategy from the best start."""
     part = train.some(torch.arange(2 * trials.batch).expand(len(train.x), -1))
 
     def loss(at: Tensor) -> Tensor:
@@ -425,13 +461,13 @@ def evolve(starts: list[Tensor], train: Sets, trials: Trials) -> Tensor:
     losses = torch.stack([loss(start) for start in starts])
     chosen, least = losses.argmin(0), losses.amin(0)
     best = torch.stack(starts)[chosen, torch.arange(len(chosen))]
-    size = torch.full((len(best), 1, 1), 0.1, dtype=best.dtype)
-    for _ in range(3 * trials.steps // 2):
+    size = torch.full((len(best), 1), 0.1, dtype=best.dtype)
+    for _ in range(6 * trials.steps):
         tried = best + size * torch.randn_like(best)
         value = loss(tried)
         better = value < least
-        best, least = torch.where(better[:, None, None], tried, best), torch.where(better, value, least)
-        size = size * torch.where(better, 1.5, 0.9)[:, None, None]
+        best, least = torch.where(better[:, None], tried, best), torch.where(better, value, least)
+        size = size * torch.where(better, 1.5, 0.9)[:, None]
     return best
 
 
@@ -505,21 +541,3 @@ def results_table(metrics: dict[str, Any]) -> Table:
         rows.append([*row, f"{np.mean([by_variant[variant]['seconds'] for by_variant in metrics.values()]):.1f}"])
     columns = [name for task in metrics for name in (TASKS[task], "layer less it")]
     return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns, "seconds"], rows)
-
-
-def results_figure(metrics: dict[str, Any]) -> Figure:
-    """The index of every seed, and its mean, for each variant and task."""
-    figure = Figure(figsize=(4.2 * len(metrics) + 2, 4.8), layout="constrained")
-    panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for panel, (task, by_variant) in zip(panels, metrics.items(), strict=True):
-        names = list(by_variant)[::-1]
-        for at, name in enumerate(names):
-            values = by_variant[name]["agreement"]
-            colour = {"layer": "C3", "oracle": "0.5"}.get(name, "C0")
-            panel.plot(values["seeds"], np.full(len(values["seeds"]), at), "o", ms=4, alpha=0.35, mew=0, color=colour)
-            panel.plot(values["mean"], at, "|", ms=16, mew=2, color=colour)
-        panel.set_yticks(range(len(names)), [VARIANTS[name] for name in names])
-        panel.set(xlim=(-0.1, 1.05), title=TASKS[task], xlabel="adjusted Rand index of new sets")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.grid(axis="x", lw=0.4)
-    return figure

@@ -7,8 +7,6 @@ them compare matrices Σ_i f(λ_i) φ_i φ_iᵀ, which depend on no sign and no 
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import torch
-from matplotlib.figure import Figure
-from rich.table import Table
 from scipy.optimize import least_squares, linear_sum_assignment, minimize
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import eigsh, splu
@@ -30,10 +26,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 import torch_lapeig
-from experiments.memory import growth
-from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.runs import Refusal, Run, check_least, check_names, table
-from torch_lapeig import DegeneracyWarning, eigenpairs
+from experiments.metrics import Numbers
+from experiments.runs import Refusal, Run, check_least, check_names
+from experiments.searches import ITERATIONS, Search, attempt, cma, descend, summary, tables_of
+from torch_lapeig import eigenpairs
 
 WAYS = {
     "layer": "eigenpairs, symmetric start",
@@ -61,11 +57,8 @@ JITTER = 0.02
 ROUGHNESS = 1.5  # power by which amplitudes of waves fall
 SIMULATIONS = 800
 HIDDEN = (256, 256)
-EVALUATIONS = 2500  # of CMA-ES
 OTHERS = ("layer", "nelson", "resolvent")  # ways that are tried in other conditions
-ITERATIONS = 40  # of L-BFGS
 ROUNDS = 5  # of ways that know no modes
-DIFFERENCE = 1e-4
 
 
 class Trial(NamedTuple):
@@ -96,7 +89,7 @@ def inverse(
     """A field of stiffness from noisy modes at few sensors, with derivatives of eigenvectors and by ways without.
 
     Args:
-        out: folder of metrics.json, the figure and what is finished.
+        out: folder of metrics.json and what is finished.
         ways: layer, layer_eigh, eigh, eigh_jittered, nelson, fox_kapoor, least_squares, cma, eigenvalues, linear,
             matrix_exp, resolvent, perceptron.
         sizes: of 64, 400, 1000, 4000, 20000 free nodes of the symmetric mesh; with 400 other conditions, too.
@@ -138,16 +131,17 @@ def inverse(
         cells = first | run.cells("fields", Cell(cap), rest, jobs)
         found[trial] = {way: [cell for case, cell in cells.items() if case[-2] == way] for way in tried}
     metrics = {trial: summary(cells) for trial, cells in found.items()}
-    tables = tables_of("by size", {f"{trial.nodes} nodes": metrics[trial] for trial in by_size})
+    tables = tables_of("by size", "the field", WAYS, {f"{trial.nodes} nodes": metrics[trial] for trial in by_size})
     if others:
         tables += tables_of(
             "at 400 nodes",
+            "the field",
+            WAYS,
             {
                 condition(trial): {way: metrics[trial][way] for way in OTHERS if way in metrics[trial]}
                 for trial in (usual, *others)
             },
         )
-    run.figure("inverse", figure({trial.nodes: metrics[trial] for trial in by_size}), dpi=80)
     run.finish(
         {"by_size": {str(t.nodes): metrics[t] for t in by_size}, "others": {condition(t): metrics[t] for t in others}},
         *tables,
@@ -499,55 +493,21 @@ FITS = {
 SCIPY = Fit(by_hand("none"))  # of ways that take no derivative
 
 
-class Ended(Exception):
-    """A field's time is up, or a gradient is not finite."""
-
-
-class Search:
-    """The loss of one way at coefficients, with its gradient; remembers the best, and ends at the cap."""
+class Misfit(Search):
+    """The loss of one way."""
 
     def __init__(self, problem: Problem, way: str, cap: float) -> None:
+        super().__init__(problem.basis.shape[1], cap, PENALTIES.get(way, PENALTY))
         self.problem, self.fit = problem, FITS.get(way, SCIPY)
-        self.penalty = PENALTIES.get(way, PENALTY)
         self.target = self.measured = matrices(problem.values, problem.modes, self.fit.kind)
-        self.deadline = time.process_time() + cap
-        self.evaluations, self.least = 0, float("inf")
-        self.best = torch.zeros(problem.basis.shape[1], dtype=torch.float64)
 
-    def residuals(self, coefficients: Tensor) -> Tensor:
-        """Return what is fitted, without the penalty; raise `Ended` at the cap."""
-        self.check()
-        self.evaluations += 1
+    def fitted(self, coefficients: Tensor) -> Tensor:
+        """Return differences of matrices over their size."""
         problem = self.problem
         found = self.fit.kernels(problem, problem.membrane.stiffness(problem.basis @ coefficients))
         scale = self.target.flatten(1).norm(dim=1)[:, None, None] * len(TIMES) ** 0.5
         residuals: Tensor = ((found - self.target) / scale).flatten()
         return residuals
-
-    def loss(self, coefficients: Tensor) -> Tensor:
-        """Return the loss, and keep the best."""
-        value = self.residuals(coefficients).square().sum() + self.penalty * coefficients.square().sum()
-        self.keep(value.item(), coefficients)
-        return value
-
-    def keep(self, value: float, coefficients: Tensor) -> None:
-        """Remember coefficients if none had a smaller loss."""
-        if value < self.least:
-            self.least, self.best = value, coefficients.detach().clone()
-
-    def check(self) -> None:
-        """Raise `Ended` once the time is up."""
-        if time.process_time() > self.deadline:
-            raise Ended("cap")
-
-    def with_gradient(self, at: Numbers) -> tuple[float, Numbers]:
-        """Return the loss and its gradient by automatic differentiation."""
-        coefficients = torch.tensor(at, requires_grad=True)
-        value = self.loss(coefficients)
-        (gradient,) = torch.autograd.grad(value, coefficients)
-        if not gradient.isfinite().all():
-            raise Ended("NaN")
-        return value.item(), gradient.numpy()
 
     def add_others(self) -> None:
         """Add to what is measured the other modes at the best coefficients, for matrices of all modes."""
@@ -558,32 +518,8 @@ class Search:
         self.target = self.measured + self.fit.kernels(problem, entries) - known
         self.least = np.inf
 
-    def value(self, at: Numbers) -> float:
-        """Return the loss without a gradient."""
-        with torch.no_grad():
-            return self.loss(torch.from_numpy(at)).item()
 
-    def slope(self, at: Numbers) -> Numbers:
-        """Return the Jacobian of what `weighed` returns, by forward differences."""
-        base = self.weighed(at)
-        steps = DIFFERENCE * np.eye(len(at))
-        return np.stack([self.weighed(at + step) - base for step in steps], 1) / DIFFERENCE
-
-    def weighed(self, at: Numbers) -> Numbers:
-        """Return residuals whose squares add up to the loss, for least squares."""
-        coefficients = torch.from_numpy(at)
-        with torch.no_grad():
-            found = torch.cat([self.residuals(coefficients), self.penalty**0.5 * coefficients])
-        self.keep(found.square().sum().item(), coefficients)
-        return found.numpy()
-
-
-def descend(search: Search, start: Numbers) -> None:
-    """Minimise by L-BFGS, with the gradient of autograd."""
-    minimize(search.with_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
-
-
-def without_modes(search: Search, start: Numbers) -> None:
+def without_modes(search: Misfit, start: Numbers) -> None:
     """Minimise by L-BFGS in rounds, each with the modes that are not measured as they are at its start."""
     for _ in range(ROUNDS):
         search.add_others()
@@ -591,47 +527,18 @@ def without_modes(search: Search, start: Numbers) -> None:
         minimize(search.with_gradient, search.best.numpy(), jac=True, method="L-BFGS-B", options=options)
 
 
-def by_least_squares(search: Search, start: Numbers) -> None:
+def by_least_squares(search: Misfit, start: Numbers) -> None:
     """Minimise by a trust region of Gauss–Newton's model, its Jacobian by differences."""
     least_squares(search.weighed, start, search.slope, ftol=1e-5, xtol=1e-4)
 
 
-def one_step(search: Search, start: Numbers) -> None:
+def one_step(search: Misfit, start: Numbers) -> None:
     """Minimise the loss of residuals that are linear about the start."""
     step = np.linalg.lstsq(search.slope(start), search.weighed(start), rcond=None)[0]
     search.best = torch.from_numpy(start - step)
 
 
-def cma(search: Search, start: Numbers) -> None:
-    """Minimise by CMA-ES (Hansen 2016, its default constants), from steps of 0.3 on."""
-    generator, n, size = np.random.default_rng(0), len(start), 0.3
-    count = 4 + int(3 * np.log(n))
-    weights = np.log((count + 1) / 2) - np.log(np.arange(1, count // 2 + 1))
-    weights /= weights.sum()
-    mass = 1 / (weights**2).sum()
-    c_size, c_path = (mass + 2) / (n + mass + 5), (4 + mass / n) / (n + 4 + 2 * mass / n)
-    c_one = 2 / ((n + 1.3) ** 2 + mass)
-    c_rank = min(1 - c_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
-    damping = 1 + 2 * max(0, np.sqrt((mass - 1) / (n + 1)) - 1) + c_size
-    length = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
-    mean, covariance, of_size, path = start.copy(), np.eye(n), np.zeros(n), np.zeros(n)
-    while search.evaluations < EVALUATIONS:
-        scales, axes = np.linalg.eigh(covariance)
-        root = axes * np.sqrt(scales.clip(1e-20))
-        steps = generator.normal(size=(count, n)) @ root.T
-        order = np.argsort([search.value(mean + size * step) for step in steps])[: len(weights)]
-        step = weights @ steps[order]
-        mean = mean + size * step
-        of_size = (1 - c_size) * of_size + np.sqrt(c_size * (2 - c_size) * mass) * (
-            axes @ ((axes.T @ step) / np.sqrt(scales.clip(1e-20)))
-        )
-        path = (1 - c_path) * path + np.sqrt(c_path * (2 - c_path) * mass) * step
-        covariance = (1 - c_one - c_rank) * covariance + c_one * np.outer(path, path)
-        covariance += c_rank * (steps[order].T * weights) @ steps[order]
-        size *= np.exp(c_size / damping * (np.linalg.norm(of_size) / length - 1))
-
-
-def perceptron(search: Search, start: Numbers) -> None:
+def perceptron(search: Misfit, start: Numbers) -> None:
     """Train a perceptron on simulated fields of the truth's own kind, and apply it to what is measured."""
     problem, generator = search.problem, np.random.default_rng(1)
     membrane, inverse = problem.membrane, torch.linalg.pinv(problem.basis)
@@ -673,85 +580,13 @@ class Cell:
     def __call__(
         self, mesh: str, nodes: int, sensors: int, noise: float, side: int, way: str, seed: int
     ) -> dict[str, Any]:
-        """Return the error, seconds, MiB beside those before, evaluations of the loss, and how the search ended."""
+        """Return what `attempt` does, and the error of the field."""
         problem = Problem.of(Trial(mesh, nodes, sensors, noise, side), seed)
-        begin, found = time.process_time(), {"end": "converged"}
-        search = Search(problem, way, self.cap)
+        search = Misfit(problem, way, self.cap)
         start = JITTER * search.fit.jittered * np.random.default_rng(seed).normal(size=side**2)
-
-        def solve() -> None:
-            try:
-                SEARCHES.get(way, descend)(search, start)
-            except Ended as end:
-                found["end"] = str(end)
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegeneracyWarning)  # single eigenvalues at the start
-            memory = growth(solve)
-        seconds = time.process_time() - begin
-        error = problem.error(search.best)
-        return {**found, "error": error, "seconds": seconds, "memory": memory, "evaluations": search.evaluations}
+        return {**attempt(search, SEARCHES.get(way, descend), start), "error": problem.error(search.best)}
 
 
 def condition(trial: Trial) -> str:
     """Return a name of conditions for tables and values."""
     return f"{trial.mesh}, {trial.sensors} sensors, noise {trial.noise:.0%}, {trial.side}² unknowns"
-
-
-def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return means of each way with values by seed, and the paired difference of the layer's errors."""
-    found: dict[str, Any] = {}
-    for way, results in cells.items():
-        errors = [cell["error"] for cell in results]
-        found[way] = {
-            "error": mean_and_interval(errors),
-            **{key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "memory", "evaluations")},
-            "end": [cell["end"] for cell in results],
-            "seeds": {str(seed): error for seed, error in enumerate(errors)},
-        }
-        if way != "layer" and "layer" in cells:
-            pairs = zip(cells["layer"], results, strict=False)
-            found[way]["it_less_layer"] = mean_and_interval([other["error"] - ours["error"] for ours, other in pairs])
-    return found
-
-
-def told(found: dict[str, Any]) -> str:
-    """Return an error with its interval, and how the search ended if not by itself."""
-    ends = set(found["end"]) - {"converged"}
-    error = plus_minus(found["error"], 3)
-    return f"did not end ({error})" if "cap" in ends else "NaN" if ends else error
-
-
-def tables_of(title: str, metrics: dict[str, dict[str, Any]]) -> list[Table]:
-    """Return errors of each way, then seconds and MiB."""
-    ways = [way for way in WAYS if any(way in found for found in metrics.values())]
-
-    def rows(cell: Callable[[dict[str, Any]], str]) -> list[list[str]]:
-        return [[WAYS[way], *(cell(by[way]) if way in by else "–" for by in metrics.values())] for way in ways]
-
-    return [
-        table(f"{title}, error of the field", ["way", *metrics], rows(told)),
-        table(
-            f"{title}, seconds (MiB)",
-            ["way", *metrics],
-            rows(lambda found: f"{found['seconds']:.2g} ({found['memory']:.0f})"),
-        ),
-    ]
-
-
-def figure(metrics: dict[int, dict[str, Any]]) -> Figure:
-    """Return errors over seconds, a line of sizes for each way."""
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for number, way in enumerate(way for way in WAYS if any(way in found for found in metrics.values())):
-        ended = [by[way] for by in metrics.values() if way in by and set(by[way]["end"]) == {"converged"}]
-        if ended:
-            line = [found["seconds"] for found in ended], [found["error"]["mean"] for found in ended]
-            style = "-" if number < 10 else "--"
-            axes.plot(*line, marker="o", ms=4, lw=0.8, color=f"C{number % 10}", label=WAYS[way], ls=style)
-    axes.set(
-        xscale="log", xlabel="seconds for a field, larger meshes to the right", ylabel="relative error of the field"
-    )
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,33 +54,6 @@ def two_means_accuracy(y: Numbers, second: NDArray[np.bool_]) -> float:
     return max(agreement, 1 - agreement)
 
 
-def neighbour_agreement(
-    y: Numbers, classes: Sequence[Any], neighbors: int = NEIGHBORS, bound: NDArray[np.bool_] | None = None
-) -> dict[str, Numbers]:
-    """Return how often points and their nearest neighbours in ``y`` ``(N, d)`` are of one class.
-
-    Args:
-        y: the points.
-        classes: the class of each.
-        neighbors: how many neighbours are asked.
-        bound: ``(N, N)``, pairs of points that are no neighbours, such as frames with common samples.
-
-    Returns:
-        Of each point ``(N,)``: ``share``, that of its neighbours in its class; ``majority``, whether the most frequent
-        class among them is its own (their means are the leave-one-out k-NN accuracy, the nearer class where there is a
-        tie).
-    """
-    numbers = np.unique(classes, return_inverse=True)[1]
-    distances = squareform(pdist(y))
-    np.fill_diagonal(distances, np.inf)
-    if bound is not None:
-        distances[bound] = np.inf
-    labels = numbers[distances.argsort(1, kind="stable")[:, :neighbors]]
-    votes = (labels[:, :, None] == labels[:, None, :]).sum(2)
-    winner = labels[np.arange(len(y)), votes.argmax(1)]
-    return {"share": (labels == numbers[:, None]).mean(1), "majority": (winner == numbers).astype(float)}
-
-
 def ranks(x: Numbers) -> NDArray[np.int64]:
     """Return ``(N, N)``: which number j is among the neighbours of i, 1 for the nearest; 0 for i itself."""
     distances = squareform(pdist(x))
@@ -106,31 +78,6 @@ def trustworthiness(rank: NDArray[np.int64], y: Numbers, neighbors: int = NEIGHB
     found = NearestNeighbors(n_neighbors=k).fit(y).kneighbors(return_distance=False)
     excess = np.maximum(np.take_along_axis(rank, found, 1) - k, 0).sum(1)
     return np.asarray(1 - 2 * excess / (k * (2 * n - 3 * k - 1)))
-
-
-DRAWS = 2000  # of a bootstrap: the ends of its intervals then move by a few per cent of their width
-
-
-def bootstrap(values: Numbers | Sequence[float], blocks: Numbers | None = None) -> dict[str, float]:
-    """Return ``mean`` with its 95 % interval from ``low`` to ``high`` by the bootstrap (Efron 1979), seeded.
-
-    Args:
-        values: ``(N,)``.
-        blocks: to which block each belongs; values of one block are not independent, such as frames of one sound, and
-            are drawn together. Default: each is its own.
-    """
-    values = np.asarray(values, float)
-    block = np.arange(len(values)) if blocks is None else np.unique(blocks, return_inverse=True)[1]
-    total, count = np.bincount(block, values), np.bincount(block)
-    chosen = np.random.default_rng(0).integers(len(total), size=(DRAWS, len(total)))
-    low, high = np.quantile(total[chosen].sum(1) / count[chosen].sum(1), [0.025, 0.975])
-    return {"mean": float(values.mean()), "low": float(low), "high": float(high)}
-
-
-def between(value: dict[str, float], digits: int = 3, factor: float = 1, sign: str = "") -> str:
-    """Return a mean with its interval of `bootstrap`."""
-    mean, low, high = (f"{factor * value[key]:{sign}.{digits}f}" for key in ("mean", "low", "high"))
-    return f"{mean} [{low}, {high}]"
 
 
 def mean_and_interval(values: Numbers | list[float]) -> dict[str, float | None]:

@@ -105,11 +105,13 @@ def _write(file: Path, packed: Mapping[str, Any]) -> Path:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return numbers in nested dicts by dotted names; lists, texts and truths are left out."""
+    """Return numbers in nested dicts by dotted names, and lists named seeds; not other lists, texts and truths."""
     result: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             result |= flat(value, f"{prefix}{name}.")
+        elif name == "seeds" and isinstance(value, list):
+            result |= flat({str(seed): one for seed, one in enumerate(value)}, f"{prefix}seeds.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             result[f"{prefix}{name}"] = value
     return result

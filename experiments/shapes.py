@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.spatial import ConvexHull
 from scipy.special import beta, ellipj, jnp_zeros, jv, jvp, yv, yvp
+from torch import Tensor
 
 Array = NDArray[np.float64]
 
@@ -256,3 +259,20 @@ def _ring_roots(m: int) -> list[float]:
 
 def _sorted(modes: list[Mode]) -> list[Mode]:
     return sorted(modes, key=lambda mode: mode.value)
+
+
+@cache
+def icosphere(level: int) -> tuple[Tensor, Tensor]:
+    """Return vertices on the sphere and triangles of a refined icosahedron."""
+    long = (1 + 5**0.5) / 2
+    corners = [np.roll((0, a, b * long), turn) for turn in range(3) for a in (-1, 1) for b in (-1, 1)]
+    vertices = torch.from_numpy(np.array(corners))
+    faces = torch.from_numpy(ConvexHull(vertices.numpy()).simplices).long()
+    for _ in range(level):
+        sides = torch.stack([faces, faces.roll(-1, 1)], 2).sort(2)[0].flatten(0, 1)
+        edges, number = sides.unique(dim=0, return_inverse=True)
+        middle = (number + len(vertices)).reshape(-1, 3)
+        vertices = torch.cat([vertices, vertices[edges].mean(1)])
+        around = [torch.stack([faces[:, i], middle[:, i], middle[:, i - 1]], 1) for i in range(3)]
+        faces = torch.cat([*around, middle])
+    return vertices / vertices.norm(dim=1, keepdim=True), faces

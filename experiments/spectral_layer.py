@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.pointnets import NETWORKS, Body, HeatSignatures
 from experiments.runs import Refusal, Run, check_least, check_names, table
 from experiments.training import QUIET, Batches, Flags, train
-from torch_lapeig import KNN, GraphWarning, LaplacianEigenmaps
 
 TRAINER = {**QUIET, "max_epochs": 48, "check_val_every_n_epoch": 6, "num_sanity_val_steps": 0, "log_every_n_steps": 5}
 VARIANTS = {
@@ -104,7 +102,6 @@ def spectral_layer(
     counts = {"train": clouds, "validation": heldout // 4, "test": heldout}
     maker = Maker(shapes, counts, points, noise, spread, pca)
     training = Training(run, maker, neighbors, eigenvectors, rates, lengths, batch, trainer)
-    run.figure("clouds", clouds_figure(shapes, points, noise, neighbors), dpi=75)
     compare(run, training, variants, nuisance, list(range(first_seed, first_seed + seeds)), restarts)
 
 
@@ -121,7 +118,7 @@ def compare(
         for c in nuisance
     }
     run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], seeds), dpi=80)
-    run.finish({**metrics, "seeds": len(seeds)}, *results_tables(metrics, len(seeds)), *seed_tables(metrics, seeds))
+    run.finish({**metrics, "seeds": len(seeds)}, *results_tables(metrics, len(seeds)))
 
 
 def restarted(run: Run, training: Training, cases: list[Any], restarts: int) -> dict[Any, dict[str, Any]]:
@@ -438,33 +435,12 @@ def results_tables(metrics: dict[str, Any], seeds: int) -> list[Table]:
     return tables
 
 
-def seed_tables(metrics: dict[str, Any], seeds: list[int]) -> list[Table]:
-    """For each task the accuracy of every seed, with the trainings it took where it is more than one.
-
-    Below, the mean difference to the network with the layer, seed by seed.
-    """
-    result = []
-    for task, by_variant in metrics.items():
-        each = {variant: np.array(of["accuracy"]["seeds"]) for variant, of in by_variant.items()}
-        rows = []
-        for i, seed in enumerate(seeds):
-            trainings = [of["trainings"][i] if "trainings" in of else 1 for of in by_variant.values()]
-            texts = zip(each.values(), trainings, strict=True)
-            rows.append([str(seed), *(f"{of[i]:.3f}" + (f" ({n} trainings)" if n > 1 else "") for of, n in texts)])
-        if "layer" in each:
-            less = [plus_minus(mean_and_interval(of - each["layer"]), 3, sign="+") for of in each.values()]
-            rows.append(["mean, less the layer's", *less])
-        title = f"{task.partition('=')[2]} channels of noise, by seed"
-        result.append(table(title, ["seed", *(VARIANTS[variant] for variant in each)], rows))
-    return result
-
-
 def results_figure(
     metrics: dict[str, Any], cells: dict[Any, dict[str, Any]], channels: int, seeds: list[int]
 ) -> Figure:
-    """Test accuracy of each seed, variant and task; of the last task learning curves, and the layer's gradients."""
-    figure = Figure(figsize=(14, 4.6), layout="constrained")
-    bars, curves, norms = figure.subplots(1, 3)
+    """Test accuracy of each seed, variant and task; of the last task learning curves."""
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    bars, curves = figure.subplots(1, 2)
     variants = list(next(iter(metrics.values())))
     width = 0.8 / len(variants)
     for i, variant in enumerate(variants):
@@ -484,36 +460,11 @@ def results_figure(
         spent = np.median([np.cumsum(history["seconds"]) for history in histories], axis=0)
         steps = np.array(histories[0]["step"])
         curves.plot(spent[steps - 1], curve, "o-", ms=3, lw=1.2, color=f"C{i}")
-        if variant == "layer":
-            for key, style, name in (("gradient", "-", "all parameters"), ("at_layer", ":", "what enters the layer")):
-                median = np.median([history[key] for history in histories], 0)
-                norms.plot(1 + np.arange(len(median)), median, style, lw=1, color=f"C{i}", label=name)
     bars.set_xticks(range(len(metrics)), [name.replace("nuisance=", "") for name in metrics])
     bars.set(xlabel="channels of noise", ylim=(0, 1.02), title="test accuracy: seeds, mean and 95 %")
     curves.set(xlabel="seconds of the processor", ylim=(0, 1), title=f"validation, {channels} channels of noise")
-    norms.set(yscale="log", xlabel="step", title="norm of the gradient, median of seeds")
-    if "layer" in variants:
-        norms.legend(frameon=False, fontsize=9)
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(variants), frameon=False)
-    for panel in (bars, curves, norms):
+    for panel in (bars, curves):
         panel.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def clouds_figure(shapes: list[str], points: tuple[int, int], noise: float, neighbors: int) -> Figure:
-    """A cloud of each class, coloured by the first eigenvector after the constant one; nearer points are larger."""
-    examples = make_clouds(shapes, len(shapes), points, noise, 0, 0.0, torch.Generator().manual_seed(0))
-    with warnings.catch_warnings():  # of linked rings it tells them apart
-        warnings.simplefilter("ignore", GraphWarning)
-        first = LaplacianEigenmaps(1, KNN(neighbors, "union"))(examples.points.double(), mask=examples.mask)[..., 0]
-    columns = min(4, len(shapes))
-    figure = Figure(figsize=(3 * columns, 3 * math.ceil(len(shapes) / columns)), layout="constrained")
-    for i, shape in enumerate(shapes):
-        panel = figure.add_subplot(math.ceil(len(shapes) / columns), columns, i + 1)
-        x, y, depth = examples.points[i][examples.mask[i]].T.numpy()
-        panel.scatter(x, y, c=first[i][examples.mask[i]].numpy(), s=26 + 14 * depth, cmap="coolwarm", lw=0)
-        panel.set(xlim=(-1.9, 1.9), ylim=(-1.9, 1.9), aspect="equal")
-        panel.set_axis_off()
-        panel.set_title(shape, fontsize=11)
     return figure

@@ -1,13 +1,13 @@
 """The data of the experiments are what their names say."""
 
 import gzip
-import zipfile
 
 import numpy as np
 import torch
 
-from datafiles import MNIST
-from experiments.data import bars, brown_words, digits, mnist_test
+from experiments.data import bars, digits, mnist_test
+
+MNIST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
 
 def test_digits_are_split_by_class():
@@ -25,23 +25,6 @@ def test_bars_are_bars():
     assert (rows == np.where(vertical, 8, 2)).all()
     assert (columns == np.where(vertical, 2, 8)).all()
     assert vertical.sum() == 20
-
-
-def test_neighbours_of_words_are_counted_within_sentences(tmp_path):
-    text = "\n\n\tThe/at dog/nn saw/vbd the/at man/nn ./.\n\n\tThe/at man/nn ,/, the/at saw/nn 1/2/cd saw/vbd\n"
-    with zipfile.ZipFile(tmp_path / "brown.zip", "w") as archive:
-        archive.writestr("brown/ca01", text)
-        archive.writestr("brown/README", "the/at the/at the/at")
-    found = brown_words(4, tmp_path)
-    assert found.words == ["the", "saw", "man", "dog"]  # by frequency, then by name
-    assert found.frequency.tolist() == [4, 3, 2, 1]
-    assert found.classes == ["determiner", "verb", "noun", "noun"]
-    the, saw, man, dog = range(4)
-    expected = np.zeros((4, 8))
-    for left, right in ((the, dog), (dog, saw), (saw, the), (the, man), (the, man), (the, saw)):
-        expected[right, left] += 1
-        expected[left, 4 + right] += 1
-    np.testing.assert_array_equal(found.counts, expected)
 
 
 def test_idx_files_are_read(tmp_path):

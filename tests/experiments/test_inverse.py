@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from experiments.__main__ import main
-from experiments.inverse import FITS, Membrane, Problem, Search, Trial, solved
+from experiments.inverse import FITS, Membrane, Misfit, Problem, Trial, solved
 from torch_lapeig import mesh_laplacian
 
 TRIAL = Trial("symmetric", 64, 9, 0.02, 4)
@@ -43,7 +43,7 @@ def test_stiffness_and_mass_are_those_of_the_library():
 
 @pytest.mark.parametrize("way", [way for way in FITS if way not in ("eigh", "fox_kapoor")])
 def test_gradient_is_that_of_differences(way):
-    search = Search(Problem.of(TRIAL, 0), way, math.inf)
+    search = Misfit(Problem.of(TRIAL, 0), way, math.inf)
     generator = np.random.default_rng(0)
     at, direction, step = 0.3 * generator.normal(size=16), generator.normal(size=16), 1e-5
     _, gradient = search.with_gradient(at)
@@ -53,7 +53,7 @@ def test_gradient_is_that_of_differences(way):
 
 def test_gradient_at_equal_eigenvalues():
     """The first modes of the uniform membrane come in pairs, of which the loss depends on no basis."""
-    found = {way: Search(Problem.of(TRIAL, 0), way, math.inf) for way in ("layer", "layer_eigh")}
+    found = {way: Misfit(Problem.of(TRIAL, 0), way, math.inf) for way in ("layer", "layer_eigh")}
     direction, step = np.random.default_rng(0).normal(size=16), 1e-5
     for search in found.values():
         _, gradient = search.with_gradient(np.zeros(16))

@@ -1,0 +1,57 @@
+"""Shape from spectrum: harmonics and the sphere's spectrum in closed form, gradients against differences."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.transform import Rotation
+
+from experiments.__main__ import main
+from experiments.isospectral import Surface, by_scipy, harmonics
+from experiments.shapes import icosphere
+
+
+def test_harmonics_are_orthonormal_and_the_spheres_eigenvalues_their_degrees():
+    """−Δ Y = n (n + 1) Y, 2 n + 1 times, which linear elements exceed."""
+    vertices, _ = icosphere(4)
+    basis = harmonics(vertices.numpy(), 4)
+    assert basis.shape[1] == 5 + 7 + 9
+    np.testing.assert_allclose(basis.T @ basis / len(vertices), np.eye(21), atol=0.15)  # vertices are not uniform
+    values = by_scipy(Surface(3, 8, "spectrum", "layer", 0, math.inf).matrices(torch.zeros(45, dtype=torch.float64)))[0]
+    degrees = torch.tensor([n * (n + 1) for n in range(6) for _ in range(2 * n + 1)])
+    assert (values[1:] / degrees[1:] - 1).abs().max() < 0.06
+    assert values[1].item() == pytest.approx(values[3].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("way", "data"),
+    [("layer", "landmarks"), ("layer", "spectrum"), ("eigh_jittered", "landmarks"), ("by_hand", "spectrum")],
+)
+def test_gradient_is_that_of_differences(way, data):
+    search = Surface(2, 8, data, way, 0, math.inf)
+    generator = np.random.default_rng(0)
+    at, direction, step = 0.02 * generator.normal(size=45), generator.normal(size=45), 1e-6
+    _, gradient = search.with_gradient(at)
+    expected = (search.value(at + step * direction) - search.value(at - step * direction)) / (2 * step)
+    assert gradient @ direction == pytest.approx(expected, rel=1e-4)
+
+
+def test_error_does_not_change_with_a_rotation():
+    search = Surface(2, 8, "spectrum", "layer", 0, math.inf)
+    places = icosphere(3)[0].numpy()
+    turned = Rotation.from_rotvec([0.4, -1.0, 0.7]).apply(places)
+    radii = harmonics(turned, 4) @ search.truth[:21]
+    search.best = torch.from_numpy(np.linalg.lstsq(harmonics(places, 6), radii, rcond=None)[0])
+    assert search.error() < 0.01
+    search.best = torch.zeros(45, dtype=torch.float64)
+    assert search.error() == pytest.approx(1, abs=0.05)
+
+
+def test_landmarks_tell_the_shape_and_eigenvalues_do_not(tmp_path):
+    main(["isospectral", "--quick", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "metrics.json").read_text())
+    assert found["landmarks"]["layer"]["error"]["mean"] < 0.5
+    assert found["spectrum"]["layer"]["error"]["mean"] > 0.5
+    assert found["landmarks"]["eigh"]["end"] == ["NaN"]
