@@ -530,7 +530,9 @@ class SymmetricOperator(WithEntries):
 
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        return self.pattern.to_dense(-self.values) + torch.diag_embed(self.diagonal)
+        dense = self.pattern.to_dense(-self.values)
+        dense.diagonal(dim1=-2, dim2=-1).add_(self.diagonal)
+        return dense
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W.
