@@ -191,7 +191,8 @@ class FactoredCosine(Operator):
     def _squares(self, x: Tensor) -> Tensor:
         """Return the squared lengths of the rows of X, ``(..., N, 1)``, differentiable in X."""
         if self._sparse is None:
-            return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()  # without a copy
+            lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # without a copy
+            return lengths.square()
         return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
 
     def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -48,7 +48,7 @@ class DenseGraphs(NamedTuple):
 
 def dense_from_normalized(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
     """Return the dense graphs with ``values`` D^-½ W D^-½, given also ``scale`` D^-½."""
-    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
+    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, primal(scale).reciprocal(), 0))
 
 
 def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
@@ -135,7 +135,7 @@ def _solution(
         ritz=RitzPairs(values, vectors, 1, converged),
         values=known,
         vectors=wanted,
-        present=torch.ones_like(known, dtype=torch.bool),
+        present=converged[:, None].expand_as(known),
         guard_values=values[:, k:],
         guard_vectors=vectors[:, :, k:],
         residuals=residuals,
@@ -149,7 +149,9 @@ def _solution(
 
 def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     """Return ‖A v − λ v‖ ``(B, k)`` for matrices ``(B, N, N)``."""
-    return torch.linalg.vector_norm(torch.baddbmm(vectors * values[:, None, :], matrix, vectors, beta=-1), dim=1)
+    rest = torch.baddbmm(vectors * values[:, None, :], matrix, vectors, beta=-1)
+    norms: Tensor = torch.linalg.vector_norm(rest, dim=1)
+    return norms
 
 
 def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:

@@ -597,7 +597,8 @@ def signs(vectors: Tensor) -> Tensor:
     See `first_of_largest`.
     """
     bare = vectors.detach()
-    return 1 - 2 * bare.gather(-2, first_of_largest(bare)).lt(0).to(bare.dtype)
+    peaks = bare.gather(-2, first_of_largest(bare))
+    return torch.copysign(torch.ones_like(peaks), peaks)
 
 
 def first_of_largest(vectors: Tensor) -> Tensor:
@@ -607,7 +608,7 @@ def first_of_largest(vectors: Tensor) -> Tensor:
     of a symmetric graph.
     """
     size = vectors.detach().abs()
-    return (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+    return (size >= 0.999 * size.amax(-2, keepdim=True)).view(torch.int8).argmax(-2, keepdim=True)
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:
