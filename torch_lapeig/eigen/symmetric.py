@@ -532,8 +532,7 @@ class SymmetricOperator(WithEntries):
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         dense = self.pattern.to_dense(-self.values)
-        dense.diagonal(dim1=-2, dim2=-1).add_(self.diagonal)
-        return dense
+        return torch.diagonal_scatter(dense, dense.diagonal(dim1=-2, dim2=-1) + self.diagonal, dim1=-2, dim2=-1)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W.
