@@ -164,3 +164,10 @@ def test_warning_gives_the_values_that_are_returned(largest):
         eigenpairs(-matrix if largest else matrix, 5, ChebyshevSubspace(), largest=largest)
     values = str(caught[0].message).split("begin with ")[1].split(", and")[0]
     assert max(abs(float(value)) for value in values.split(", ")) < 1e-12
+
+
+def test_round_off_of_many_equal_entries_is_no_failure():
+    """Entries of two values on 2000 nodes: their sums round alike, and the null vector has a residual of 50 eps ‖A‖."""
+    label = (torch.arange(2000) % 5).sort().values
+    affinity = torch.where(label[:, None] == label, 1.0, 1e-5).double()
+    assert eigenpairs(Laplacian(Graph.from_dense(affinity)), 2, Eigh(), tolerance=1e-14).converged

@@ -36,6 +36,15 @@ def test_components_of_a_batch_with_padding_and_zero_weights():
         assert cut.with_weight(weight).connected_components()[1].tolist() == [0, 1, 2, 3, 3, 3, -1]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_components_of_dense_graphs_near_and_far(device):
+    """Few steps of a search reach all nodes of a cycle of 7, but not of 40."""
+    for affinity in (torch.stack([cycle(7), cycle(7)]), cycle(40), two_cliques(3, 4), torch.zeros(3, 3)):
+        graph = Graph.from_dense(affinity.to(device))
+        expected = graph.to_sparse().connected_components()
+        assert torch.equal(graph.connected_components(), expected)
+
+
 @pytest.mark.parametrize("device", DEVICES[1:])
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_other_devices_agree_with_the_processor(count, device):

@@ -133,3 +133,14 @@ def test_smoothness_of_many_equal_edges_keeps_the_digits_of_float32(columns):
         graph = Graph.from_edge_index(edges, torch.full((2 * (nodes - 1),), 0.7), nodes)
         expected = columns * float(torch.tensor(0.3)) ** 2 / 2
         assert laplacian_smoothness(y, graph, "weighted_mean").item() == pytest.approx(expected, rel=2e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
+def test_a_product_with_one_vector_has_its_tangent_where_no_gradients_are_recorded():
+    operator = Laplacian(Graph.from_dense(random_affinity(9))).symmetric
+    y, tangent = points(9, 1), points(9, 1, seed=1)
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        product = operator.matmul(torch.autograd.forward_ad.make_dual(y, tangent))
+        change = torch.autograd.forward_ad.unpack_dual(product).tangent
+        torch.testing.assert_close(change, operator.to_dense() @ tangent)
+    torch.testing.assert_close(operator.matmul(y), operator.to_dense() @ y)

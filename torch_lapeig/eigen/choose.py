@@ -31,9 +31,10 @@ from torch_lapeig.support.tuning import (
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseFactors())
-# Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, which need 4 × as many products
-# of small matrices as calls take time: 50 and 95 ms at 700 nodes, 84 and 43 at 900, 665 and 581 at 1700.
-SUBSET_NODES = 800
+# Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, for no pairs and for each pair
+# more. Over the driver's time Krylov spaces took 0.8 to 2.4 with 700 nodes and 8 pairs, 0.4 to 1.4 with 1200 and 8, 0.7
+# to 2.5 with 1200 and 16, 0.6 to 1.2 with 1600 and 8 to 32: cosines of clusters, RBF, patches with a floor.
+SUBSET_NODES, SUBSET_NODES_OF_PAIR = 600, 40
 LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
@@ -68,7 +69,7 @@ def choose(operator: Operator, k: int) -> Choice:
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     if not is_sparse and operator.device.type == "cpu":
-        return _choose_for_dense(operator)
+        return _choose_for_dense(operator, k)
     if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
     if n > FALLBACK_NODES:
@@ -83,15 +84,15 @@ def choose(operator: Operator, k: int) -> Choice:
     return Choice((filters, *between, Eigh()), reason)
 
 
-def _choose_for_dense(operator: Operator) -> Choice:
+def _choose_for_dense(operator: Operator, k: int) -> Choice:
     """Choose the solvers for dense matrices on the processor."""
     n = operator.num_nodes
-    if n <= (DENSE_EIGH_NODES if needs_all_pairs(operator) else SUBSET_NODES):
+    if n <= (DENSE_EIGH_NODES if needs_all_pairs(operator) else SUBSET_NODES + SUBSET_NODES_OF_PAIR * k):
         return Choice((Eigh(),), "dense graphs whose pairs LAPACK finds in the least time")
     if n > FALLBACK_NODES:
         return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
-    # `Eigh` takes the time of some 4 n products.
-    krylov = Krylov(max_products=max(400, n // 4))
+    # `Eigh` takes the time of as many products: calls take most of the time of small ones.
+    krylov = Krylov(max_products=min(n // 3, n**2 // 6500))
     return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
 
 

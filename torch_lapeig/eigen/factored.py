@@ -188,20 +188,24 @@ class FactoredCosine(Operator):
         size: Tensor = torch.linalg.vector_norm(checks.primal(x), torch.inf, dim=-1, keepdim=True)  # without a copy
         return size
 
-    def _directions(self, x: Tensor) -> Tensor:
-        """Return X with rows of length 1, differentiable in X; rows of zeros stay."""
+    def _squares(self, x: Tensor) -> Tensor:
+        """Return the squared lengths of the rows of X, ``(..., N, 1)``, differentiable in X."""
+        if self._sparse is None:
+            lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # without a copy
+            return lengths.square()
+        return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
+
+    def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return X with rows of length 1, differentiable in X, and which rows are not zero; rows of zeros stay."""
         # Squares must neither overflow nor vanish, however different the rows are.
         size = self._largest(x)
         x = x / self._at_entries(checks.next_power(size))
-        ones = x.new_ones(x.shape[-1] if self._sparse is None else self._sparse.size[1], 1)
-        squares = self._forth(x.square(), ones.expand(*x.shape[:-2], -1, -1))
-        lengths = self._at_entries(torch.where(size > 0, squares, 1).rsqrt())
-        return x * lengths if torch.is_grad_enabled() else x.mul_(lengths)
+        lengths = self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt())
+        return x * lengths if torch.is_grad_enabled() else x.mul_(lengths), size[..., 0] > 0
 
-    def _scaling_of(self, x: Tensor) -> Scaling:
-        """Return the scaling of rows X̂ of length 1, differentiable in X̂."""
+    def _scaling_of(self, x: Tensor, present: Tensor) -> Scaling:
+        """Return the scaling of rows X̂ of length 1 or zero, differentiable in X̂."""
         ones = x.new_ones(*self.shape, 1)
-        present = self._largest(x)[..., 0] > 0
         sums = self._forth(x, self._back(x, ones))[..., 0]
         if self._is_shifted:
             sums = (sums + present.sum(-1, keepdim=True)) / 2 * present
@@ -217,8 +221,11 @@ class FactoredCosine(Operator):
     def _scaled(self) -> tuple[Tensor, Scaling]:
         """Return D^-½ X̂ and the scaling."""
         with torch.no_grad():
-            x = self._directions(checks.primal(self._x))
-            scaling = self._scaling_of(x)
+            x = checks.primal(self._x)
+            if self._sparse is None and x.device.type == "cpu":
+                x = x.mT.contiguous().mT  # products by columns take half of the time or less
+            x, present = self._directions(x)
+            scaling = self._scaling_of(x, present)
             return x.mul_(self._at_entries(scaling.root)), scaling
 
     @property
@@ -228,7 +235,7 @@ class FactoredCosine(Operator):
     @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
-        return self._scaling_of(self._directions(self._x)).degrees
+        return self._scaling_of(*self._directions(self._x)).degrees
 
     @property
     def active(self) -> Tensor:
@@ -265,8 +272,8 @@ class FactoredCosine(Operator):
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
         (x,) = parameters
-        x = self._directions(x)
-        scaling = self._scaling_of(x)
+        x, present = self._directions(x)
+        scaling = self._scaling_of(x, present)
         return self._product(x * self._at_entries(scaling.root), scaling, y)
 
     @precision.full_precision

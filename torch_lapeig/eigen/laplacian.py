@@ -293,12 +293,14 @@ class Laplacian:
         pattern, unscaled = self.graph.pattern, self.normalization == "unnormalized"
         if not pattern.has_loops(values):
             return self.exact_degrees if unscaled else self.active.double(), values
-        proper, other_affinity = pattern.without_loops(values), pattern.without_loops(self._affinity)
-        others = pattern.sum_rows(other_affinity)
-        if unscaled:
+        proper, loop = pattern.without_loops(values), pattern.sum_loops(self._affinity)
+        inverse = None if unscaled else self._power(1.0)
+        if inverse is not None and values.device.type == "cpu" and not pattern.any((2 * loop > self._relative).any()):
+            return self.active.double() - loop * inverse, proper
+        others = pattern.sum_rows(pattern.without_loops(self._affinity))
+        if inverse is None:
             return others, proper
         # One number in two forms: take the form whose derivatives do not cancel.
-        loop, inverse = pattern.sum_rows(self._affinity - other_affinity), self._power(1.0)
         return torch.where(loop > others, others * inverse, self.active.double() - loop * inverse), proper
 
 

@@ -60,7 +60,7 @@ class ShiftedOperator(SymmetricOperator):
         """Return the operator with a shift and a bound: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
         values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
         others = self.pattern.without_loops(values)
-        centre = diagonal - self.pattern.sum_rows(values - others)
+        centre = diagonal - self.pattern.sum_loops(values)
         radius = self.pattern.sum_rows(others.abs())
         least = (centre - radius).reshape(self.batch_size, -1).amin(1)
         most = (centre + radius).reshape(self.batch_size, -1).amax(1)
@@ -146,7 +146,7 @@ def operator_of_matrix(matrix: Any) -> ShiftedOperator:
     pattern, values = entries_of_matrix(matrix, "matrix")
     checks.check_floating(values, "matrix")
     checks.check_symmetric_matrix(values, back := pattern.transpose(values), "matrix")
-    return operator_of_entries(pattern, -(values + back) / 2)
+    return operator_of_entries(pattern, (values + back) / -2)
 
 
 def operator_of_entries(pattern: Pattern, values: Tensor) -> ShiftedOperator:

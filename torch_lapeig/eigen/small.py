@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.gradient.clusters import GradientOptions
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable, residuals_as_returned
+from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, allowed_residual
@@ -48,7 +48,7 @@ class DenseGraphs(NamedTuple):
 
 def dense_from_normalized(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
     """Return the dense graphs with ``values`` D^-½ W D^-½, given also ``scale`` D^-½."""
-    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, 1 / primal(scale), 0))
+    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, primal(scale).reciprocal(), 0))
 
 
 def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
@@ -90,19 +90,23 @@ def small_eigenpairs(
     with torch.no_grad():
         null = graphs.ground / torch.linalg.vector_norm(graphs.ground, dim=1, keepdim=True)
         problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))
-        solution = _solution(problem, count, null, primal(factor))
-    if solution is None:
+        checked = _solution(problem, count, null, primal(factor), gradient.dtype)
+    if checked is None:
         return None
+    solution, residuals = checked
     found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
-    residuals = residuals_as_returned(operator, solution, found.vectors, gradient.dtype)
     found = Differentiated(found.projected, factor[..., None] * found.vectors)
     is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
     pairs = Eigenpairs.of(solution, found, residuals)
     return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
 
 
-def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Solution | None:
+def _solution(
+    problem: Problem, count: int, null: Tensor, factor: Tensor, dtype: torch.dtype
+) -> tuple[Solution, Tensor] | None:
     """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
+
+    Beside them the residuals ``(B, k)`` of vectors rounded to ``dtype``.
 
     The first pair has the null vector ``(B, N)``. Signs are chosen for the vectors times the factor. `check_answer`
     does the work of this function for all solvers, in twice the time.
@@ -119,19 +123,19 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
     wanted *= signs(factor[..., None] * wanted)
-    rest = torch.baddbmm(wanted * known[:, None, :], matrix, wanted, beta=-1)
-    residuals = torch.linalg.vector_norm(rest, dim=1)
+    residuals = _residuals(matrix, known, wanted)
     converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part
     if not precision.synchronise((converged & is_connected).all())[0]:
         return None
-    return Solution(
+    rounded = residuals if dtype == values.dtype else _residuals(matrix, known, wanted.to(dtype).to(values.dtype))
+    solution = Solution(
         operator=operator,
         solver=Eigh(),
         ritz=RitzPairs(values, vectors, 1, converged),
         values=known,
         vectors=wanted,
-        present=torch.ones_like(known, dtype=torch.bool),
+        present=converged[:, None].expand_as(known),
         guard_values=values[:, k:],
         guard_vectors=vectors[:, :, k:],
         residuals=residuals,
@@ -140,6 +144,14 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
         resolved=converged,  # connected: the second value is far above round-off
         faint=torch.zeros_like(converged),
     )
+    return solution, rounded
+
+
+def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+    """Return ‖A v − λ v‖ ``(B, k)`` for matrices ``(B, N, N)``."""
+    rest = torch.baddbmm(vectors * values[:, None, :], matrix, vectors, beta=-1)
+    norms: Tensor = torch.linalg.vector_norm(rest, dim=1)
+    return norms
 
 
 def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:

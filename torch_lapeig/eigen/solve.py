@@ -117,6 +117,8 @@ class Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
         names = ("values", "vectors", "projected", "residuals", "gap")
         parts = [getattr(self, name).to(dtype) for name in names]
+        if lead == tuple(self.converged.shape):
+            return dataclasses.replace(self, **dict(zip(names, parts, strict=True)))
         shaped = [part.reshape((*lead, *part.shape[1:])) for part in parts]
         changed = dict(zip(names, shaped, strict=True))
         flags = {name: getattr(self, name).reshape(lead) for name in ("converged", "resolved")}

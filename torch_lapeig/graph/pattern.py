@@ -28,6 +28,8 @@ from torch_lapeig.support.tuning import check_dense
 # Edges of a node from which on float32 products are summed in float64 on the processor, which adds one by one: in
 # float32 a star of 1000 leaves of equal weights loses 1e-5 of a sum, a star of two million leaves 1e-2.
 HUB_EDGES = 1000
+# Products in which a nearly complete graph shows that it is connected; listing its edges takes the time of 20.
+SEARCH_STEPS = 3
 
 # Pattern of some nodes or graphs, and the index of the values on its edges among all values.
 Part = tuple[Any, Any]
@@ -256,6 +258,10 @@ class SparsePattern(PatternBase):
         """Return the values with self loops set to zero."""
         return values.masked_fill(self.row == self.col, 0) if self.has_loops(values) else values
 
+    def sum_loops(self, values: Tensor) -> Tensor:
+        """Return the values of the self loops, of the graph's shape."""
+        return self.sum_rows(values - self.without_loops(values))
+
     def has_loops(self, values: Tensor) -> bool:
         """Return whether some of the edges are self loops."""
         if self.loops is None:
@@ -483,7 +489,12 @@ class DensePattern(PatternBase):
 
     def without_loops(self, values: Tensor) -> Tensor:
         """Return the values with self loops set to zero."""
-        return values - torch.diag_embed(values.diagonal(dim1=-2, dim2=-1))
+        diagonal = values.diagonal(dim1=-2, dim2=-1)
+        return torch.diagonal_scatter(values, torch.zeros_like(diagonal), dim1=-2, dim2=-1)
+
+    def sum_loops(self, values: Tensor) -> Tensor:
+        """Return the values of the self loops, of the graph's shape."""
+        return values.diagonal(dim1=-2, dim2=-1)
 
     def has_loops(self, values: Tensor) -> bool:
         """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
@@ -532,7 +543,7 @@ class DensePattern(PatternBase):
         in_place: bool = False,
     ) -> Tensor:
         """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
-        product = times * (matrix @ y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+        product = times * products.symmetric(matrix, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
         if other is None:
             return product
         return torch.add(product, other, alpha=plus, out=other if in_place else None)
@@ -540,9 +551,23 @@ class DensePattern(PatternBase):
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
+        if self._are_connected(weight):
+            graph = torch.arange(math.prod(self.shape[:-1]), device=weight.device)
+            return graph.repeat_interleave(self.shape[-1]).reshape(self.shape)
         item, row, col = (weight.reshape(math.prod(self.shape[:-1]), *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
         start = item * self.shape[-1]
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
+
+    def _are_connected(self, weight: Tensor) -> bool:
+        """Return whether few products show that the first node of each graph reaches all others."""
+        if not weight.numel() or not weight.amin() >= 0:
+            return False
+        reached = weight[..., 0, :, None] > 0
+        for _ in range(SEARCH_STEPS):
+            reached = reached | (weight @ reached.to(weight.dtype) > 0)
+            if reached.all():
+                return True
+        return False
 
     def restrict(self, nodes: Tensor) -> Part:
         """Return all pairs of ``nodes``, int64 ``(M,)``, which are ``b * N + i`` for one graph b."""
@@ -572,7 +597,8 @@ def signs(vectors: Tensor) -> Tensor:
     See `first_of_largest`.
     """
     bare = vectors.detach()
-    return 1 - 2 * bare.gather(-2, first_of_largest(bare)).lt(0).to(bare.dtype)
+    peaks = bare.gather(-2, first_of_largest(bare))
+    return torch.copysign(torch.ones_like(peaks), peaks)
 
 
 def first_of_largest(vectors: Tensor) -> Tensor:
@@ -582,7 +608,7 @@ def first_of_largest(vectors: Tensor) -> Tensor:
     of a symmetric graph.
     """
     size = vectors.detach().abs()
-    return (size >= 0.999 * size.amax(-2, keepdim=True)).to(torch.int8).argmax(-2, keepdim=True)
+    return (size >= 0.999 * size.amax(-2, keepdim=True)).view(torch.int8).argmax(-2, keepdim=True)
 
 
 def in_double(pattern: Pattern, values: Tensor) -> Tensor:

@@ -55,6 +55,18 @@ def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
     return result
 
 
+def symmetric(matrix: Tensor, y: Tensor) -> Tensor:
+    """Return A Y for symmetric matrices ``(..., N, N)`` and ``(..., N, m)``, without gradients."""
+    are_plain = all(checks.is_plain_host(x) and not checks.is_dual(x) for x in (matrix, y))
+    if matrix.ndim > 2 or y.shape[-1] != 1 or not are_plain:
+        return matrix @ y
+    # BLAS reads one triangle of A: one column takes 1.6 of 2.6 ms at 2000 nodes.
+    from scipy.linalg import blas  # loads SciPy's linear algebra
+
+    multiply = blas.dsymv if matrix.dtype == torch.float64 else blas.ssymv
+    return torch.from_numpy(multiply(1.0, matrix.detach().numpy().T, y.detach().numpy()[:, 0]))[:, None]
+
+
 class _OfTwo(torch.autograd.Function):
     """Function on a pattern that is linear in each of two tensors."""
 

@@ -71,7 +71,7 @@ def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
         return torch.full_like(index, 0.5, dtype=torch.float64), is_first
     if symmetrize == "mutual":
         return mutual / 2.0, is_first & mutual
-    return torch.where(mutual, 0.5, 1.0), is_first
+    return 1 - mutual / 2, is_first
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
@@ -135,6 +135,6 @@ class _Normalized(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
         (values, scale), places = ctx.saved_tensors, ctx.places
         both = cotangents[0] + cotangents[0].mT
-        pull = scale.square() * (scale * cotangents[1] + (both * values).sum(2)) / -2
+        pull = torch.addcmul((both * values).sum(2), scale, cotangents[1]) * scale.square() / -2
         direct = both.gather(2, places[1]) * scale[:, :, None] * scale[places]
         return direct + pull[:, :, None] + pull[places], None, None

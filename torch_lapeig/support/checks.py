@@ -270,6 +270,8 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
     """Raise ValueError if entries differ from the entries of the transpose by more than round-off and ``slack``."""
     relative = 1e-5 if value.dtype == torch.float32 else 1e-12
     difference = torch.sub(value.detach(), reverse.detach()).abs_()
+    if not (difference > slack).any():
+        return
     if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
         raise ValueError(
             f"{name} must be symmetric, got entries that differ from their transpose by up to {difference.max():.3g}; "

@@ -106,7 +106,7 @@ def differences(rows: Tensor, columns: Tensor, noise: Tensor, options: GradientO
 
 
 class InverseDifferences(NamedTuple):
-    """Inverses 1 / Δ ``(B, j, i)``, and a mask: 1 where eigenvalues count as equal, 0 elsewhere."""
+    """Inverses 1 / Δ ``(B, j, i)``, and a bool mask of eigenvalues that count as equal."""
 
     values: Tensor
     are_equal: Tensor
@@ -123,10 +123,10 @@ def inverse_differences(found: Differences, s: Solution, options: GradientOption
         width = math.sqrt(options.eps) * s.operator.bound if options.width is None else options.width
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
-        return InverseDifferences(broadened, equal.to(difference.dtype))
+        return InverseDifferences(broadened, equal)
     if options.degeneracy == "exact":  # only each value equals itself
         equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
-    return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal.to(difference.dtype))
+    return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal)
 
 
 def function_of_matrix(

@@ -163,7 +163,7 @@ class Complement:
     def _scales(self) -> Tensor:
         """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
         inverse, is_split = self._differences
-        guard_scales = -self._rest - torch.where(is_split > 0, 0, inverse)
+        guard_scales = -self._rest - inverse.masked_fill(is_split, 0)
         return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
 
     def weigh(self, x: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ class Complement:
             values=plain(self.s.values),
             scales=plain(self._scales),
             rest=plain(self._rest[:, 0, 0]),
-            split=plain(self._differences.are_equal) if self._splits else None,
+            split=plain(self._differences.are_equal.to(target.dtype)) if self._splits else None,
             enough=plain(enough),
             size=plain(size),
             round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),

@@ -102,7 +102,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
             if is_differentiated:
                 error, rotation = max(100 * torch.finfo(s.values.dtype).eps, error), (inverse * skew).detach()
                 equal = equal | _close(s, options, found, rotation.masked_fill(equal, 0), whole.detach(), sizes, error)
-            inverse, cluster = inverse.masked_fill(equal, 0), cluster.masked_fill(equal, 1)
+            inverse, cluster = inverse.masked_fill(equal, 0), cluster | equal
         ctx.is_differentiated = is_differentiated
         rotation = inverse * skew
         if torch.is_grad_enabled():
