@@ -134,78 +134,51 @@ class SymmetricFactors:
         Raises:
             ValueError: another shape. MemoryError.
         """
-        b, n = np.ascontiguousarray(b), self.symbolic.nodes
+        n, is_by_columns = self.symbolic.nodes, b.flags.f_contiguous
         if b.ndim not in (1, 2) or len(b) != n:
             raise ValueError(f"right-hand sides must have shape ({n},) or ({n}, m), got {b.shape}")
-        x = np.empty_like(b)
-        columns = b.size // max(n, 1)
-        if not call("solve_factors", self.symbolic.pointer, _at(self.numbers), _at(b), _at(x), columns):
+        b = b if is_by_columns else np.ascontiguousarray(b)
+        x, columns = np.empty_like(b), b.size // max(n, 1)
+        steps = (1, n) if is_by_columns else (columns, 1)
+        blocks = (_at(b.T if is_by_columns else b), _at(x.T if is_by_columns else x))
+        if not call("solve_factors", self.symbolic.pointer, _at(self.numbers), *blocks, columns, *steps):
             raise MemoryError
         return x
 
 
-class PivotLimits(NamedTuple):
-    """Least pivots of a block: of its own vectors, after the space is removed, and where once is enough."""
-
-    dependent: float
-    least: float
-    enough: float
-
-
-class Space:
-    """Block Krylov space of A⁻¹ that compiled loops extend in the memory of its owner; see `BlockKrylov`.
+def next_block(rows: Tensor, count: int, rest: Tensor, limits: tuple[float, float, float]) -> bool:
+    """Store ``rest`` ``(p, N)`` after the first ``count`` rows, orthonormal and orthogonal to them; float64, dense.
 
     Args:
-        factors: of A. rows: float64 ``(first + size + width, N)``, in one piece. projected: ``(size, size)``, likewise.
-        width: of a block, at most `BLOCK`. pivots: limits of `BlockKrylov` for blocks.
+        limits: least pivot of the rest, least length of a unit vector outside the rows, and of a row of the rest.
 
-    Attributes:
-        rest: ``(width, N)``, of the last products.
+    Returns:
+        Whether the limits are kept.
     """
+    return _with_rows("next_block", rows[:count], rows[count : count + len(rest)].copy_(rest), None, limits)
 
-    def __init__(
-        self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: PivotLimits
-    ) -> None:
-        (total, n), size, threads = rows.shape, len(projected), num_threads()
-        parts = max(1, min(threads, n // SPACE_PART))
-        self._team, self.rest = (parts, threads), rows.new_empty(width, n)
-        gram = rows.new_empty(width, width)
-        self._space = fill_struct(
-            "Space",
-            symbolic=factors.symbolic.pointer,
-            factors=_at(factors.numbers),
-            nodes=n,
-            known=total - size - width,
-            size=size,
-            width=width,
-            filled=0,
-            blocks=0,
-            basis=rows,
-            projected=projected,
-            rest=self.rest,
-            gram=gram,
-            **pivots._asdict(),
-            rows=0,
-            begin=0,
-            block=None,
-            work=None,
-        )
-        self._kept = (factors, rows, projected, gram)  # keeps their memory alive
 
-    def follow(self, filled: int, source: Tensor) -> bool:
-        """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
-        self._space.filled = filled
-        return bool(call("next_block", ctypes.byref(self._space), source.data_ptr(), *self._team))
+def remove_rows(block: Tensor, rows: Tensor) -> Tensor:
+    """Remove the parts of a block ``(p, N)`` in the span of orthonormal rows, in place; return rows times blockᵀ."""
+    products = rows.new_empty(len(rows), BLOCK)
+    if not _with_rows("remove_rows", rows, block, products, (0.0, 0.0, 0.0)):
+        raise MemoryError
+    return products[:, : len(block)]
 
-    def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
-        """Append the next block, and further blocks up to so many vectors while there is room for another.
 
-        Returns:
-            The number of vectors then, the number of appended blocks, and whether each block but the first could be
-            made of the rest of the block before.
-        """
-        self._space.filled, self._space.blocks = filled, 0
-        is_sound = call("extend_space", ctypes.byref(self._space), upto, *self._team)
-        if is_sound == NO_MEMORY:
-            raise MemoryError
-        return self._space.filled, self._space.blocks, bool(is_sound)
+def _with_rows(name: str, rows: Tensor, block: Tensor, products: Tensor | None, limits: tuple[float, ...]) -> bool:
+    (width, n), threads = block.shape, num_threads()
+    space = fill_struct(
+        "Space",
+        nodes=n,
+        rows=len(rows),
+        width=width,
+        basis=rows,
+        block=block,
+        products=products,
+        dependent=limits[0],
+        least=limits[1],
+        smallest=limits[2],
+        work=None,
+    )
+    return bool(call(name, ctypes.byref(space), max(1, min(threads, n // SPACE_PART)), threads))

@@ -16,7 +16,6 @@ from problems import covering, in_every_dtype, points, sparse_path
 from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
-from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native import loops as native
 

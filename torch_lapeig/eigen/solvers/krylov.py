@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import BlockOperator, eigh, residual, same_on_all_ranks, to_device, to_host
+from torch_lapeig.native import loops as native
+from torch_lapeig.native.loops import memory_supported
+from torch_lapeig.native.sparse import next_block, remove_rows
+from torch_lapeig.eigen.solvers.blocks import BlockOperator, basis, eigh, residual, same_on_all_ranks, to_device, to_host
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     Progress,
@@ -28,6 +31,9 @@ Check = Callable[[int, Tensor, Tensor], bool]
 
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
+LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
+LEAST_PIVOT, SOUND_PIVOT = 1e-3, 0.1  # least pivot of a block: for Cholesky factors, and to be orthonormal by them
+ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
 CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
@@ -163,106 +169,164 @@ def smallest_pairs(
         begin: dimension of the complement, maximum number of products, and seed of the first vector.
     """
     free, limit, seed = begin
-    space = _Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
+    space = Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
     for checks in itertools.count(1):
         space.expand(max(CHECK_EVERY, count))
-        values, turn = same_on_all_ranks(operator, *eigh(space.projected()))
-        residuals = (space.coupling * turn[-1]).abs()
-        is_finished = space.is_whole or (len(values) >= count and check(checks, values[:count], residuals[:count]))
-        if is_finished or space.products >= limit:
+        values, turn, residuals = space.ritz()
+        is_told = len(values) >= count and check(checks, values[:count], residuals[:count])
+        if (is_finished := is_told or space.is_whole) or space.products >= limit:
             vectors = space.combine(turn[:, :count]).mT
             return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
-        if space.dimension == space.size:
+        if space.is_full:
             space.restart(values, turn, count + (len(values) - count) // 2)
     raise AssertionError
 
 
-class _Space:
-    """Orthonormal rows ``(c + size + 1, N)``: c known ones, a basis of a Krylov space, and its next vector."""
+class Space:
+    """Orthonormal rows ``(c + size + width, N)``: c known ones, a basis of a block Krylov space, and its next block.
 
-    def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int) -> None:
+    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Columns of a block
+    that lie in the space are replaced by random ones, so that an invariant space goes on.
+
+    Args:
+        known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
+        size: maximum number of basis vectors. width: number of vectors of a block. seed: of random vectors.
+
+    Attributes:
+        dimension: number of basis vectors. products: number of columns multiplied so far.
+        degree: number of blocks since the last that was wholly random.
+        rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
+    """
+
+    def __init__(
+        self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1, is_euclidean: bool = False
+    ) -> None:
         self.operator, self.c, self.size, self.free, self.seed = operator, known.shape[1], size, free, seed
-        self.rows = known.new_empty(self.c + size + 1, len(known))
+        self.width = min(width, free)
+        self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
-        self.matrix = torch.zeros(size + 1, size + 1, dtype=known.dtype)  # A projected on the basis, on the host
-        self.dimension, self.products, self.largest = 0, 0, 0.0
-        self.eps = 50 * torch.finfo(known.dtype).eps
-        self.is_whole = not self._start_anew()
+        self.matrix = torch.zeros(size, size, dtype=known.dtype)  # A projected on the basis, on the host
+        self.dimension = self.degree = self.products = self._coupled = 0
+        self.rest, self.least, self.is_ready = self.rows[:0], 0.0, False
+        self.eps = torch.finfo(known.dtype).eps
+        self.is_compiled = is_euclidean and memory_supported(known) and known.dtype == torch.float64 and native.library() is not None
 
     @property
-    def coupling(self) -> float:
-        """Return the length of the next vector before it was normalised."""
-        return float(self.matrix[self.dimension, self.dimension - 1])
+    def is_whole(self) -> bool:
+        """Return whether nothing is left outside the space."""
+        return self.dimension == self.free
 
-    def projected(self) -> Tensor:
-        """Return A projected on the basis."""
-        return self.matrix[: self.dimension, : self.dimension]
+    @property
+    def ahead(self) -> int:
+        """Return the number of vectors of the next block."""
+        return min(self.width, self.free - self.dimension)
 
-    def expand(self, steps: int) -> None:
-        """Add as many vectors, unless the space is full, or invariant and nothing is left outside."""
-        is_first = True
-        most = min(self.size, self.dimension + steps)
-        while self.dimension < most and not self.is_whole:
-            j = self.dimension
-            v = self.rows[self.c + j]
-            w = self.operator.matmul(v[:, None])[:, 0]
-            self.products += 1
-            before = 0.0 if is_first or j == 0 else float(self.matrix[j, j - 1])
-            if before:  # the large parts first, so that one pass removes all others to round-off
-                w = w - before * self.rows[self.c + j - 1]
-            on_itself = float(self.operator.inner(v, w))
-            w = torch.sub(w, v, alpha=on_itself)
-            parts = self._orthogonalise_(w)
-            if is_first:
-                parts = parts + self._orthogonalise_(w)
-            is_first = False
-            column = to_host(parts[self.c :])[0]
-            column[j] += on_itself
-            if before:
-                column[j - 1] += before
-            self.matrix[: j + 1, j] = self.matrix[j, : j + 1] = column  # with round-off, where A is much larger
-            self.dimension += 1
-            length = math.sqrt(max(float(self.operator.inner(w, w)), 0.0))
-            self.is_whole = self.dimension == self.free
-            self.largest = max(self.largest, abs(on_itself), length)
-            if length <= self.eps * self.largest * math.sqrt(self.size) and not self.is_whole:  # an invariant subspace
-                length, self.is_whole, is_first = 0.0, not self._start_anew(), True
-            elif not self.is_whole:
-                torch.mul(w, 1 / length, out=self.rows[self.c + j + 1])
-            self.matrix[j, j + 1] = self.matrix[j + 1, j] = length
+    @property
+    def is_full(self) -> bool:
+        """Return whether the next block does not fit in."""
+        return self.dimension + self.ahead > self.size
 
-    def _orthogonalise_(self, w: Tensor) -> Tensor:
-        """Remove the part in the span of the known rows and the basis from ``w``; return its coefficients."""
-        rows = self.rows[: self.c + self.dimension + 1]
-        parts = self.operator.inner(rows.mT, w)
-        w.addmv_(rows.mT, parts, alpha=-1)
-        return parts
+    def expand(self, products: int) -> None:
+        """Append blocks until so many more columns are multiplied, the next one does not fit in or none is left."""
+        goal = self.products + products
+        while self.products < goal and not self.is_full and not self.is_whole:
+            self._extend()
 
-    def _start_anew(self) -> bool:
-        """Store a random vector orthogonal to all rows as the next one; return whether there is one."""
-        rows = self.rows[: self.c + self.dimension]
-        w = self.operator.random(1, self.seed)[..., 0].reshape(-1)
+    def _extend(self) -> None:
+        """Append the next block and its products; blocks before the last two have none but after a restart."""
+        if not self.is_ready:
+            self._follow()
+        j, p, near = self.dimension, self.ahead, self._coupled
+        end, block, last = j + p, self.rows[self.c + j :][:p].mT, self.rows[self.c + near : self.c + j + p]
+        w = self.operator.matmul(block).mT
+        if self.is_compiled:
+            self.rest, column = w, remove_rows(w, last)
+        else:
+            parts = self.operator.inner(w.mT, last.mT)
+            self.rest, (column,) = torch.addmm(w, parts, last, alpha=-1), to_host(parts.mT)
+        self.matrix[near:end, j:end], self.matrix[j:end, near:j] = column, column[: j - near].mT
+        self.least = max(self.least, 50 * self.eps * float(torch.linalg.vector_norm(column)))
+        self.dimension, self._coupled, self.is_ready = end, j, False
+        self.degree, self.products = self.degree + 1, self.products + p
+
+    def _follow(self) -> None:
+        """Make the next block of the rest: orthonormal, orthogonal to the space, and random where nothing is left."""
+        count, p = self.c + self.dimension, self.ahead
+        block = self.rows[count : count + p]
+        if len(self.rest) == p and self._is_made(block, self.rows[:count]):
+            return
+        known = self.rows[:count].mT
+        is_left = to_host(self.operator.dots(self.rest.mT, self.rest.mT))[0].sqrt() > self.least
+        q = basis(self.operator, self.rest.mT[:, to_device(is_left, block)], known)[:, :p]
+        self.degree = self.degree if q.shape[1] else 0
+        if lacking := p - q.shape[1]:
+            q = torch.cat([q, basis(self.operator, self._random(lacking), known, q)], 1)
+        block.copy_(q.mT)
+
+    def _is_made(self, block: Tensor, known: Tensor) -> bool:
+        """Store the rest as the next block, and return True, unless its rows nearly depend on each other or the space.
+
+        Cholesky factors of the Gram matrix make the rows orthonormal, twice where a pivot is small.
+        """
+        if self.is_compiled:
+            return next_block(self.rows, len(known), self.rest, (LEAST_PIVOT, LEAST_LEFT, self.least))
+        block.copy_(self.rest)
+        for least in (self.least, LEAST_LEFT, LEAST_LEFT):
+            parts = self._remove_(block, known)
+            (gram,) = to_host(self.operator.inner(block.mT, block.mT))
+            size = gram.diagonal().clamp_min(0).sqrt()
+            if not bool(((size > least) & (size < math.inf)).all()):
+                return False
+            factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
+            if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
+                return False
+            turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
+            block.copy_(to_device(turn, block) @ block)
+            if pivot > SOUND_PIVOT and bool((parts <= size.square()).all()):
+                return True
+        return False
+
+    def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
+        """Remove the parts of a block in the span of known rows, and return their squared lengths, on the host."""
+        squares = [block.new_zeros(len(block))]
+        for rows in known.split(ROWS_AT_ONCE):
+            parts = self.operator.inner(block.mT, rows.mT)
+            block.addmm_(parts, rows, alpha=-1)
+            squares.append(parts.square().sum(1))
+        return to_host(torch.stack(squares).sum(0))[0]
+
+    def _random(self, m: int) -> Tensor:
+        """Return columns ``(N, m)`` that differ at each call."""
         self.seed += 1000
-        before = float(self.operator.inner(w, w))
-        for _ in range(3):
-            w = w - rows.mT @ self.operator.inner(rows.mT, w)
-        length = math.sqrt(max(float(self.operator.inner(w, w)), 0.0))
-        if length <= 1e-10 * math.sqrt(before):
-            return False
-        self.rows[self.c + self.dimension] = w / length
-        return True
+        noise = self.operator.random(m, self.seed - 1000)
+        return noise.reshape(noise.shape[-2:]).mT.contiguous().mT
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
+        j, p = self.dimension, len(self.rest)
+        values, turn = same_on_all_ranks(self.operator, *eigh(self.matrix[:j, :j]))
+        (gram,), tail = to_host(self.operator.inner(self.rest.mT, self.rest.mT)), turn[j - p :]
+        return values, turn, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
 
     def combine(self, turn: Tensor) -> Tensor:
         """Return combinations ``(p, N)`` of the basis by columns ``(dimension, p)``."""
-        basis = self.rows[self.c : self.c + self.dimension]
-        return to_device(turn, basis).mT @ basis
+        found, turn = self.rows.new_zeros(turn.shape[1], self.rows.shape[1]), to_device(turn, self.rows).mT
+        rows = self.rows[self.c : self.c + turn.shape[1]]
+        for some, part in zip(turn.split(ROWS_AT_ONCE, 1), rows.split(ROWS_AT_ONCE), strict=True):
+            found.addmm_(some, part)
+        return found
+
+    def images(self, turn: Tensor) -> Tensor:
+        """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
+        j, p = self.dimension, len(self.rest)
+        inside = self.combine(self.matrix[:j, :j] @ turn)
+        return inside.addmm_(to_device(turn[j - p :], inside).mT, self.rest).mT
 
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
-        """Reduce the space to its first Ritz vectors, and the next vector, which is the residual of each."""
-        j, length = self.dimension, self.coupling
+        """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
+        self._follow()
+        block = self.rows[self.c + self.dimension :][: self.ahead].clone()
         self.rows[self.c : self.c + keep] = self.combine(turn[:, :keep])
-        self.rows[self.c + keep] = self.rows[self.c + j]
-        self.matrix.zero_()
-        self.matrix.diagonal()[:keep] = values[:keep]
-        self.matrix[keep, :keep] = self.matrix[:keep, keep] = length * turn[-1, :keep]
-        self.dimension = keep
+        self.rows[self.c + keep :][: len(block)] = block
+        self.matrix.zero_().diagonal()[:keep] = values[:keep]
+        self.dimension, self._coupled, self.is_ready = keep, 0, True
