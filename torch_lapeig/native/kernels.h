@@ -190,16 +190,14 @@ typedef struct {
     double work;           /* multiplications, without those of the zeros that supernodes hold */
 } SymbolicFactor;
 
-/* A block of `width` vectors to be made orthonormal, and orthogonal to orthonormal rows. It is sound where its least pivot
-   is above `dependent`, above `least` after the rows are removed, and its vectors are longer than `smallest`. The loops
-   allocate `work`: products of the block, BLOCK numbers a row, those of parts after their sum. */
+/* A block of `width` vectors to be projected off orthonormal rows. The loops allocate `work`: BLOCK products a row, after
+   their sum over the parts the products of each part. */
 typedef struct {
     int64_t nodes, rows, width;
-    double *basis; /* (rows, nodes) */
-    double *block; /* (width, nodes) */
-    double *products; /* (rows, BLOCK) */
-    double dependent, least, smallest;
+    const double *basis; /* (rows, nodes) */
+    double *block;       /* (width, nodes) */
+    double *products;    /* (rows, BLOCK) */
     double *work;
-} Space;
+} Projection;
 
 #endif

@@ -1,26 +1,27 @@
-/* The next block of a Krylov space; see `Space` in `torch_lapeig.eigen.solvers.krylov`. */
+/* Projections of a block off orthonormal rows; see `Space` in `torch_lapeig.eigen.solvers.krylov`. Both sweeps read each row
+   once for all vectors of the block, where BLAS, made for larger blocks, takes two to four times as long. */
 
 #include "kernels.h"
 
 /* Find which numbers of the vectors belong to a part. */
-INLINE void span_of(const Space *space, int64_t part, int64_t parts, int64_t *from, int64_t *to)
+INLINE void span_of(const Projection *space, int64_t part, int64_t parts, int64_t *from, int64_t *to)
 {
     const int64_t whole = (space->nodes + NUMBERS_IN_CACHE - 1) / NUMBERS_IN_CACHE;
     *from = whole * part / parts * NUMBERS_IN_CACHE, *to = whole * (part + 1) / parts * NUMBERS_IN_CACHE;
     if (*to > space->nodes) *to = space->nodes;
 }
 
-/* Count the products of a block with all vectors. */
-INLINE int64_t products_of(const Space *space)
+/* Count the products of a block with all rows. */
+INLINE int64_t products_of(const Projection *space)
 {
-    return (space->rows + space->width) * BLOCK;
+    return (space->rows + 1) * BLOCK; /* rows are multiplied in pairs */
 }
 
 /* Compute inner products of the block with all rows, over the numbers of a part. u and v are two rows, w the block's; u0
    is u · w0. */
 FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
 {
-    const Space *space = data;
+    const Projection *space = data;
     const int64_t n = space->nodes, count = space->rows;
     double *const products = space->work + (part + 1) * products_of(space);
     const double *w[BLOCK];
@@ -46,11 +47,11 @@ FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
     }
 }
 
-/* Subtract from the block its projections on these vectors: u are four of them, h their products with the block, w a
-   vector of the block. */
+/* Subtract from the block its projections on the rows: u are four rows, h their products with the block, w a vector of
+   the block. */
 FAST static void take_part(void *data, int64_t part, int64_t parts, double *room)
 {
-    const Space *space = data;
+    const Projection *space = data;
     const int64_t n = space->nodes;
     int64_t from, to;
     (void)room;
@@ -76,7 +77,7 @@ FAST static void take_part(void *data, int64_t part, int64_t parts, double *room
 }
 
 /* Compute inner products of the block with all rows, in `work`: BLOCK numbers a row. */
-static void dots(Space *space, int64_t parts, int64_t threads)
+static void dots(Projection *space, int64_t parts, int64_t threads)
 {
     const int64_t all = products_of(space);
     share(dot_part, space, parts, threads, 0);
@@ -85,70 +86,8 @@ static void dots(Space *space, int64_t parts, int64_t threads)
         for (int64_t i = 0; i < space->rows * BLOCK; i++) space->work[i] += space->work[(part + 1) * all + i];
 }
 
-/* Make the block orthonormal by Cholesky of its Gram matrix. Return the least pivot beside the length of its vector; 0
-   where vectors are dependent, not finite or at most as long as `smallest`. */
-FAST static double orthonormal(const Space *space, double smallest)
-{
-    double *const block = space->block;
-    const int64_t n = space->nodes, width = space->width;
-    double gram[BLOCK][BLOCK], least = 1;
-    for (int64_t j = 0; j < width; j++)
-        for (int64_t k = 0; k <= j; k++) {
-            double sum = 0;
-            for (int64_t i = 0; i < n; i++) sum += block[j * n + i] * block[k * n + i];
-            gram[j][k] = sum;
-        }
-    for (int64_t j = 0; j < width; j++) { /* L Lᵀ, row by row */
-        const double size = gram[j][j];
-        for (int64_t k = 0; k < j; k++) {
-            for (int64_t i = 0; i < k; i++) gram[j][k] -= gram[j][i] * gram[k][i];
-            gram[j][k] /= gram[k][k];
-            gram[j][j] -= gram[j][k] * gram[j][k];
-        }
-        if (!(gram[j][j] > 0) || !(size >= 1e-280) || !(sqrt(size) > smallest) || !isfinite(size)) return 0;
-        least = fmin(least, gram[j][j] / size);
-        gram[j][j] = sqrt(gram[j][j]);
-        double *const own = block + j * n;
-        for (int64_t k = 0; k < j; k++) {
-            const double *const other = block + k * n, overlap = gram[j][k];
-            for (int64_t i = 0; i < n; i++) own[i] -= overlap * other[i];
-        }
-        const double inverse = 1 / gram[j][j];
-        for (int64_t i = 0; i < n; i++) own[i] *= inverse;
-    }
-    return sqrt(least);
-}
-
-/* Make the block orthonormal, and orthogonal to the rows. Return 0 where that takes more care. */
-static int64_t follow(Space *space, int64_t parts, int64_t threads)
-{
-    if (!(orthonormal(space, space->smallest) > space->dependent)) return 0;
-    for (int round = 0; round < 2; round++) {
-        double left = 1;
-        dots(space, parts, threads);
-        share(take_part, space, parts, threads, 0);
-        for (int64_t j = 0; j < space->width; j++) {
-            double size = 0;
-            for (int64_t i = 0; i < space->nodes; i++)
-                size += space->block[j * space->nodes + i] * space->block[j * space->nodes + i];
-            left = fmin(left, sqrt(size));
-        }
-        if (!(left > space->least) || !(orthonormal(space, 0) > space->least)) return 0;
-        if (left > 0.7) break;
-    }
-    return 1;
-}
-
-int64_t next_block(Space *space, int64_t parts, int64_t threads)
-{
-    if (!(space->work = room_for((parts + 1) * products_of(space)))) return 0;
-    const int64_t is_sound = follow(space, parts, threads);
-    free(space->work);
-    return is_sound;
-}
-
-/* Remove the parts of the block in the span of the rows; their products are in `products`. */
-int64_t remove_rows(Space *space, int64_t parts, int64_t threads)
+/* Remove the parts of the block in the span of the rows; `products` are those of rows and block before. */
+int64_t remove_rows(Projection *space, int64_t parts, int64_t threads)
 {
     if (!(space->work = room_for((parts + 1) * products_of(space)))) return 0;
     dots(space, parts, threads);

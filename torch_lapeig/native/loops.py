@@ -59,7 +59,6 @@ FUNCTIONS = {
     "room_of_factors": "n:p",
     "numeric_factor": "n:ppppdpp",
     "solve_factors": "n:ppppnnn",
-    "next_block": "n:pnn",
     "remove_rows": "n:pnn",
 }
 

@@ -1,4 +1,4 @@
-"""Compiled factors L D Lᵀ of sparse symmetric matrices: `order.c`, `structure.c`, `factors.c`, `krylov.c`."""
+"""Compiled factors L D Lᵀ of sparse symmetric matrices, and projections for Krylov spaces of their inverse."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_t
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
 BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
-SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
+ROWS_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 rows some 0.1 ms
 
 
 class Limits(NamedTuple):
@@ -146,39 +146,19 @@ class SymmetricFactors:
         return x
 
 
-def next_block(rows: Tensor, count: int, rest: Tensor, limits: tuple[float, float, float]) -> bool:
-    """Store ``rest`` ``(p, N)`` after the first ``count`` rows, orthonormal and orthogonal to them; float64, dense.
-
-    Args:
-        limits: least pivot of the rest, least length of a unit vector outside the rows, and of a row of the rest.
+def remove_rows(block: Tensor, rows: Tensor) -> Tensor:
+    """Project a block ``(p, N)`` off orthonormal rows ``(m, N)``, in place: float64, dense, p at most `BLOCK`.
 
     Returns:
-        Whether the limits are kept.
+        The products ``(m, p)`` of rows and block before.
+
+    Raises:
+        MemoryError.
     """
-    return _with_rows("next_block", rows[:count], rows[count : count + len(rest)].copy_(rest), None, limits)
-
-
-def remove_rows(block: Tensor, rows: Tensor) -> Tensor:
-    """Remove the parts of a block ``(p, N)`` in the span of orthonormal rows, in place; return rows times blockᵀ."""
-    products = rows.new_empty(len(rows), BLOCK)
-    if not _with_rows("remove_rows", rows, block, products, (0.0, 0.0, 0.0)):
-        raise MemoryError
-    return products[:, : len(block)]
-
-
-def _with_rows(name: str, rows: Tensor, block: Tensor, products: Tensor | None, limits: tuple[float, ...]) -> bool:
-    (width, n), threads = block.shape, num_threads()
-    space = fill_struct(
-        "Space",
-        nodes=n,
-        rows=len(rows),
-        width=width,
-        basis=rows,
-        block=block,
-        products=products,
-        dependent=limits[0],
-        least=limits[1],
-        smallest=limits[2],
-        work=None,
+    (width, n), threads, products = block.shape, num_threads(), rows.new_empty(len(rows), BLOCK)
+    task = fill_struct(
+        "Projection", nodes=n, rows=len(rows), width=width, basis=rows, block=block, products=products, work=None
     )
-    return bool(call(name, ctypes.byref(space), max(1, min(threads, n // SPACE_PART)), threads))
+    if not call("remove_rows", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads):
+        raise MemoryError
+    return products[:, :width]

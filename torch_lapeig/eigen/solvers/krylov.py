@@ -12,10 +12,15 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.native import loops as native
-from torch_lapeig.native.loops import memory_supported
-from torch_lapeig.native.sparse import next_block, remove_rows
-from torch_lapeig.eigen.solvers.blocks import BlockOperator, basis, eigh, residual, same_on_all_ranks, to_device, to_host
+from torch_lapeig.eigen.solvers.blocks import (
+    BlockOperator,
+    basis,
+    eigh,
+    residual,
+    same_on_all_ranks,
+    to_device,
+    to_host,
+)
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     Progress,
@@ -25,6 +30,8 @@ from torch_lapeig.eigen.solvers.solver import (
     one_by_one,
     with_guards,
 )
+from torch_lapeig.native import loops
+from torch_lapeig.native.sparse import BLOCK, remove_rows
 
 # Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
@@ -185,31 +192,33 @@ def smallest_pairs(
 class Space:
     """Orthonormal rows ``(c + size + width, N)``: c known ones, a basis of a block Krylov space, and its next block.
 
-    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Columns of a block
-    that lie in the space are replaced by random ones, so that an invariant space goes on.
+    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Vectors that lie in
+    the space are left out of the next block; where none is left, a random block finds further copies.
 
     Args:
         known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
-        size: maximum number of basis vectors. width: number of vectors of a block. seed: of random vectors.
+        size: maximum number of basis vectors. seed: of random vectors.
+        width: number of vectors of a block; with more than one, inner products are sums over nodes.
 
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
-        degree: number of blocks since the last that was wholly random.
+        following: number of vectors of the next block, once it is made. degree: blocks since the last random one.
         rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
     """
 
-    def __init__(
-        self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1, is_euclidean: bool = False
-    ) -> None:
+    def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1) -> None:
         self.operator, self.c, self.size, self.free, self.seed = operator, known.shape[1], size, free, seed
         self.width = min(width, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # A projected on the basis, on the host
-        self.dimension = self.degree = self.products = self._coupled = 0
-        self.rest, self.least, self.is_ready = self.rows[:0], 0.0, False
+        self.dimension = self.degree = self.products = self._coupled = self.following = 0
+        self._room = known.new_empty(self.width, len(known))
+        self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
         self.eps = torch.finfo(known.dtype).eps
-        self.is_compiled = is_euclidean and memory_supported(known) and known.dtype == torch.float64 and native.library() is not None
+        # Products of single vectors gain nothing, and may be those of another inner product.
+        is_block = 1 < self.width <= BLOCK and known.dtype == torch.float64
+        self.is_compiled = is_block and loops.memory_supported(known) and loops.library() is not None
 
     @property
     def is_whole(self) -> bool:
@@ -218,7 +227,7 @@ class Space:
 
     @property
     def ahead(self) -> int:
-        """Return the number of vectors of the next block."""
+        """Return the maximum number of vectors of the next block."""
         return min(self.width, self.free - self.dimension)
 
     @property
@@ -236,44 +245,48 @@ class Space:
         """Append the next block and its products; blocks before the last two have none but after a restart."""
         if not self.is_ready:
             self._follow()
-        j, p, near = self.dimension, self.ahead, self._coupled
+        if not self.following:
+            self.free = self.dimension
+            return
+        j, p, near = self.dimension, self.following, self._coupled
         end, block, last = j + p, self.rows[self.c + j :][:p].mT, self.rows[self.c + near : self.c + j + p]
-        w = self.operator.matmul(block).mT
-        if self.is_compiled:
-            self.rest, column = w, remove_rows(w, last)
-        else:
-            parts = self.operator.inner(w.mT, last.mT)
-            self.rest, (column,) = torch.addmm(w, parts, last, alpha=-1), to_host(parts.mT)
+        self.rest = self._room[:p].copy_(self.operator.matmul(block).mT)
+        column = self._remove_(self.rest, last)
         self.matrix[near:end, j:end], self.matrix[j:end, near:j] = column, column[: j - near].mT
-        self.least = max(self.least, 50 * self.eps * float(torch.linalg.vector_norm(column)))
+        self.least = max(self.least, self.eps * float(torch.linalg.vector_norm(column)))
         self.dimension, self._coupled, self.is_ready = end, j, False
         self.degree, self.products = self.degree + 1, self.products + p
 
     def _follow(self) -> None:
         """Make the next block of the rest: orthonormal, orthogonal to the space, and random where nothing is left."""
-        count, p = self.c + self.dimension, self.ahead
-        block = self.rows[count : count + p]
-        if len(self.rest) == p and self._is_made(block, self.rows[:count]):
+        count, p = self.c + self.dimension, len(self.rest)
+        known = self.rows[:count]
+        self.following = p
+        if 0 < p <= self.ahead and self._is_made(self.rows[count : count + p], known):
             return
-        known = self.rows[:count].mT
-        is_left = to_host(self.operator.dots(self.rest.mT, self.rest.mT))[0].sqrt() > self.least
-        q = basis(self.operator, self.rest.mT[:, to_device(is_left, block)], known)[:, :p]
-        self.degree = self.degree if q.shape[1] else 0
-        if lacking := p - q.shape[1]:
-            q = torch.cat([q, basis(self.operator, self._random(lacking), known, q)], 1)
-        block.copy_(q.mT)
+        q = self._remaining(known.mT)[:, : self.ahead]
+        if not q.shape[1]:
+            self.degree, q = 0, basis(self.operator, self._random(self.ahead), known.mT)
+        self.following = q.shape[1]
+        self.rows[count : count + self.following] = q.mT
+
+    def _remaining(self, known: Tensor) -> Tensor:
+        """Return an orthonormal basis of the rest outside known columns, without what is round-off."""
+        size = to_host(self.operator.dots(self.rest.mT, self.rest.mT))[0].sqrt()
+        return basis(self.operator, self.rest.mT[:, to_device(size > min(self.least, 1e-8), known)], known)
 
     def _is_made(self, block: Tensor, known: Tensor) -> bool:
-        """Store the rest as the next block, and return True, unless its rows nearly depend on each other or the space.
+        """Store an orthonormal basis of the rest as the next block, by Cholesky factors of its Gram matrix.
 
-        Cholesky factors of the Gram matrix make the rows orthonormal, twice where a pivot is small.
+        Once is enough where no row nearly depends on others. Return False where rows do, or nearly lie in the space.
         """
-        if self.is_compiled:
-            return next_block(self.rows, len(known), self.rest, (LEAST_PIVOT, LEAST_LEFT, self.least))
-        block.copy_(self.rest)
-        for least in (self.least, LEAST_LEFT, LEAST_LEFT):
-            parts = self._remove_(block, known)
-            (gram,) = to_host(self.operator.inner(block.mT, block.mT))
+        for number, least in enumerate((self.least, LEAST_LEFT, LEAST_LEFT)):
+            parts = self._remove_(self.rest, known)
+            if number == 0:  # what round-off has left of the space in the rest belongs to the products
+                j, some = self.dimension - len(self.rest), parts[self.c :]
+                self.matrix[: self.dimension, j : self.dimension] += some
+                self.matrix[j : self.dimension, :j] += some[:j].mT
+            (gram,) = to_host(self.operator.inner(self.rest.mT, self.rest.mT))
             size = gram.diagonal().clamp_min(0).sqrt()
             if not bool(((size > least) & (size < math.inf)).all()):
                 return False
@@ -281,19 +294,22 @@ class Space:
             if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
                 return False
             turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
-            block.copy_(to_device(turn, block) @ block)
-            if pivot > SOUND_PIVOT and bool((parts <= size.square()).all()):
+            torch.mm(to_device(turn, block), self.rest, out=block)
+            if pivot > SOUND_PIVOT and bool((parts.square().sum(0) <= size.square()).all()):
                 return True
+            self.rest.copy_(block)
         return False
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
-        """Remove the parts of a block in the span of known rows, and return their squared lengths, on the host."""
-        squares = [block.new_zeros(len(block))]
+        """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
+        if self.is_compiled:
+            return remove_rows(block, known)
+        found = [block.new_empty(0, len(block))]
         for rows in known.split(ROWS_AT_ONCE):
             parts = self.operator.inner(block.mT, rows.mT)
             block.addmm_(parts, rows, alpha=-1)
-            squares.append(parts.square().sum(1))
-        return to_host(torch.stack(squares).sum(0))[0]
+            found.append(parts.mT)
+        return to_host(torch.cat(found))[0]
 
     def _random(self, m: int) -> Tensor:
         """Return columns ``(N, m)`` that differ at each call."""
@@ -325,7 +341,7 @@ class Space:
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
         """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
         self._follow()
-        block = self.rows[self.c + self.dimension :][: self.ahead].clone()
+        block = self.rows[self.c + self.dimension :][: self.following].clone()
         self.rows[self.c : self.c + keep] = self.combine(turn[:, :keep])
         self.rows[self.c + keep :][: len(block)] = block
         self.matrix.zero_().diagonal()[:keep] = values[:keep]

@@ -203,7 +203,7 @@ class ShiftInvert:
         # Keep many vectors, which are cheap compared with solves.
         most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
         size = min(free, most)
-        space = Space(_Inverted(operator, inverse), null, size, free, self.seed, WIDTH, is_euclidean=True)
+        space = Space(_Inverted(operator, inverse), null, size, free, self.seed, WIDTH)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
         # No space has converged earlier, and a check takes as long as three solves.
