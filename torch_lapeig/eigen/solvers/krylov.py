@@ -38,6 +38,7 @@ Check = Callable[[int, Tensor, Tensor], bool]
 
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
+ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
 LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
 LEAST_PIVOT, SOUND_PIVOT = 1e-3, 0.1  # least pivot of a block: for Cholesky factors, and to be orthonormal by them
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
@@ -253,7 +254,7 @@ class Space:
         self.rest = self._room[:p].copy_(self.operator.matmul(block).mT)
         column = self._remove_(self.rest, last)
         self.matrix[near:end, j:end], self.matrix[j:end, near:j] = column, column[: j - near].mT
-        self.least = max(self.least, self.eps * float(torch.linalg.vector_norm(column)))
+        self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
         self.dimension, self._coupled, self.is_ready = end, j, False
         self.degree, self.products = self.degree + 1, self.products + p
 
