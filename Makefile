@@ -18,7 +18,7 @@ SLOW := $(addprefix tests/,benchmarks distributed experiments project)
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
   graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
-.PHONY: sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
+.PHONY: ran sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed
 	@echo "==> main job: Laplacian eigenmaps of the digits (results in runs/demo)"
 	@$(BIN)/python -m experiments demo
@@ -27,6 +27,10 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	@echo "==> tests of the package"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(addprefix --ignore=,$(SLOW))
+
+ran: $(VENV)/installed
+	@echo "==> tests of the package, and their row in docs/releasing.md"
+	@$(BIN)/python -m benchmarks.ran --name "the package's" -n auto $(addprefix --ignore=,$(SLOW))
 
 test-slow: $(VENV)/installed
 	@echo "==> tests of trainings, benchmarks, documents and several processes"

@@ -1,4 +1,4 @@
-"""What can be tried on each Python without torch: that files compile, pinned versions install and hold every name used.
+"""Try on each Python without torch that files compile, pinned versions install and hold every name used.
 
 `python .ci/pythons.py python3.10 python3.12` makes a virtual environment of each interpreter that is there, installs
 what pyproject.toml asks for less torch and what needs it, in the versions of constraints.txt, compiles every file
@@ -46,7 +46,7 @@ def libraries() -> list[str]:
 
 
 def is_there(module: str) -> bool:
-    """Whether a library is installed here: torch, what needs it, and peers that benchmarks compare with are not."""
+    """Return whether a library is installed here; torch, what needs it, and peers of benchmarks are not."""
     name = module.split(".")[0]
     return name not in OURS and importlib.util.find_spec(name) is not None
 
@@ -103,7 +103,7 @@ def check_files() -> None:
 
 
 def try_python(python: str) -> bool:
-    """Whether this interpreter is there; CalledProcessError if a check fails."""
+    """Try one interpreter, and return whether it is there; CalledProcessError if a check fails."""
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     answer = subprocess.run([shutil.which(python) or "false", "-c", code], capture_output=True, text=True)
     if answer.returncode:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import graphs
-from benchmarks.memory import growth
 from benchmarks.record import Record
 from benchmarks.timing import clock, in_turn, median, ratio
+from experiments.memory import growth
 from experiments.tables import Table
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 

@@ -22,9 +22,9 @@ from scipy.sparse import csr_array
 from benchmarks import graphs
 from benchmarks.atlas.candidates import CANDIDATES, DEFAULT, Problem, Solve, normalized
 from benchmarks.atlas.judge import quality_of
-from benchmarks.memory import status
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
+from experiments.memory import status
 from experiments.tables import Table
 from torch_lapeig import Graph, Laplacian, eigenpairs
 

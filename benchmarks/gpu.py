@@ -45,7 +45,7 @@ TESTED = ("tests/eigen", "tests/graph", "tests/methods", "tests/test_loss.py", "
 
 @dataclass(frozen=True)
 class Place:
-    """Where to measure, how large, and where the results go."""
+    """Device, problem sizes, and folder of the results."""
 
     device: str
     quick: bool

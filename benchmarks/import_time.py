@@ -1,4 +1,4 @@
-"""What `import torch_lapeig` costs once torch and SciPy's sparse matrices are there, and what it loads of SciPy.
+"""Measure what `import torch_lapeig` costs after torch and SciPy's sparse matrices, and what it loads of SciPy.
 
     python -m benchmarks import_time
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.memory import growth
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, ratio
 from benchmarks.timing import median as middle
+from experiments.memory import growth
 from experiments.tables import Table
 from torch_lapeig import KNN, LaplacianEigenmaps
 

@@ -1,4 +1,4 @@
-"""What a benchmark shows: printed as it comes, and kept as a machine-readable record."""
+"""Print what a benchmark shows, and keep it as a machine-readable record."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ EXPERIMENTS = (
     "demo",
     "bars",
     "words",
-    "speech",
     "manifolds",
     "faces",
     "cut",
@@ -38,9 +37,10 @@ EXPERIMENTS = (
     "choosing",
     "spectral_layer",
     "grouping",
+    "inverse",
+    "design",
     "csl",
     "parametric",
-    "roll",
 )
 EMBED = "Laplacian eigenmaps of your own data; installed users have it as torch-lapeig embed."
 
@@ -121,7 +121,7 @@ def spelled_out(arguments: Iterable[str]) -> list[str]:
     """Return ``--data-dir`` as ``--data_dir``, and flags such as ``--quick`` without a value as ``--quick=true``."""
     result = [re.sub(r"^--[a-z][\w.-]*", lambda name: "--" + name[0][2:].replace("-", "_"), a) for a in arguments]
     for i, (option, following) in enumerate(zip(result, [*result[1:], "--"], strict=True)):
-        if option in ("--quick", "--fresh", "--distributed") and following.startswith("--"):
+        if option in ("--quick", "--fresh") and following.startswith("--"):
             result[i] += "=true"
     return result
 

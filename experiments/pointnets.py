@@ -1,4 +1,4 @@
-"""Networks of point clouds: with Laplacian eigenmaps inside, DGCNN, PointNet++ and PointNet, all of about one size.
+"""Networks of point clouds: with Laplacian eigenmaps inside, DGCNN and PointNet, all of about one size.
 
 Each is a module from points ``(B, N, channels)`` and a mask ``(B, N)`` to a vector of each cloud, of ``width`` numbers.
 """
@@ -162,30 +162,8 @@ class DGCNN(Body):
         return edges.amax(2)
 
 
-class PointNet2(Body):
-    """Qi et al., *PointNet++* (2017): groups around centres, a perceptron and maximum in each, then PointNet of those.
-
-    Centres are the first points, as clouds are in the order of farthest points; groups are of the nearest in all
-    channels, since no network is told which of these are coordinates.
-    """
-
-    def __init__(self, channels: int, centres: int = 32, group: int = 12) -> None:
-        super().__init__()
-        self.centres, self.group = centres, group
-        self.first = nn.Sequential(*normed(channels, 32), *normed(32, 32))
-        self.second = nn.Sequential(*normed(channels + 32, 56), *normed(56, 56))
-        self.width = 112
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return ``(B, width)``."""
-        centres = x[:, : self.centres]
-        around = gathered(x, nearest(centres, x, mask, self.group)) - centres[:, :, None]
-        rows = torch.cat([centres, self.first(around).amax(2)], -1)
-        return pooled(self.second(rows), mask[:, : self.centres])
-
-
 def normed(inputs: int, outputs: int) -> list[nn.Module]:
-    """Return a layer of those two networks with layer norms in place of batch norms, which see padding."""
+    """Return a layer of DGCNN with layer norms in place of batch norms, which see padding."""
     return [nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.ReLU()]
 
 
@@ -214,6 +192,5 @@ NETWORKS: dict[str, Callable[[int, int, int], Body]] = {
     "layer": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors)),
     "frozen": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors), frozen=True),
     "dgcnn": lambda channels, k, vectors: DGCNN(channels, k),
-    "pointnet2": lambda channels, k, vectors: PointNet2(channels),
     "pointnet": lambda channels, k, vectors: Points(channels, Perceptron()),
 }

@@ -99,7 +99,7 @@ FunctionOperator(lambda y: y.roll(1, -2), 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
 FunctionOperator(lambda y: y[:3], 20) → must return the shape \(20, 4\)
-FunctionOperator(lambda y: y * HIDDEN, 20) → must get all tensors that require gradients
+FunctionOperator(lambda y: y * HIDDEN, 20) → closes over a tensor that requires gradients
 FunctionOperator(torch.neg, 20, bound=1.0) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=0.5) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=torch.ones(2)) → bound must be a finite number
@@ -215,7 +215,7 @@ KernelPCA(2, "sigmoid") → 'rbf', 'linear', 'poly', got 'sigmoid'
 KernelPCA(1, lambda x, y: x)(X) → shape \(10, 10\), got \(10, 2\)
 KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X) → kernel must be finite
 KernelPCA(2, gamma=-1.0) → gamma must be positive
-eigenpairs(SymmetricOperator.of_largest(NAN @ NAN.T), 2) → operator must be finite
+eigenpairs(SymmetricOperator(DensePattern((10,)), NAN @ NAN.T, X[:, 0]), 2) → operator must be finite
 SparseFactors(0.0) → shift must be positive
 laplacian_smoothness(X[:5], GRAPH) → to go with the graph
 laplacian_smoothness(X[:, 0], GRAPH) → \(10, 'k'\)
@@ -454,8 +454,8 @@ LLE(2, solve="eigh") → solver such as Eigh\(\), got 'eigh'
 Isomap(2, 5) → KNN\(k\), Radius\(r\) or .* got 5
 KernelPCA(2, 3) → kernel must be a name such as "rbf", or a function
 KernelPCA(2, "poly", degree=1.5) → degree must be an integer
-eigenpairs(SymmetricOperator.of_largest(X @ X.T), 2, Lobpcg())
-    → operator must be a Laplacian for multigrid, got a SymmetricOperator; use Lobpcg\(preconditioner=
+eigenpairs(X @ X.T, 2, Lobpcg())
+    → operator must be a Laplacian for multigrid, got a ShiftedOperator; use Lobpcg\(preconditioner=
 GRAPH.subgraph(torch.ones(10, dtype=torch.bool)) → int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)
 SpectralClustering(2, seed=None) → seed must be an integer, got None
 SpectralClustering(2, solve="eigh") → solver such as Eigh\(\)
@@ -503,6 +503,11 @@ SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
 LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 # Diffusion maps
 DiffusionMap(weights=3) → weights must be a Weighting
+# Ways out of kinds that are no tensors
+LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
+spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
+spreading(labels=np.array(["a", "b"] * 30)) → got ndarray; number the words, with −1 for none
+Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs
 SparsePattern(ROW, COL + 1, (3,)) → col .* from 0 to 2, got 1 to 3

@@ -66,7 +66,7 @@ from torch_lapeig.support.checks import (
     ResolutionWarning,
 )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "KNN",

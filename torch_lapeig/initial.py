@@ -14,7 +14,6 @@ from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
 from torch_lapeig.graph.graph import check_whole
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.gone import renamed
 
 __all__ = ["InitialLayout", "spectral_init"]
 
@@ -45,8 +44,8 @@ class InitialLayout(NamedTuple):
 
     @property
     def coordinates(self) -> Tensor:
-        """Return ``embedding`` by its name before version 0.3."""
-        return renamed(self, "coordinates", "embedding")  # type: ignore[no-any-return]
+        """Return ``embedding`` by its name before version 0.3, which goes with 0.4."""
+        return self.embedding
 
 
 @torch.no_grad()

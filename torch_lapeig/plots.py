@@ -335,7 +335,8 @@ def _array(values: Any, name: str) -> Array:
     if found.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}; draw the real parts or the angles")
     if found.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.describe(values)}")
+        way_out = f"; use {name}.embedding_" if hasattr(values, "embedding_") else ""
+        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.describe(values)}{way_out}")
     return found
 
 

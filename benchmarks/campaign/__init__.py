@@ -11,7 +11,8 @@ float64, alone and in a batch, against LAPACK), ``gradient`` (first and second d
 a dense reference, float32 against float64), ``layer`` (adversarial points through `LaplacianEigenmaps`, every
 weighting, autocast), ``mesh`` (cotangent Laplacians with a mass, and gradients to vertices), ``directed`` (signed and
 magnetic Laplacians and their gradients, against LAPACK), ``products`` (operators of functions and of two factors, with
-gradients). Arguments that make no sense are for the tests.
+gradients), ``pencil`` (mass matrices and gradients to both matrices, against SciPy's dense `eigh`). Arguments that make
+no sense are for the tests.
 
 Goals, of the default solver but for the last rows; named solvers are counted each on its own:
 
@@ -23,7 +24,7 @@ Goals, of the default solver but for the last rows; named solvers are counted ea
 | unconverged | ≤ 1 in 10³, each warned |
 | gradient wrong without a warning (first order / float32) | 0 |
 | non-finite gradient, adversarial step | 0 where the true one is representable in the input's dtype |
-| wrong value, gradient or crash, by products | 0 |
+| wrong value, gradient or crash, by products and of pencils | 0 |
 
 What counts as wrong is in the docstrings of `pairs`, `gradients` and `layers`: bounds that follow from the residual,
 the gap and the precision, so that a finding is a fault and not bad luck.

@@ -1,4 +1,4 @@
-"""What a check of the campaign is given and what it gives back; failures as files."""
+"""Inputs and results of a check of the campaign; failures as files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether eigenpairs are what they promise to be, against a dense reference.
+"""Check eigenpairs against a dense reference.
 
 Let V be the vectors that came back, Λ their values and R = A V − V Λ the residual in float64 of the float64 operator A.
 There are k eigenvalues of A within ‖R‖_F / (1 − ‖VᵀV − I‖) of Λ (Kahan's theorem, Weyl's for orthonormal V), whatever

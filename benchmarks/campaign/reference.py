@@ -1,4 +1,4 @@
-"""What is true: dense float64 Laplacians, their LAPACK spectra, and bounds on what rounding may do to an answer.
+"""References: dense float64 Laplacians, their LAPACK spectra, and bounds on what rounding may do to an answer.
 
 LAPACK's eigenvalues are those of a matrix within a few eps · ‖A‖ of the given one, and so are the Laplacians that the
 library forms entry by entry in the dtype of its input: `round_off` is the size of both, with the library's own

@@ -18,16 +18,17 @@ from benchmarks.campaign.gradients import Gradient
 from benchmarks.campaign.layers import Layer
 from benchmarks.campaign.meshes import Mesh
 from benchmarks.campaign.outcomes import Outcome, Probe
+from benchmarks.campaign.pencils import PencilProbe
 from benchmarks.campaign.products import Products
 from benchmarks.campaign.solves import Solve
 
 PROBES: dict[str, Probe] = {
-    probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products())
+    probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products(), PencilProbe())
 }
 
 
 class Key(NamedTuple):
-    """What is counted: the probe, its group, and the kind of finding; "" stands for tests."""
+    """Key of a count: the probe, its group, and the kind of finding; "" stands for tests."""
 
     probe: str
     group: str
@@ -94,6 +95,7 @@ GOALS = (
     Goal("gradient wrong, adversarial step", "layer", "float", "wrong gradient"),
     Goal("wrong answer, meshes", "mesh", "default", f"{BROKEN}|crash|grad"),
     Goal("signed and directed", "directed", "default", f"{BROKEN}|undef|crash|grad"),
+    Goal("wrong answer, pencils", "pencil", "default", f"{BROKEN}|crash|grad"),
     Goal("wrong value or crash, by products", "products", "default", "wrong value|crash|unconverged"),
     Goal("gradient wrong, by products", "products", "default", "wrong gradient"),
 )

@@ -1,16 +1,19 @@
 """The contract of reading: one row of a table for each promise of docs/command.md."""
 
 import gzip
+import io
 import os
 import re
 import sys
 import types
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy import io, sparse
+from scipy import sparse
+from scipy.io import mmwrite
 from scipy.spatial.distance import cdist, squareform
 
 from torch_lapeig.command import InputError, columns, main
@@ -34,6 +37,14 @@ RING = "\n".join(f"n{i},n{(i + 1) % 30}" for i in range(30))
 
 def csv(frame=FRAME, **more):
     return frame.to_csv(index=False, **more)
+
+
+def archive(member):
+    """Bytes of a ZIP archive with a file of this name."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archived:
+        archived.writestr(member, csv())
+    return file.getvalue()
 
 
 def lines(*changes, text=None):
@@ -122,7 +133,7 @@ READ = {
     "a table of NumPy's": ({"x.npy": FRAME.to_records(index=False)}, "", X, "'a'"),
     "half precision": ({"x.npy": X.astype(np.float16)}, "", X.astype(np.float16), ""),
     "a sparse matrix": ({"x.npz": sparse.csr_array(X)}, "", X, "its zeros written out"),
-    "a Matrix Market file": ({"x.mtx": lambda name: io.mmwrite(name, sparse.coo_array(X))}, "", X, ""),
+    "a Matrix Market file": ({"x.mtx": lambda name: mmwrite(name, sparse.coo_array(X))}, "", X, ""),
     "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
     "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
     "named distances": (
@@ -140,6 +151,7 @@ READ = {
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
+    "labels in an array": ({"x.npy": X, "y.npy": np.c_[X[:, 0], range(30)]}, "--labels y.npy:1", X, "by place"),
     "advice on spread": (
         {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
     ),
@@ -188,7 +200,7 @@ REFUSED = {
     "UTF-16": ({"t.csv": csv().encode("utf-16")}, "", "--encoding utf-16"),
     "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16, utf-16-le or"),
     "no encoding": ({"t.csv": csv()}, "--encoding utf8000", "utf8000"),
-    "no format": ({"x.bin": b"SQLite\0\0\xff"}, "", "is no text in utf-8: .*--encoding .*save other formats as .npy"),
+    "no format": ({"x.bin": b"SQLite\0\0\xff"}, "", "is not text in utf-8: .*--encoding .*save other formats as .npy"),
     "empty names": ({"t.csv": ",,\n" + csv(header=False)}, "", "line 1 has no names: say --header .* or --no-header"),
     "numbers of R": ({"t.csv": FRAME.to_csv()[1:]}, "", "--decimal ,, or --index name if the first one"),
     "decimal commas that count": ({"t.csv": "a\n" + "\n".join(f"{i},5" for i in range(30))}, "", "--decimal ,"),
@@ -225,7 +237,7 @@ REFUSED = {
     "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
     "complex numbers": ({"x.npy": X * 1j}, "", "complex numbers"),
     "several arrays": ({"x.npz": lambda name: np.savez(name, x=X, y=X)}, "", "'x', 'y'; x.npz:NAME"),
-    "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "holds no array.*weights_only=True"),
+    "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "has no array.*weights_only=True"),
     "svmlight with queries": ({"x.svm": "# c\n1\n1 qid:3 1:0.5\n"}, "", "load_svmlight_file"),
     "svmlight": ({"x.svm": "1 1:0.5 2:3\n0 1:2\n"}, "", "sparse rows .svmlight.*load_svmlight_file"),
     "FASTA": ({"x.fa": ">seq1\nACGT\n"}, "", "sequences .FASTA.*SeqIO"),
@@ -237,17 +249,26 @@ REFUSED = {
     "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
     "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
     "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
+    "a workbook": ({"x.xlsx": archive("xl/workbook.xml")}, "", "Excel.*read_excel"),
+    "an archive": ({"x.zip": archive("t.csv")}, "", "an archive of files.*extractall"),
+    "entries stored twice": (
+        {"x.mtx": "%%MatrixMarket matrix coordinate real general\n4 4 3\n1 2 1\n1 2 1\n2 1 2\n"}, "--given distance",
+        "stores 1 entries of its matrix more than once: .*sum_duplicates",
+    ),
+    "missing values of chosen columns": (
+        {"t.csv": lines((4, "1,,2"))}, "--columns a b", "fill them in, or leave out these rows by --drop[a-z-]+$",
+    ),
     "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
     "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
     "a list": ({"x.pt": lambda name: torch.save([torch.ones(3), torch.ones(3)], name)}, "", "'0', '1'; x.pt:NAME"),
     "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*x.astype"),
     "a picture": ({"x.png": b"\x89PNG\r\n"}, "", "a picture"),
-    "text under another name": ({"x.npy": csv().encode()}, "", "is no .npy file"),
+    "text under another name": ({"x.npy": csv().encode()}, "", "is not a .npy file"),
     "a broken array": ({"x.npy": b"\x93NUMPY\x01"}, "", "cannot be read"),
     "a broken archive": ({"x.npz": b"PK\x03\x04"}, "", "cannot be read"),
     "a broken gzip": ({"x.csv.gz": b"\x1f\x8b1"}, "", "cannot be read"),
     "a broken matrix": ({"x.mtx": "%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 1\n"}, "", "Truncated"),
-    "no matrix": ({"x.mtx": "1\t2\n1\t3\n"}, "", "x.mtx is no .mtx file"),
+    "no matrix": ({"x.mtx": "1\t2\n1\t3\n"}, "", "x.mtx is not a .mtx file"),
     "a large sparse matrix": ({"x.npz": sparse.csr_array((10**5, 10**5))}, "", "GiB with its zeros"),
     "condensed distances": ({"x.npy": squareform(PAIRS, checks=False)}, "--given distance", "squareform"),
     "a diagonal": ({"x.npy": PAIRS + np.eye(30)}, "--given distance", "its diagonal is not zero"),

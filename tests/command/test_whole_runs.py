@@ -117,7 +117,16 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.assign(kind="w").to_csv("w.csv", index=False, sep=";", decimal=",")
     refused("'kind' has 'w', its categories are 'u', 'v'", "transform", "moved", "w.csv")
     new.assign(b=np.nan).to_csv("gap.csv", index=False, sep=";", decimal=",")
-    refused("5 of 5 rows have missing", "transform", "moved", "gap.csv")
+    refused(
+        "5 of 5 rows have missing .*fill them in, or leave out these rows by --drop-rows-with-missing$",
+        "transform",
+        "moved",
+        "gap.csv",
+    )
+    new.assign(b=1e300).to_csv("huge.csv", index=False, sep=";", decimal=",")
+    refused("huge.csv: queries must be at most", "transform", "moved", "huge.csv")
+    new.assign(b="x").to_csv("words.csv", index=False, sep=";", decimal=",")
+    refused("'b' .words, such as 'x' in row 0 from 0.: --missing reads marks", "transform", "moved", "words.csv")
     new.drop(columns="id").to_csv("plain.csv", index=False)  # options of reading may be given anew
     main(["transform", "moved", "plain.csv", "--separator", ",", "--decimal", ".", "--out", "p.csv"])
     np.testing.assert_allclose(pandas.read_csv("p.csv", index_col="row"), expected, atol=1e-8)

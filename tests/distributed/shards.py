@@ -1,7 +1,5 @@
 """Checks that every rank of a group runs: what it has of points, graphs and weights is that of one process."""
 
-import functools
-
 import torch
 from common import ONE_PLACE, SETS, blobs, copies, cut, edges_of, spread, whole
 
@@ -90,61 +88,6 @@ def check_fewer_points_than_ranks(ranks):
 
 
 # --- Patterns, weights, Laplacians ------------------------------------------------------------------------------------
-
-
-def check_algebra_of_patterns(ranks):
-    x = swiss_roll(200)
-    points = spread(x, ranks)
-    graph, exact = sharded_graph(points, KNN(6)), KNN(6)(x)
-    pattern, reference, numbers = graph.pattern, exact.pattern, points.numbers
-    g = torch.Generator().manual_seed(0)
-    y, z = torch.randn(2, 200, 3, generator=g, dtype=torch.float64)
-    dense = torch.randn(200, 200, generator=g, dtype=torch.float64)
-    own_ends, _ = edges_of(graph, points)
-    del own_ends
-    begin = points.offsets[ranks.rank]
-    every = ranks.gather(numbers)
-    place = torch.cat([torch.arange(begin, begin + len(numbers)), pattern.halo.needed])[pattern.col.long()]
-    m = dense[numbers[pattern.row.long()], every[place]]
-    whole_m = dense[reference.row.long(), reference.col.long()]
-    mine = y[numbers]
-    close = functools.partial(torch.testing.assert_close, atol=1e-12, rtol=1e-12)
-    close(pattern.matmul(m, mine), reference.matmul(whole_m, y)[numbers])
-    close(pattern.sum_rows(m), reference.sum_rows(whole_m)[numbers])
-    assert torch.equal(pattern.transpose(m), dense.T[numbers[pattern.row.long()], every[place]])
-    close(pattern.products(mine, z[numbers]), (y @ z.T)[numbers[pattern.row.long()], every[place]])
-    ends = points.x[pattern.row.long()], x[every[place]]
-    close(pattern.squared_lengths(points.x), (ends[0] - ends[1]).square().sum(1))
-    m, whole_m = m + pattern.transpose(m), whole_m + reference.transpose(whole_m)
-    close(ranks.sum(pattern.smoothness(m, mine)), reference.smoothness(whole_m, y))
-
-
-def check_derivatives_of_patterns(ranks):
-    """First and second directional derivatives, by differences, of a sum over ranks."""
-    x = surface(60)
-    points = spread(x, ranks)
-    pattern = sharded_graph(points, KNN(5)).pattern
-    g = torch.Generator().manual_seed(2)
-    along, y = torch.randn(2, 60, 3, generator=g, dtype=torch.float64)
-    along, y, base = along[points.numbers], y[points.numbers], points.x.detach()
-
-    def loss(p):
-        weight = (-pattern.squared_lengths(p)).exp()
-        z = pattern.matmul(pattern.scaled(weight, 1 + p[:, 0].square()), y * p)
-        both = pattern.products(z, p) * pattern.transpose(weight).sin()
-        return (z * pattern.sum_rows(pattern.transpose(both))[:, None]).sum() + pattern.smoothness(weight, p)
-
-    def slope(t):
-        p = (base + t * along).requires_grad_()
-        (grad,) = torch.autograd.grad(loss(p), p, create_graph=True)
-        (second,) = torch.autograd.grad((grad * along).sum(), p)
-        return ranks.sum((grad * along).sum().detach()), ranks.sum((second * along).sum())
-
-    h = 1e-5
-    values = [ranks.sum(loss(base + t * along)) for t in (-h, h)]
-    first, second = slope(0.0)
-    torch.testing.assert_close((values[1] - values[0]) / (2 * h), first, rtol=1e-6, atol=0)
-    torch.testing.assert_close((slope(h)[0] - slope(-h)[0]) / (2 * h), second, rtol=1e-6, atol=0)
 
 
 def check_weights_and_their_gradients(ranks):

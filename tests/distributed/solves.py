@@ -261,26 +261,6 @@ def check_second_derivatives(ranks):
             torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
 
 
-def check_gradients_by_differences(ranks):
-    x = surface(80)
-    rows = cut(80, ranks)
-    g = torch.Generator().manual_seed(4)
-    along, factor = torch.randn(2, 80, 3, generator=g, dtype=torch.float64)
-    graph_points = spread(x, ranks)
-    pattern_graph = sharded_graph(graph_points, KNN(8))
-
-    def loss(mine):
-        pairs = eigenpairs(Laplacian(HeatKernel()(graph_points.here(mine), pattern_graph)), 3)
-        return ((graph_points.home(pairs.vectors) @ pairs.projected).square() * factor[rows]).sum()
-
-    mine = x[rows].clone().requires_grad_()
-    loss(mine).backward()
-    slope = ranks.sum((mine.grad * along[rows]).sum())
-    h = 1e-5
-    up, down = (ranks.sum(loss(x[rows] + t * along[rows]).detach()) for t in (h, -h))
-    torch.testing.assert_close((up - down) / (2 * h), slope, rtol=1e-5, atol=1e-10)
-
-
 def check_sums_are_summed_in_the_same_order_everywhere(ranks):
     for shape in ((3,), (14, 14), (200, 50)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(ranks.rank), dtype=torch.float64)

@@ -27,15 +27,13 @@ def names_of(module):
 DEADLY = "faults.check_a_rank_that_dies"  # the last one
 LAWS, FAULTS = names_of(properties), names_of(faults)
 WHOLE = [*names_of(shards), *names_of(solves), *names_of(keeping)]
-SLOW = ["shards.check_weights_and_their_gradients", "shards.check_derivatives_of_patterns"]
-FEW = [name for name in names_of(shards) if name not in SLOW]
-DIFFERENCES = "solves.check_gradients_by_differences"
+FEW = [name for name in names_of(shards) if name != "shards.check_weights_and_their_gradients"]
 PAIRS = "solves.check_eigenpairs_are_those_of_one_process"
 FITS = "keeping.check_a_fit_loads_on_other_numbers_of_ranks"
 MESH = "training.check_shards_beside_data_parallel_training"
 NAMES = {
     1: WHOLE,
-    2: [*(name for name in WHOLE if name != DIFFERENCES), *names_of(training), *names_of(lit), *LAWS, *FAULTS],
+    2: [*WHOLE, *names_of(training), *names_of(lit), *LAWS, *FAULTS],
     3: [*FEW, PAIRS, FITS, MESH, *LAWS[:2], *FAULTS],
     4: [FEW[0], FEW[1], PAIRS, MESH],
 }

@@ -10,8 +10,6 @@ from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.native import loops as native
 
-counted = pytest.mark.skipif(native.library() is None, reason="nothing is compiled: SuperLU tells no fill beforehand")
-
 
 def cube(n):
     """Points that fill a cube, whose neighbourhood graph is that of a body."""
@@ -50,14 +48,6 @@ class TestDefault:
         assert pairs.converged.all()
         exact = eigenpairs(operator, k, Lobpcg() if operator is not made else Lobpcg(preconditioner=SparseFactors()))
         torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
-
-    @counted
-    def test_the_choice_does_not_depend_on_earlier_solves(self):
-        """Factors of a body that an earlier solve kept do not change the choice."""
-        x = cube(8000)
-        fresh, asked = (Laplacian(knn_graph(x, 10)) for _ in range(2))
-        assert eigenpairs(asked, 4, ShiftInvert()).converged
-        assert Auto().choose(asked.symmetric, 4) == Auto().choose(fresh.symmetric, 4)
 
     def test_without_compiled_loops(self, monkeypatch):
         make, k = KINDS["surface"]
@@ -113,21 +103,6 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
     assert pairs.converged
     assert not isinstance(pairs.solver, Eigh)
     torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
-
-
-@counted
-def test_the_choice_is_the_same_on_any_number_of_threads():
-    """For a mesh whose factors take little, and for a body whose factors take much."""
-    before = torch.get_num_threads()
-    try:
-        for x in (swiss_roll(6000), points(6000, 3)):
-            operator, choices = Laplacian(knn_graph(x, 8)).symmetric, []
-            for threads in (1, 2, 8):
-                torch.set_num_threads(threads)
-                choices.append(Auto().choose(operator, 6))
-            assert choices[1] == choices[2] == choices[0]
-    finally:
-        torch.set_num_threads(before)
 
 
 class TestBatchesWithFewHardGraphs:

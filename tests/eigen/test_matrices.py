@@ -137,3 +137,14 @@ def test_largest_pairs_of_laplacians(normalization):
 def test_errors(matrix, message):
     with pytest.raises((TypeError, ValueError), match=message):
         eigenpairs(matrix, 1)
+
+
+@pytest.mark.parametrize("n", [20, 300])
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_do_not_matter(n, unit):
+    matrix = symmetric(n)
+    for largest in (False, True):
+        expected = eigenpairs(matrix, 3, largest=largest)
+        found = eigenpairs(unit * matrix, 3, largest=largest)
+        torch.testing.assert_close(found.values / unit, expected.values)
+        assert found.converged

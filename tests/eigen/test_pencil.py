@@ -1,5 +1,6 @@
 """K u = λ M u with a mass matrix: dense references, masses of very different sizes, derivatives in K and M."""
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.linalg
@@ -8,7 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from problems import cycle, random_affinity, surface
-from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
+from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, FunctionOperator, Lobpcg
 
 
@@ -103,6 +104,36 @@ def test_copies_of_multiple_values_are_found(n):
     assert pairs.converged
 
 
+@pytest.mark.parametrize("n", [40, 640])
+def test_largest_pairs(n):
+    laplacian = unnormalized(KNN(8)(surface(n // 2)))
+    matrix, mass = laplacian.to_dense(), mass_of(laplacian)
+    matrix, mass = torch.block_diag(matrix, matrix), torch.block_diag(mass, mass).requires_grad_()  # each value twice
+    pairs = eigenpairs(matrix.to_sparse(), 4, mass=mass, largest=True)
+    expected = scipy.linalg.eigh(matrix, mass.detach(), eigvals_only=True)[::-1].copy()
+    torch.testing.assert_close(pairs.values, torch.from_numpy(expected[:4]), rtol=1e-11, atol=0)
+    assert abs(float(pairs.gap) - (expected[3] - expected[4])) < 1e-9 * expected[0]
+    u = pairs.vectors
+    torch.testing.assert_close(u.mT @ mass @ u, torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-11)
+    assert pairs.converged
+    # d tr Λ = −Σ λ uᵀ dM u
+    pairs.projected.trace().backward()
+    torch.testing.assert_close(mass.grad, -(u * pairs.values) @ u.mT, rtol=0, atol=1e-9)
+
+
+def test_batches_of_pencils_are_those_of_each():
+    matrices, masses = noise(3, 7, 7), noise(3, 7, 7, seed=2)
+    matrices, masses = matrices + matrices.mT, masses @ masses.mT + torch.eye(7)
+    pairs = eigenpairs(matrices, 2, mass=masses)
+    for b in range(3):
+        expected = scipy.linalg.eigh(matrices[b], masses[b], eigvals_only=True)
+        torch.testing.assert_close(pairs.values[b], torch.from_numpy(expected[:2]))
+    u = pairs.vectors
+    torch.testing.assert_close(matrices @ u, masses @ u * pairs.values[:, None, :])
+    with pytest.raises(ValueError, match=r"mass must have shape \(3, 7\) or \(3, 7, 7\) beside .* got \(2, 7, 7\)"):
+        eigenpairs(matrices, 2, mass=masses[:2])
+
+
 def test_operators_of_products_only():
     a, mass = random_affinity(20), mass_of(unnormalized(random_affinity(20)))
     matrix = torch.diag(a.sum(1)) - a + torch.eye(20, dtype=a.dtype)
@@ -188,3 +219,106 @@ def test_large_indefinite_masses_are_refused():
         eigenpairs(laplacian, 2, mass=-mass)
     with pytest.raises(ValueError, match="solver must be None"):
         eigenpairs(laplacian, 2, Lobpcg(), mass=mass)
+
+
+def graded(n, orders=16.0):
+    """A mass matrix whose diagonal spans so many orders of magnitude, on the edges of a graph."""
+    laplacian = unnormalized(KNN(6)(surface(n)))
+    root = 10 ** (orders / 2 * (noise(n) - 0.5))
+    return laplacian.to_dense(), root[:, None] * mass_of(laplacian) * root
+
+
+def gradients(matrix, mass, k, w, scale, solver=None):
+    """Gradients of wᵀ U exp(−Λ / s) Uᵀ w to the entries of sparse matrices."""
+    inputs = [x.detach().to_sparse_coo().coalesce().requires_grad_() for x in (matrix, mass)]
+    pairs = eigenpairs(inputs[0], k, solver, mass=inputs[1])
+    z = w @ pairs.vectors
+    found = torch.autograd.grad(z @ torch.matrix_exp(-pairs.projected / scale) @ z, inputs)
+    return pairs, [x.to_dense() for x in found]
+
+
+def exact_gradients(matrix, mass, k, w, scale):
+    """The same in 60 digits by the whole spectrum, as matrices."""
+    with mpmath.workdps(60):
+        stiffness, weights = (mpmath.matrix(x.tolist()) for x in (matrix, mass))
+        inverse = mpmath.cholesky(weights) ** -1
+        values, q = mpmath.eigsy(inverse * stiffness * inverse.T)
+        u = inverse.T * q
+        c, n = u.T * mpmath.matrix(w.tolist()), len(values)
+        f = [mpmath.exp(-x / scale) * (i < k) for i, x in enumerate(values)]
+        slopes = [-x / scale for x in f]
+
+        def quotient(g, dg, i, j):
+            return (g[i] - g[j]) / (values[i] - values[j]) if i != j else dg[i]
+
+        products = [x * y for x, y in zip(values, f, strict=True)]
+        their_slopes = [x + y * z for x, y, z in zip(f, values, slopes, strict=True)]
+        to_both = [mpmath.matrix(n, n) for _ in range(2)]
+        for i in range(n):
+            for j in range(n):
+                to_both[0][i, j] = quotient(f, slopes, i, j) * c[i] * c[j]
+                to_both[1][i, j] = -quotient(products, their_slopes, i, j) * c[i] * c[j]
+        found = [u * x * u.T for x in to_both]
+        return [torch.tensor([[float(x[i, j]) for j in range(n)] for i in range(n)]).double() for x in found]
+
+
+def test_gradients_at_masses_of_very_different_sizes():
+    matrix, mass = graded(14)
+    w, scale = noise(14, seed=5) - 0.5, float(eigenpairs(matrix, 3, mass=mass).values[-1])
+    exact = exact_gradients(matrix, mass, 3, w, scale)
+    _, found = gradients(matrix, mass, 3, w, scale)
+    for ours, theirs, entries in zip(found, exact, (matrix, mass), strict=True):
+        torch.testing.assert_close(ours, torch.where(entries != 0, theirs, 0), rtol=1e-6, atol=0)
+
+
+def test_gradients_of_large_graded_pencils_are_those_of_all_pairs():
+    matrix, mass = graded(640)
+    w, scale = noise(640, seed=5) - 0.5, float(eigenpairs(matrix, 5, mass=mass).values[-1])
+    pairs, found = gradients(matrix, mass, 5, w, scale)
+    _, exact = gradients(matrix, mass, 5, w, scale, Eigh())
+    assert pairs.converged
+    for ours, theirs in zip(found, exact, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-10 * float(theirs.abs().max()))
+
+
+def ring(n, faint=0.0):
+    """Stiffness and consistent mass of a ring, whose values come in pairs that a ``faint`` spring parts."""
+    turned = torch.eye(n, dtype=torch.float64).roll(1, 0)
+    own = torch.eye(n, dtype=torch.float64)
+    own[0, 0] += faint
+    return own * 2 - turned - turned.mT, torch.eye(n, dtype=torch.float64) * 2 / 3 + (turned + turned.mT) / 6
+
+
+def test_gradients_where_the_next_value_is_near_or_equal():
+    """Right at a gap of 1e-8 of the norm, and a warning where the cut splits a pair."""
+    w = noise(640, seed=5) - 0.5
+    matrix, mass = ring(640, faint=1e-5)
+    both = [gradients(matrix, mass, 2, w, 1e-4, solver)[1] for solver in (None, Eigh())]
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
+    with pytest.warns(DegeneracyWarning, match="splits a cluster"):
+        gradients(*ring(640), 2, w, 1e-4)
+
+
+@pytest.mark.parametrize("n", [20, 640])
+def test_a_loss_that_is_no_number_has_no_gradient(n):
+    matrix, mass = ring(n)
+    entries = mass.to_sparse_coo().coalesce()
+    values = entries.values().clone().requires_grad_()
+    sparse = torch.sparse_coo_tensor(entries.indices(), values, (n, n), check_invariants=False)
+    pairs = eigenpairs(matrix, 3, mass=sparse)
+    (pairs.vectors[:, 1:].square() * torch.nan).sum().backward()
+    assert values.grad.isnan().any()
+
+
+@pytest.mark.parametrize("n", [30, 640])
+@pytest.mark.parametrize(("of_stiffness", "of_mass"), [(1e-200, 1.0), (1e150, 1e-100)])
+def test_units_do_not_matter(n, of_stiffness, of_mass):
+    laplacian = unnormalized(KNN(8)(surface(n)))
+    matrix, mass = laplacian.to_dense(), mass_of(laplacian)
+    for largest in (False, True):
+        expected = eigenpairs(matrix, 3, mass=mass, largest=largest)
+        found = eigenpairs(of_stiffness * matrix, 3, mass=of_mass * mass, largest=largest)
+        torch.testing.assert_close(found.values * (of_mass / of_stiffness), expected.values, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close((found.vectors * of_mass**0.5).abs(), expected.vectors.abs(), rtol=0, atol=1e-8)
+        assert found.converged

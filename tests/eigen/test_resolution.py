@@ -155,3 +155,12 @@ def test_first_column_is_constant_on_tiny_components():
     pairs = eigenpairs(Laplacian(Graph.from_dense(torch.block_diag(*parts)), "random_walk"), 3)
     column = pairs.vectors[:, 0]
     assert (column.max() - column.min()) < 1e-12 * column.max()
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_warning_gives_the_values_that_are_returned(largest):
+    matrix = torch.diag(torch.tensor([0.0] * 10 + [1.0] * 190, dtype=torch.float64))
+    with pytest.warns(ResolutionWarning, match="begin with") as caught:
+        eigenpairs(-matrix if largest else matrix, 5, ChebyshevSubspace(), largest=largest)
+    values = str(caught[0].message).split("begin with ")[1].split(", and")[0]
+    assert max(abs(float(value)) for value in values.split(", ")) < 1e-12

@@ -68,7 +68,6 @@ def test_options_are_spelled_out():
     [
         ("words", [], r"brown\.zip is missing: the Brown corpus .*nltk.*--data_dir.*TORCH_LAPEIG_DATA"),
         ("faces", [], r"frey_rawface\.mat is missing: the Frey faces .*https"),
-        ("speech", ["--sentence", "speech/other"], r"other\.wav is missing: .*TIMIT"),
         ("cut", ["--data", "[mnist]"], r"t10k-images.* is missing: the MNIST test set"),
     ],
 )

@@ -61,13 +61,6 @@ def test_words_gather_by_part_of_speech(tmp_path):
     assert metrics["counts"]["labels"] >= 40
 
 
-@needs("speech/sentence.wav", "speech/sentence.phn")
-def test_speech_gathers_by_class_of_phone(tmp_path):
-    metrics = quick("speech", tmp_path)
-    assert metrics["difference"]["2-D"]["accuracy"]["mean"] > 0
-    assert metrics["frames"] == sum(metrics["frames_of_class"].values())
-
-
 def test_improved_eigenmaps_are_closer_to_the_eigenfunctions(tmp_path):
     metrics = quick("manifolds", tmp_path)
     for name in ("circle", "square", "sphere"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.__main__ import main
-from experiments.grouping import Sets, diffused, make_sets, pair_loss, through_eigenvectors
+from experiments.grouping import Sets, diffused, make_sets, pair_loss, pairs_of_components, through_eigenvectors
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 
@@ -60,3 +60,15 @@ def test_gradient_through_eigenvectors_is_that_of_finite_differences(generator):
     with torch.no_grad():
         expected = (loss(matrix + step * direction) - loss(matrix - step * direction)) / (2 * step)
     assert (gradient * direction).sum().item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_components_of_planted_sets_are_those_of_shape_and_distractors(generator):
+    """Pairs of principal components are orthonormal; the first two and the next two have most of the variance."""
+    part = make_sets("moons", 24, 48, 8, generator, new=False)
+    pairs = pairs_of_components(Sets(*(field[None] for field in part)))
+    assert len(pairs) == 15
+    for pair in pairs:
+        torch.testing.assert_close(pair[0].mT @ pair[0], torch.eye(2, dtype=torch.float64))
+    spread = [(part.x @ pair[0]).square().mean().item() for pair in pairs]
+    assert max(spread) == spread[0]
+    assert min(spread) == spread[-1]

@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat
-    from experiments.spectral_layer import Classifier
+    from experiments.spectral_layer import Classifier, Maker
 
 NAMES = list(SHAPES)
 
@@ -47,6 +47,16 @@ def test_all_learn_and_gradients_are_finite(tmp_path, capsys):
     main(arguments)
     said = capsys.readouterr().out
     assert said.count("2 of 2 cells read") == 2  # forests and networks
+
+
+def test_components_of_the_training_points_drop_channels_of_noise():
+    """Coordinates vary with 1/√3, noise with 0.2: three components of PCA are turned coordinates."""
+    makers = [Maker(NAMES, {"train": 80, "test": 8}, (40, 60), 0.02, 0.2, pca) for pca in (False, True)]
+    given, reduced = (maker(3, 0)["test"] for maker in makers)
+    assert reduced.points.shape[-1] == 3
+    for before, after, mask in zip(given.points, reduced.points, given.mask, strict=True):
+        expected = torch.pdist(before[mask][:, :3])
+        assert (torch.pdist(after[mask]) - expected).abs().mean() < 0.1 * expected.mean()
 
 
 # Signatures
@@ -107,10 +117,8 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     module = Classifier(NETWORKS[variant](3, 8, 12), len(NAMES), 0.01, 0)
     expected = module(clouds.points, clouds.mask)
     order = torch.randperm(60, generator=generator)
-    if variant != "pointnet2":  # its centres are the first points
-        torch.testing.assert_close(
-            module(clouds.points[:, order], clouds.mask[:, order]), expected, rtol=1e-3, atol=1e-4
-        )
+    turned = module(clouds.points[:, order], clouds.mask[:, order])
+    torch.testing.assert_close(turned, expected, rtol=1e-3, atol=1e-4)
     padded = torch.nn.functional.pad(clouds.points, (0, 0, 0, 7), value=5.0)
     mask = torch.nn.functional.pad(clouds.mask, (0, 7))
     torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)

@@ -11,7 +11,7 @@ from problems import points
 from torch_lapeig import Graph, laplacian_smoothness
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import products as storage
-from torch_lapeig.graph.distances import pair_distances, squared_distances
+from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native import loops as native
 
@@ -108,32 +108,6 @@ def test_a_matrix_does_not_depend_on_others_of_the_batch(monkeypatch):
     assert torch.equal(eigh_of_batch(a)[1], vectors)
 
 
-def test_matrices_that_are_not_finite_are_left_to_lapack():
-    for bad in (torch.nan, torch.inf, 1e200):
-        a = torch.eye(5, dtype=torch.float64).repeat(6, 1, 1)
-        a[3, 2, 2] = bad
-        assert native.eigh(a, 5) is None
-    assert native.eigh(torch.eye(101, dtype=torch.float64).repeat(6, 1, 1), 5) is None
-    assert native.eigh(torch.eye(5, dtype=torch.float64).repeat(2, 1, 1), 5) is None
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("sets", "n", "d", "k"), [(1, 2, 1, 1), (3, 17, 3, 16), (5, 64, 2, 7), (2, 130, 20, 64)])
-def test_neighbours_equal_all_distances(sets, n, d, k, dtype):
-    x = points(sets * n, d, dtype=dtype).reshape(sets, n, d)
-    x[:, n // 2 :] = x[:, : n - n // 2]  # copies
-    found, squares = native.nearest(x, x, torch.ones(sets, n, dtype=torch.bool), k, True)
-    for s in range(sets):
-        direct = squared_distances(x[s], x[s])
-        direct.diagonal().fill_(torch.inf)
-        by_pair = direct.gather(1, found[s])
-        torch.testing.assert_close(squares[s], by_pair, rtol=8 * torch.finfo(dtype).eps, atol=0)
-        torch.testing.assert_close(squares[s], direct.sort(dim=1)[0][:, :k], rtol=8 * torch.finfo(dtype).eps, atol=0)
-        assert (squares[s].diff() >= 0).all()
-        ties = squares[s].diff() == 0
-        assert (found[s].diff()[ties] > 0).all()
-
-
 def test_distances_in_few_dimensions_equal_pair_distances_to_the_last_bit():
     for dtype in DTYPES:
         for d in range(1, 9):
@@ -141,38 +115,6 @@ def test_distances_in_few_dimensions_equal_pair_distances_to_the_last_bit():
             found, squares = native.nearest(x[None], x[None], torch.ones(1, 150, dtype=torch.bool), 9, True)
             row = torch.arange(150).repeat_interleave(9)
             assert torch.equal(pair_distances(x, row, x, found.flatten()), squares.flatten())
-
-
-def test_padding_is_nobodys_neighbour_and_far_points_have_neighbours():
-    x = points(3 * 50, 4).reshape(3, 50, 4)
-    x[:, 10] = 1e30
-    valid = torch.rand(3, 50, generator=torch.Generator().manual_seed(0)) < 0.5
-    valid[:, :12] = True
-    queries = torch.cat([x[:, :20], 1e12 * x[:, 20:23], x[:, :1]], 1)
-    found, squares = native.nearest(x, queries, valid, 12, False)
-    for s in range(3):
-        among = valid[s].nonzero().flatten()
-        expected, order = squared_distances(queries[s], x[s, among]).sort(dim=1, stable=True)
-        torch.testing.assert_close(squares[s], expected[:, :12], rtol=1e-14, atol=0)
-        assert torch.equal(found[s][:20], among[order[:20, :12]])
-
-
-def test_points_of_a_lattice_end_ties_by_number():
-    x = torch.cartesian_prod(*[torch.arange(7.0)] * 3)
-    found, squares = native.nearest(x[None], x[None], torch.ones(1, 343, dtype=torch.bool), 10, True)
-    direct = squared_distances(x, x).round()
-    direct.fill_diagonal_(torch.inf)
-    values, order = direct.sort(dim=1, stable=True)
-    assert torch.equal(found[0], order[:, :10])
-    assert torch.equal(squares[0], values[:, :10])
-
-
-def test_threads_do_not_change_neighbours(monkeypatch):
-    x, valid = points(4 * 300, 5).reshape(4, 300, 5), torch.ones(4, 300, dtype=torch.bool)
-    alone = native.nearest(x, x, valid, 8, True)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    for part, other in zip(alone, native.nearest(x, x, valid, 8, True), strict=True):
-        assert torch.equal(part, other)
 
 
 @pytest.fixture
@@ -221,28 +163,6 @@ def test_a_forked_process_that_loads_first_is_single_threaded():
     if not hasattr(os, "fork"):
         pytest.skip("no fork here")
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=60)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("m", [0, 1, 3, 8, 17, 33])
-def test_pull_and_energy_of_differences(m, dtype):
-    dense = torch.rand(40, 40, dtype=dtype, generator=torch.Generator().manual_seed(m))
-    dense = (dense * (dense < 0.1)) + (dense * (dense < 0.1)).mT
-    dense[3] = dense[:, 3] = 0.5
-    dense[5] = dense[:, 5] = 0
-    row, col = dense.nonzero(as_tuple=True)
-    pattern = SparsePattern(row, col, (40,))
-    y = (1000 + points(40, m + 2, dtype=dtype))[:, 1 : m + 1]  # rows that lie apart, far from the origin
-    pull, energy = storage.sparse_tension(pattern.crow, pattern.col, dense[row, col], y)
-    apart = y[col].double() - y[row].double()
-    weight = dense[row, col, None].double()
-    eps = 50 * torch.finfo(dtype).eps
-    expected = torch.zeros(40, m, dtype=torch.float64).index_add(0, row, weight * apart)
-    torch.testing.assert_close(pull.double(), expected, rtol=0, atol=eps)
-    whole = torch.zeros(40, dtype=torch.float64).index_add(0, row, (weight * apart.square()).sum(1))
-    torch.testing.assert_close(energy.double(), whole, rtol=eps, atol=0)
-    still = storage.sparse_tension(pattern.crow, pattern.col, dense[row, col], torch.full_like(y, 1e4).contiguous())
-    assert not any(part.any() for part in still)
 
 
 def test_edges_among_nodes_equal_the_submatrix():

@@ -156,37 +156,6 @@ def ring(n, weight=None):
     return Graph.from_edge_index(torch.stack([row, col]), weight)
 
 
-def batch_of(dtype, b=4, n=60, k=6):
-    x = torch.stack([points(n, 3, seed=seed) for seed in range(b)]).to(dtype)
-    return Laplacian(knn_graph(x, k)).symmetric
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("is_unit", [True, False])
-def test_filters_equal_torch(is_unit, in_torch):
-    dtype = torch.float64
-    operator = batch_of(dtype)
-    if not is_unit:
-        diagonal = 1 + torch.rand(4, 60, dtype=dtype)
-        operator = SymmetricOperator(
-            operator.pattern, operator.values, diagonal, bound=torch.full((4,), 4.0, dtype=dtype)
-        )
-    x = torch.randn(4, 60, 11, dtype=dtype)
-    before = x.clone()
-    degree, low = torch.tensor([1, 2, 9, 30]), torch.tensor([0.5, 0.6, 0.7, 0.8], dtype=dtype)
-    found = operator.chebyshev(x, degree, low, operator.bound)
-    expected = in_torch(lambda: batch_and_filter(operator, x, degree, low))
-    scale = expected.abs().amax((1, 2), keepdim=True)
-    torch.testing.assert_close(found / scale, expected / scale, rtol=0, atol=1e3 * torch.finfo(dtype).eps)
-    assert torch.equal(x, before)
-
-
-def batch_and_filter(operator, x, degree, low):
-    fresh = SymmetricOperator(operator.pattern, operator.values, operator.diagonal, bound=operator.bound)
-    assert fresh.compiled is None
-    return fresh.chebyshev(x, degree, low, fresh.bound)
-
-
 @pytest.mark.parametrize("k", [1, 3, 8, 11])
 def test_the_complement_is_solved_as_in_torch(k, in_torch, monkeypatch):
     seen = []
@@ -208,22 +177,6 @@ def test_the_complement_is_solved_as_in_torch(k, in_torch, monkeypatch):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-8 * float(expected.abs().max()))
 
 
-def test_a_cluster_that_the_cut_splits_and_a_cotangent_of_nan(in_torch):
-    def gradient(factor):
-        weight = torch.ones(400, dtype=torch.float64, requires_grad=True)
-        pairs = eigenpairs(Laplacian(ring(200, weight)), 4, ChebyshevSubspace())
-        probe = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        v = pairs.vectors[:, :3]
-        return torch.autograd.grad(((v @ (v.mT @ probe)) * probe).sum() * factor, weight)[0]
-
-    with pytest.warns(UserWarning, match="splits"):
-        found = gradient(1.0)
-    with pytest.warns(UserWarning, match="splits"):
-        expected = in_torch(lambda: gradient(1.0))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8 * float(expected.abs().max()))
-    assert gradient(torch.nan).isnan().any()
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_eigenpairs_with_and_without(dtype, in_torch):
     for graph in (knn_graph(swiss_roll(400), 8), ring(30), knn_graph(points(600, 6), 10)):
@@ -231,28 +184,6 @@ def test_eigenpairs_with_and_without(dtype, in_torch):
             values = eigenpairs(Laplacian(graph.to(dtype)), 6, solver).values
             expected = in_torch(lambda g=graph, s=solver: eigenpairs(Laplacian(g.to(dtype)), 6, s).values)
             torch.testing.assert_close(values, expected, rtol=0, atol=100 * torch.finfo(dtype).eps)
-
-
-def test_tensors_that_c_cannot_read_are_left_to_torch():
-    crow, col, values, _ = random_rows(20, 20)
-    y = torch.randn(20, 3, dtype=torch.float64)
-    assert native.csr_supported(crow, col, values, y)
-    assert not native.csr_supported(crow.long(), col.long(), values, y)
-    assert not native.csr_supported(crow, col, values, y.float())
-    assert not native.csr_supported(crow, col, values.half(), y.half())
-    assert not native.csr_supported(crow, col, values, y.mT.contiguous().mT)
-    assert not native.csr_supported(crow, col, values, y.clone().requires_grad_())
-    with torch.no_grad():
-        assert native.csr_supported(crow, col, values, y.clone().requires_grad_())
-    with torch.autograd.forward_ad.dual_level():
-        assert not native.csr_supported(crow, col, values, y)
-    assert not native.csr_supported(crow, col, values, y.to("meta"))
-
-    def inside(x):
-        assert not native.csr_supported(crow, col, values, y)
-        return x.sum()
-
-    torch.func.grad(inside)(y)
 
 
 def test_negated_views_are_left_to_torch():
@@ -321,15 +252,6 @@ def test_an_environment_without_the_loops_gives_the_same_values():
     assert there
     assert not left_out
     torch.testing.assert_close(values, others, rtol=0, atol=1e-10)
-
-
-def test_a_task_has_a_value_for_each_field_and_no_others():
-    names = [name for name, _ in native.library().structures["Limits"]._fields_]
-    assert names == ["work", "entries"]
-    with pytest.raises(TypeError, match="Limits needs a value for each of its fields, got none for entries"):
-        native.fill_struct("Limits", work=1.0)
-    with pytest.raises(AttributeError, match="entry"):
-        native.fill_struct("Limits", work=1.0, entry=1.0)
 
 
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):

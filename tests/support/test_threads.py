@@ -1,9 +1,7 @@
 """Work in parts on threads: the same results and errors, the caller's modes, and nobody's settings changed."""
 
-import contextlib
 import multiprocessing
 import threading
-import time
 
 import pytest
 import torch
@@ -11,7 +9,7 @@ import torch
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
-from torch_lapeig.support import checks, threads
+from torch_lapeig.support import threads
 from torch_lapeig.support.threads import together
 
 LIMIT = 60  # seconds until a wait counts as one for ever
@@ -40,29 +38,6 @@ def on_thread(function):
 def symmetric(b, n, dtype=torch.float64, seed=0):
     a = torch.randn(b, n, n, dtype=dtype, generator=torch.Generator().manual_seed(seed))
     return (a + a.mT) / 2
-
-
-def test_tasks_run_on_threads_with_one_of_torchs_each_and_in_order():
-    def task():
-        time.sleep(0.05)
-        return threading.get_ident(), torch.get_num_threads()
-
-    found = together([task] * 6)
-    assert {number for _, number in found} == {1}
-    idents = {ident for ident, _ in found}
-    assert threading.get_ident() not in idents
-    assert 1 <= len(idents) <= 2
-    assert torch.get_num_threads() == 2
-    assert together([lambda i=i: i for i in range(40)]) == list(range(40))
-    assert together([]) == []
-
-
-def test_settings_stay_also_after_errors_and_for_threads_to_come():
-    before = torch.get_num_threads(), on_thread(torch.get_num_threads)
-    for tasks in ([lambda: 1] * 4, [lambda: 1 / 0] * 4):
-        with contextlib.suppress(ZeroDivisionError):
-            together(tasks)
-        assert (torch.get_num_threads(), on_thread(torch.get_num_threads)) == before
 
 
 def test_threads_have_the_modes_of_the_caller():
@@ -143,17 +118,6 @@ def test_a_forked_process_makes_its_own_threads():
     assert child.exitcode == 0
     assert number == 2
     torch.testing.assert_close(torch.tensor(values, dtype=torch.float64), expected, rtol=1e-11, atol=1e-11)
-
-
-def test_warnings_of_tasks_name_the_line_that_waits_for_them():
-    def task(number):
-        checks.warn(f"of task {number}", checks.GraphWarning)
-        return number
-
-    with pytest.warns(checks.GraphWarning) as caught:
-        assert together([lambda i=i: task(i) for i in range(5)]) == list(range(5))
-    assert [str(warning.message) for warning in caught] == [f"of task {i}" for i in range(5)]
-    assert {warning.filename for warning in caught} == {__file__}
 
 
 def sparse_batch(b, n, dtype):

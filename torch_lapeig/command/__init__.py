@@ -86,8 +86,9 @@ def embed(options: Namespace) -> None:
     out = options.out or Path(f"embedding-{stem(options.input)}")
     if out.exists() and not options.overwrite and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-    for name in [*NOT_OF_PAIRS, "neighbors", "bandwidth"][: 4 if options.given == "distance" else None]:
-        if options.given and getattr(options, name):
+    contradictions = {None: [], "distance": NOT_OF_PAIRS}.get(options.given, [*NOT_OF_PAIRS, "neighbors", "bandwidth"])
+    for name in contradictions:
+        if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     data = read(options.input, options)
     used = columns.used_of(data, options)
@@ -113,7 +114,7 @@ def embed(options: Namespace) -> None:
             "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
             "state": answer.module.state_dict(),
             "columns": used.columns,
-            "categories": used.categories,
+            "one_hot": used.categories,
             "scaling": None if scaling is None else torch.from_numpy(scaling),
             "reading": {name: getattr(options, name) for name in READING},
         }
@@ -128,18 +129,21 @@ def transform(options: Namespace) -> None:
     if out.exists() and not options.overwrite:
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
     module, saved = load(options.folder)
-    asked = vars(options) | {"columns": saved["columns"], "one_hot": saved["categories"]}
-    data = read(options.new, Namespace(**{**saved["reading"], **asked}))
-    if "index" not in asked and saved["reading"]["index"] not in data.rows:  # new rows need no names
-        saved["reading"]["index"] = None
-    used = columns.used_of(data, Namespace(**{**saved["reading"], **asked}))
+    asked = Namespace(**saved["reading"] | vars(options) | {name: saved[name] for name in ("columns", "one_hot")})
+    data = read(options.new, asked)
+    if not hasattr(options, "index") and asked.index not in data.rows:  # new rows need no names
+        asked.index = None
+    used = columns.used_of(data, asked)
     print(*report.of_input(used), sep="\n", flush=True)
     if not len(used.x):
         raise InputError(f"{options.new} has no rows to embed")
     scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+        try:
+            y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+        except ValueError as error:
+            raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"note: {message}")
     write_rows(out, used, y)

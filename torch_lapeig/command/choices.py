@@ -77,7 +77,6 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
-    seen: list[Graph] = []
     k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
     shows_bars = sys.stderr.isatty() and find_spec("tqdm") is not None
     with warnings.catch_warnings(record=True) as caught, searches_reported(shows_bars):
@@ -92,17 +91,12 @@ def embed(x: Any, options: Namespace) -> Answer:
                 nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
                 choices = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
                 module = module_of(k, int(choices[0].value), name, t).to(given)
-                rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
                 assert module.weights is not None
-
-                def keep(_: Any, __: Any, weighted: Graph) -> None:
-                    seen.append(weighted)
-                    choices.extend(_parts(weighted, k))
-
-                hook = module.weights.register_forward_hook(keep)
+                rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
+                graph = module.weights(given, module.neighbors.with_state(given)[0])
+                choices += _parts(graph, k)
                 module.fit(given)
-                hook.remove()
-                module.neighbors, graph = rule, seen[-1]
+                module.neighbors = rule
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     if not options.given:

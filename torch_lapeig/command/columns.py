@@ -75,22 +75,25 @@ def _table(data: Data, options: Namespace) -> Used:
     if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
         raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
     left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
-    categories = options.one_hot  # of a run, with their values
-    if not isinstance(categories, dict):
+    categories = options.one_hot
+    if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
-    x, encoded = numbers_of(data, columns, categories)
+    x, encoded = numbers_of(data, columns, categories, is_new=is_new)
     used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     for name, values in categories.items():
         used.lines[f"one-hot {name}"] = listed(values, 40)
-    used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40) or "nothing"
+    if left_out:
+        used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)
     return used
 
 
-def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[str]]) -> tuple[Array, list[str]]:
+def numbers_of(
+    data: Data, columns: Sequence[str], categories: dict[str, list[str]], *, is_new: bool
+) -> tuple[Array, list[str]]:
     """Return coordinates ``(N, D)``, those that are one-hot last, NaN if one is missing, and their names."""
     plain = [name for name in columns if name not in categories]
-    _check_numbers(data, plain)
+    _check_numbers(data, plain, is_new)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
     x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
     x = np.ascontiguousarray(x)  # pandas stores column by column, which makes a search slow
@@ -103,24 +106,22 @@ def numbers_of(data: Data, columns: Sequence[str], categories: dict[str, list[st
     return x, plain
 
 
-def _check_numbers(data: Data, columns: list[str]) -> None:
-    """Raise `InputError` with all columns that are not numbers, and the options."""
+def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
+    """Raise `InputError` with all columns that are not numbers, and the options, of which new rows have fewer."""
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
     said = []
     for name in others[:12]:
         cells = data.rows[name].dropna()
-        words = cells[[not is_number(cell) for cell in cells]]
-        kind, shown = KINDS.get(cells.dtype.kind, "words"), words if len(words) else cells
-        said.append(
-            f"{name!r} ({kind}"
-            + (f", such as {str(shown.iloc[0])!r} in row {shown.index[0]} from 0)" if len(shown) else ")")
-        )
+        words = [*cells[[not is_number(cell) for cell in cells]].items(), *cells.items()][:1]  # or large numbers
+        shown = "".join(f", such as {str(cell)!r} in row {row} from 0" for row, cell in words)
+        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{shown})")
     if others:
+        ways = f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
+        ways += " --labels, row names by --index, or name coordinates by --columns; "
+        what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said)}"
         raise InputError(
-            f"{data.source}: {len(others)} columns that are no numbers: {', '.join(said)}. Leave out by --leave-out"
-            f" {' '.join(map(quote, others))}, take categories by --one-hot, colours by --labels, row names by --index,"
-            " or name coordinates by --columns; --missing reads marks, --skip-lines skips lines such as units, numbers"
-            " are written as -1.5: --decimal , and --thousands , read others"
+            f"{data.source}: {what}: {'' if is_new else ways}--missing reads marks, --skip-lines skips lines such as"
+            " units, numbers are written as -1.5: --decimal , and --thousands , read others"
         )
 
 
@@ -149,7 +150,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         check_known([given], own_names, f"there is no file {given}, and {data.source}")
     found = read(given, options, len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    if member and found.said.startswith("line"):
+    if member in names or (member and found.said.startswith("line")):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
@@ -169,7 +170,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [name for name in found.rows if name in own_names and name != names[0]]:
+    elif shared := [n for n in found.rows if n in own_names and n != names[0] and found.said.startswith("line 1")]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
     return list(found.rows) if data.index is not None else []
@@ -186,8 +187,8 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
         where = f"{bad.name or 'row'} {listed(bad, SHOWN)}; by column {said}"
         what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where})"
-        way = "leave out these rows by --drop-rows-with-missing, or columns by --leave-out"
-        raise InputError(f"{source}: {what}: {way}")
+        ways = "fill them in, or leave out these rows by --drop-rows-with-missing"
+        raise InputError(f"{source}: {what}: {ways}{'' if options.columns else ', or columns by --leave-out'}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
@@ -251,7 +252,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
         failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
         failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
     if failed:
-        raise InputError(f"{source} is no matrix for --given {given}: {failed}")
+        raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
     used.lines["pairs"] = f"by --given {given}, {how}"
     if given == "distance" and not is_sparse and (same := np.count_nonzero(np.triu(pairs == 0, 1))):

@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,21 +26,24 @@ BLANKS = r"\s+"  # separator: any number of blanks
 SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
-MAGIC = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"\x89HDF": ".h5ad", b"%%MatrixMarket": ".mtx"}
-ZIPPED = {".npy": ".npz", "data.pkl": ".pt"}  # kinds of archives, by the end of a member's name
-LIBRARIES = {"text": "pandas", ".parquet": "pyarrow", ".h5ad": "anndata"}
+# What is read: how its bytes begin (an archive by its members), the library that reads it, and what numpy.save would
+# save of a file of this kind that the command does not read.
+FORMATS = {
+    ".npy": (rb"\x93NUMPY", "numpy", "x.astype(float)"),
+    ".npz": (rb"PK.*\.npy ", "numpy", ""),
+    ".pt": (rb"PK.*data\.pkl ", "torch", "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()"),
+    ".mtx": (rb"%%MatrixMarket", "scipy", ""),
+    ".parquet": (rb"PAR1", "pyarrow", ""),
+    ".h5ad": (rb"\x89HDF", "anndata", "h5py.File({0!r})['NAME'][:]"),
+    "text": (rb"", "pandas", ""),
+}
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
-# What numpy.save would save of a file whose kind is read, but not by this command.
-RESCUES = {
-    ".h5ad": "h5py.File({0!r})['NAME'][:]",
-    ".npy": "x.astype(float)",
-    ".pt": "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()",
-}
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
-    (rb"PK\x03\x04|\xd0\xcf\x11\xe0", "an Excel workbook or another archive", "pandas.read_excel({0!r})" + TO_CSV),
+    (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
+    (rb"PK", "an archive of files", "zipfile.ZipFile({0!r}).extractall(), then embed one of them"),
     (rb"\s*<", "a web page or XML", "pandas.read_html({0!r})[0]" + TO_CSV),
     (rb"\s*(\{[^\n]*\}\s*\{|\[[^\n]*\]\s*\[)", "JSON in lines", "pandas.read_json({0!r}, lines=True)" + TO_CSV),
     (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
@@ -80,17 +84,18 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     if not path.is_file():
         near = difflib.get_close_matches(path.name, [file.name for file in path.parent.glob("*") if file.is_file()], 1)
         raise InputError(f"there is no file {path}" + (f", did you mean {near[0]!r}?" if near else ""))
-    kind = ""
+    kind = "text"
     try:
         kind = _kind(path)
         return _text(path, options, count) if kind == "text" else _binary(path, kind, member, options.given)
     except InputError:
         raise
     except ImportError as error:
-        raise InputError(f"{path} needs a library that is not here: pip install {LIBRARIES[kind]}") from error
+        raise InputError(f"{path} needs a library that is not here: pip install {FORMATS[kind][1]}") from error
     except Exception as error:  # a broken file may raise anything
         why = " ".join(str(error).split()).split(". ")[0] or type(error).__name__
-        way = f"; in Python: numpy.save('points.npy', {RESCUES[kind].format(str(path))})" if kind in RESCUES else ""
+        rescue = FORMATS[kind][2].format(str(path))
+        way = f"; in Python: numpy.save('points.npy', {rescue})" if rescue else ""
         raise InputError(f"{path} cannot be read: {why}{way}") from error
 
 
@@ -123,42 +128,44 @@ def _kind(path: Path) -> str:
     """Return the kind of a file by its first bytes; raise `InputError` for kinds that are not read."""
     with _opened(path) as file:
         start: bytes = file.read(1000).removeprefix(b"\xef\xbb\xbf")
-        members = zipfile.ZipFile(file).namelist() if start.startswith(b"PK\x03\x04") else []
-    kinds = [kind for magic, kind in MAGIC.items() if start.startswith(magic)]
-    kinds += [kind for end, kind in ZIPPED.items() if any(member.endswith(end) for member in members)]
-    if kinds:
-        return kinds[0]
-    for pattern, what, line in REFUSED:
+        if start.startswith(b"PK\x03\x04"):
+            start = " ".join(["PK", *zipfile.ZipFile(file).namelist(), ""]).encode()
+    kind = next(kind for kind, (pattern, _, _) in FORMATS.items() if re.match(pattern, start))
+    for pattern, what, line in REFUSED if kind == "text" else ():
         if re.match(pattern, start):
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
-    ending = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.lower()
-    if ending in {*MAGIC.values(), *ZIPPED.values()}:
-        raise InputError(f"{path} is no {ending} file, although its name says so: if it is a table, name it .csv")
-    return "text"
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind == "text" and ending in FORMATS:
+        raise InputError(f"{path} is not a {ending} file, although its name says so: if it is a table, name it .csv")
+    return kind
 
 
 def _opened(path: Path) -> Any:
     """Open a file, uncompressed by its first bytes, whatever its name says."""
     with path.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path) if is_gzipped else path.open("rb")
+    return (gzip.open if is_gzipped else open)(path, "rb")
 
 
 def _loaded(path: Path, kind: str) -> Any:
-    """Return the array, sparse matrix or tensor of a file, or several by their names; None for other kinds."""
+    """Return the array, sparse matrix, tensor, table or annotated data of a file, or several arrays by their names."""
+    if kind == ".parquet":
+        return import_module("pandas").read_parquet(path)
+    if kind == ".h5ad":
+        return import_module("anndata").read_h5ad(path)
     with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
         warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
-        if kind == ".npz":
-            found = dict(np.load(file, allow_pickle=False))
-            file.seek(0)
-            return sparse.load_npz(file) if {"format", "shape", "data"} <= found.keys() else found
+        if kind == ".pt":
+            return torch.load(file, map_location="cpu", weights_only=True)
         if kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
             copy.write(file.read())
             copy.flush()
             return mmread(copy.name)
-        if kind == ".pt":
-            return torch.load(file, map_location="cpu", weights_only=True)
-        return np.load(file, allow_pickle=False) if kind == ".npy" else None
+        found = np.load(file, allow_pickle=False)
+        if kind == ".npz" and {"format", "shape", "data"} <= found.keys():
+            file.seek(0)
+            return sparse.load_npz(file)
+        return dict(found) if kind == ".npz" else found
 
 
 def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
@@ -167,20 +174,18 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
 
     index, labels, found = None, None, _loaded(path, kind)
     if kind == ".parquet":
-        found = pandas.read_parquet(path).rename(columns=str)
-        index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
-        return Data(str(path), "a table", found.reset_index(drop=True), index)
+        rows = found.rename(columns=str).reset_index(drop=True)
+        return Data(
+            str(path), "a table", rows, None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
+        )
     if kind == ".h5ad":
-        import anndata
-
-        data = anndata.read_h5ad(path)
-        found = {"X": data.X, **data.obsm, **data.obsp, **data.layers}
-        index, labels = _names_of(data.obs), data.obs
+        index, labels = _names_of(found.obs), found.obs
+        found = {"X": found.X, **found.obsm, **found.obsp, **found.layers}
     if not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
         if not arrays:
-            raise ValueError("it holds no array at its top")
+            raise ValueError("it has no array at its top")
         if not member and len(arrays) > 1:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
@@ -191,9 +196,10 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
     if found.dtype.names:  # a table of NumPy's
         return Data(str(path), said, pandas.DataFrame(found))
-    if sparse.issparse(found) and given and found.dtype.kind in "biuf":
-        return Data(str(path), said, found.astype(float).tocsr(), index, labels)
     if sparse.issparse(found):
+        _check_once(path, found)
+        if given and found.dtype.kind in "biuf":
+            return Data(str(path), said, found.astype(float).tocsr(), index, labels)
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
             raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
@@ -201,6 +207,15 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     flat = found.reshape(len(found), int(np.prod(found.shape[1:])))
     frame = pandas.DataFrame(flat.astype(np.uint8) if flat.dtype == bool else flat).rename(columns=str)
     return Data(str(path), said, frame, index, labels, found.shape[1:])
+
+
+def _check_once(path: Path, matrix: Any) -> None:
+    """Raise `InputError` if a sparse matrix stores an entry twice: SciPy would add the values."""
+    entries = matrix.tocoo()
+    keys = entries.row.astype(np.int64) * matrix.shape[1] + entries.col
+    if twice := len(keys) - len(np.unique(keys)):
+        way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
+        raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
 
 
 def _names_of(table: Any) -> Any:
@@ -212,19 +227,17 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
     """Return the table of a text by pandas; a first column without a name is the index."""
     import pandas
 
-    separator = SIGNS.get(options.separator, options.separator)
-    separator = separator or ("\t" if path.name.removesuffix(".gz").lower().endswith(".tsv") else ",")
+    usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
+    separator = SIGNS.get(options.separator, options.separator or usual)
     if options.decimal == separator:
         raise InputError(f"--decimal {separator} needs another separator of cells: --separator ';', for example")
     text = _decoded(path, options)
     first, second = (*_first_rows(text, separator), [], [])[:2]
+    header = options.header
     if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
-        options = Namespace(
-            **{**vars(options), "header": sum(map(bool, map(str.strip, text.split("\n")))) == count + 1}
-        )
-    has_header = _has_header(path, first, options)
-    is_of_r = _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header)
-    if is_of_r:
+        header = sum(map(bool, map(str.strip, text.split("\n")))) == count + 1
+    has_header = _has_header(path, first, options.decimal or ".") if header is None else header
+    if is_of_r := _is_of_r(path, first, second, separator, is_sure=options.index == "name", has_header=has_header):
         text = f'""{" " if separator == BLANKS else separator}{text}'
     is_unnamed, is_edge = has_header and (is_of_r or not first[0]), options.given == "edges" and count is None
     try:
@@ -233,7 +246,7 @@ def _text(path: Path, options: Namespace, count: int | None) -> Data:
             sep=separator,
             header=0 if has_header else None,
             names=None if has_header else [str(i) for i in range(len(first))],
-            converters={name: str for name in (options.index, UNNAMED if is_unnamed else None) if name},  # keep 007
+            converters=dict.fromkeys(filter(None, [options.index, UNNAMED * is_unnamed]), str),  # keep 007
             dtype=str if is_edge else None,
             keep_default_na=not is_edge,
             decimal=options.decimal or ".",
@@ -268,7 +281,7 @@ def _decoded(path: Path, options: Namespace) -> str:
         text = "\0"
     if "\0" in text:
         likely = "utf-16, utf-16-le or utf-16-be" if b"\0" in content else "cp1252 (Windows), mac_roman or another"
-        raise InputError(f"{path} is no text in {encoding}: say --encoding {likely}, or save other formats as .npy")
+        raise InputError(f"{path} is not text in {encoding}: say --encoding {likely}, or save other formats as .npy")
     if options.skip_lines:
         text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
     if not text.strip():
@@ -285,11 +298,9 @@ def _first_rows(text: str, separator: str) -> list[list[str]]:
     return list(islice((row for row in cells if row not in ([], [""])), 2))
 
 
-def _has_header(path: Path, first: list[str], options: Namespace) -> bool:
-    """Return whether line 1 names the columns; raise `InputError` if it has numbers and no option says so."""
-    if options.header is not None:
-        return bool(options.header)
-    numbers = [cell for cell in first if is_number(cell.replace(options.decimal or ".", ".").replace("−", "-"))]
+def _has_header(path: Path, first: list[str], decimal: str) -> bool:
+    """Return True if line 1 has words only, which name the columns; raise `InputError` otherwise."""
+    numbers = [cell for cell in first if is_number(cell.replace(decimal, ".").replace("−", "-"))]
     if numbers or not any(first):
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         raise InputError(f"{path}: line 1 has {f'numbers ({listed(numbers, 4)})' if numbers else 'no names'}: {way}")

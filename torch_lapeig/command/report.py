@@ -8,6 +8,7 @@ import io
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from torch_lapeig.command.choices import Answer
 from torch_lapeig.command.columns import SHOWN, Array, Used
@@ -72,25 +73,26 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
     The cut with the smallest share of leaving weight (the conductance) is taken. A part that is found leaves the graph
     before the next sweep, so that it is named once.
     """
-    weights, rest, said = answer.graph.to_scipy().tocoo(), np.arange(answer.graph.num_nodes), []
+    weights, y = answer.graph.to_scipy(), answer.module.embedding_.numpy()
+    rest, said = np.arange(len(y)), []
     for column in columns:
-        order = rest[np.argsort(answer.module.embedding_[rest, column].numpy(), kind="stable")]
-        place = np.full(answer.graph.num_nodes, -1)
-        place[order] = np.arange(len(order))
-        one, other = place[weights.row], place[weights.col]
-        weight = np.where((one >= 0) & (other >= 0), weights.data, 0)
-        volume = np.bincount(np.maximum(one, 0), weight, len(order)).cumsum()
-        inside = np.bincount(np.maximum(np.maximum(one, other), 0), weight, len(order)).cumsum()
+        order = rest[np.argsort(y[rest, column], kind="stable")]
+        sorted_weights = weights[order][:, order]
+        volume = sorted_weights.sum(1).cumsum()
+        leaving = volume - 2 * sparse.tril(sorted_weights).sum(1).cumsum()
         smaller = np.minimum(volume, volume[-1] - volume)
-        share = np.divide(volume - inside, smaller, out=np.ones(len(order)), where=smaller > 0)
+        share = np.divide(leaving, smaller, out=np.ones(len(order)), where=smaller > 0)
         cut = int(share[:-1].argmin())
         if share[cut] < NEARLY_SEPARATE:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            words = f"A nearly separate part of {len(part):,} points (rows {rows}): {share[cut]:.2g} of its weight"
-            way = "If it is not a cluster, --standardize or more --neighbors may join it."
-            said.append(f"{words} leads elsewhere. {way}")
+            words = (
+                f"A nearly separate part of {len(part):,} points (rows {rows}): {max(share[cut], 0):.2g} of its weight"
+            )
+            said.append(
+                f"{words} leads elsewhere. If it is not a cluster, --standardize or more --neighbors may join it."
+            )
     return said
 
 

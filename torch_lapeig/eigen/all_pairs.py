@@ -99,6 +99,7 @@ def eigh(matrix: Tensor) -> AllPairs:
         raise TypeError(f"matrix must be a dense float or complex tensor, got {matrix.dtype} in {matrix.layout}")
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"matrix must have shape (..., N, N), got {tuple(matrix.shape)}")
+    checks.check_outside_func(matrix, "matrix")
     checks.check_finite(matrix, "matrix", "check what it is computed from")
     if not torch.equal(bare := checks.primal(matrix), bare.mH):
         check_hermitian(matrix, "matrix")

@@ -250,17 +250,21 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     _say(message, checks.ConvergenceWarning, on_failure)
 
 
-def report_unresolved(solution: Solution, bound: Tensor, on_failure: str) -> None:
-    """Warn or raise where round-off hides the differences of eigenvalues, given the bounds ``(B,)`` of the spectra."""
+def report_unresolved(solution: Solution, values: Tensor, bound: Tensor, on_failure: str) -> None:
+    """Warn or raise where round-off hides the differences of eigenvalues.
+
+    Args:
+        values: as they are returned, ``(B, k)``. bound: of the spectra, ``(B,)``.
+    """
     hidden = ~solution.resolved
     b = int(hidden.int().argmax())
     round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])
-    first = ", ".join(f"{value:.1e}" for value in solution.values[b, :4])
+    first = ", ".join(f"{value:.1e}" for value in values[b, :4])
     message = (
-        f"round-off hides the differences of the smallest eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
+        f"round-off hides the differences of the wanted eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
         f"they begin with {first}, and the round-off of a matrix of norm {bound[b]:.1e} is up to {round_off:.0e}. "
-        "Their vectors may be any mixture of each other; use a larger bandwidth or more neighbours, or raise the "
-        "smallest masses"
+        "Their vectors may be any mixture of each other; for a graph use a larger bandwidth or more neighbours, for a "
+        "mass raise its smallest entries, for a matrix with k or more equal values ask for more pairs"
     )
     _say(message, checks.ResolutionWarning, on_failure)
 

@@ -183,7 +183,10 @@ class FactoredCosine(Operator):
         """Return the largest magnitude in each row of X, ``(..., N, 1)``, without gradients."""
         if self._sparse is not None:
             return self._sparse.largest(x)
-        return checks.primal(x).abs().amax(-1, keepdim=True) if x.numel() else x.new_zeros(*self.shape, 1)
+        if not x.numel():
+            return x.new_zeros(*self.shape, 1)
+        size: Tensor = torch.linalg.vector_norm(checks.primal(x), torch.inf, dim=-1, keepdim=True)  # without a copy
+        return size
 
     def _directions(self, x: Tensor) -> Tensor:
         """Return X with rows of length 1, differentiable in X; rows of zeros stay."""
@@ -192,7 +195,8 @@ class FactoredCosine(Operator):
         x = x / self._at_entries(checks.next_power(size))
         ones = x.new_ones(x.shape[-1] if self._sparse is None else self._sparse.size[1], 1)
         squares = self._forth(x.square(), ones.expand(*x.shape[:-2], -1, -1))
-        return x * self._at_entries(torch.where(size > 0, squares, 1).rsqrt())
+        lengths = self._at_entries(torch.where(size > 0, squares, 1).rsqrt())
+        return x * lengths if torch.is_grad_enabled() else x.mul_(lengths)
 
     def _scaling_of(self, x: Tensor) -> Scaling:
         """Return the scaling of rows X̂ of length 1, differentiable in X̂."""
@@ -210,9 +214,16 @@ class FactoredCosine(Operator):
         return Scaling(torch.where(is_active, degrees, 0), root[..., None], own[..., None])
 
     @cached_property
-    def _scaling(self) -> Scaling:
+    def _scaled(self) -> tuple[Tensor, Scaling]:
+        """Return D^-½ X̂ and the scaling."""
         with torch.no_grad():
-            return self._scaling_of(self._directions(checks.primal(self._x)))
+            x = self._directions(checks.primal(self._x))
+            scaling = self._scaling_of(x)
+            return x.mul_(self._at_entries(scaling.root)), scaling
+
+    @property
+    def _scaling(self) -> Scaling:
+        return self._scaled[1]
 
     @property
     def degrees(self) -> Tensor:
@@ -247,14 +258,9 @@ class FactoredCosine(Operator):
         first = root / torch.linalg.vector_norm(root, dim=1, keepdim=True).clamp_min(torch.finfo(self.dtype).tiny)
         return torch.nn.functional.pad(first, (0, m - 1)) if m else first[..., :0]
 
-    @cached_property
-    def _scaled(self) -> Tensor:
-        with torch.no_grad():
-            return self._directions(checks.primal(self._x)) * self._at_entries(self._scaling.root)
-
     def matmul(self, y: Tensor) -> Tensor:
         """Return the product with ``y`` ``(B, N, m)``, or ``(N, m)`` of one graph."""
-        return self._product(self._scaled, self._scaling, y)
+        return self._product(*self._scaled, y)
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
@@ -285,7 +291,7 @@ class FactoredCosine(Operator):
 
         def twice(y: Tensor) -> Tensor:
             block = y.reshape(*self.shape, -1)
-            return self._similar(self._scaled, self._scaling, block, times).addcmul_(own, block).reshape(y.shape)
+            return self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
 
         return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
 

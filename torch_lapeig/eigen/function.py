@@ -97,8 +97,8 @@ class FunctionOperator(Operator):
             )
         if found.requires_grad or checks.is_dual(found):
             raise ValueError(
-                "function must get all tensors that require gradients as its arguments, by parameters=, got a result "
-                "that depends on others; add them, or use their .detach()"
+                "function closes over a tensor that requires gradients: pass it in parameters=, as an argument of "
+                "function, or use its .detach()"
             )
         with torch.no_grad():
             image, other = found.detach().reshape(x.shape), self.matmul(y)

@@ -152,7 +152,7 @@ def _pairs_of_hermitian(
     """Compute eigenpairs of complex Hermitian matrices by their real form; see `torch_lapeig.eigenpairs`."""
     if mass is not None:
         raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
-    pattern, values = entries_of_matrix(matrix.given)
+    pattern, values = entries_of_matrix(matrix.given, "matrix")
     back = pattern.transpose(values).conj()
     for part, mirror in ((values.real, back.real), (values.imag, back.imag)):
         slack = 10 * torch.finfo(values.dtype).eps ** 0.5 * checks.primal(values).abs().max()

@@ -17,6 +17,8 @@ from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.support import checks
 
+SMALL_NODES = 256  # up to which LAPACK, which needs no bound, is faster than the twenty products of a close one
+
 
 @dataclass(frozen=True, eq=False)
 class Hermitian:
@@ -55,7 +57,7 @@ class ShiftedOperator(SymmetricOperator):
 
     @torch.no_grad()
     def _shifted(self) -> ShiftedOperator:
-        """Return the operator with the shift and the bound of Lanczos, or of Gershgorin where these are closer."""
+        """Return the operator with a shift and a bound: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
         values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
         others = self.pattern.without_loops(values)
         centre = diagonal - self.pattern.sum_rows(values - others)
@@ -63,10 +65,19 @@ class ShiftedOperator(SymmetricOperator):
         least = (centre - radius).reshape(self.batch_size, -1).amin(1)
         most = (centre + radius).reshape(self.batch_size, -1).amax(1)
         unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-        ends = ends_of_spectrum(self.frozen()._over(unit), seed=0).times(unit)
-        shift = -torch.maximum(least, ends.lower).clamp_max(0)
-        bound = torch.minimum(most, ends.upper) + shift
-        bound = torch.where(bound > 0, bound, 1)
+        scaled = self.frozen()._over(unit)  # squares neither overflow nor vanish
+        if self.num_nodes > SMALL_NODES:
+            ends = ends_of_spectrum(scaled, seed=0).times(unit)
+            lower, upper = ends.lower, ends.upper
+        else:
+            squares = self.pattern.sum_rows(self.pattern.without_loops(scaled.values).square())
+            squares = squares.reshape(self.batch_size, -1).sum(1)
+            centre = centre.reshape(self.batch_size, -1) / unit[:, None]
+            upper = unit * (squares + centre.square().sum(1)).sqrt()
+            lower = -upper
+        least, most = torch.maximum(least, lower), torch.minimum(most, upper)
+        shift = -least.clamp_max(0)
+        bound = torch.where(most + shift > 0, most + shift, 1)
         with torch.enable_grad():
             return self._with(diagonal=self.diagonal + self._at_nodes(shift), bound=bound, spectral_shift=shift)  # type: ignore[return-value]
 
@@ -132,7 +143,7 @@ def operator_of_matrix(matrix: Any) -> ShiftedOperator:
     Raises:
         TypeError: another dtype or layout. ValueError: not square, not finite, or not symmetric.
     """
-    pattern, values = entries_of_matrix(matrix)
+    pattern, values = entries_of_matrix(matrix, "matrix")
     checks.check_floating(values, "matrix")
     checks.check_symmetric_matrix(values, back := pattern.transpose(values), "matrix")
     return operator_of_entries(pattern, -(values + back) / 2)
@@ -145,22 +156,23 @@ def operator_of_entries(pattern: Pattern, values: Tensor) -> ShiftedOperator:
     return ShiftedOperator(pattern, values, values.new_zeros(pattern.shape), bound=bound, trusted=True)
 
 
-def entries_of_matrix(matrix: Any) -> tuple[Pattern, Tensor]:
+def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
     """Return the pattern of a matrix ``(N, N)`` or ``(B, N, N)`` and its entries, with gradients; checked."""
     square, layout = tuple(matrix.shape), getattr(matrix, "layout", None)
     ranks = (2, 3) if layout == torch.strided else (2,)
     if len(square) not in ranks or square[-1] != square[-2] or math.prod(square) == 0:
-        raise ValueError(f"matrix must have shape (N, N), or dense (B, N, N), with N ≥ 1, got {square}")
+        raise ValueError(f"{name} must have shape (N, N), or dense (B, N, N), with N ≥ 1, got {square}")
     if _is_of_scipy(matrix):
-        matrix = canonical_csr(matrix, "matrix")
+        matrix = canonical_csr(matrix, name)
         if matrix.dtype.kind not in "biufc":
-            raise TypeError(f"matrix must hold numbers, got {matrix.dtype}")
+            raise TypeError(f"{name} must hold numbers, got {matrix.dtype}")
         kind = torch.complex128 if matrix.dtype.kind == "c" else torch.float64
         coo = matrix.tocoo()
         index, values = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
         values = values.to(kind)
     elif layout == torch.strided:
-        checks.check_finite(matrix, "matrix", "check what it is computed from")
+        checks.check_outside_func(matrix, name)
+        checks.check_finite(matrix, name, "check what it is computed from")
         return DensePattern(square[:-1]), matrix
     elif layout == torch.sparse_coo:
         matrix = matrix.coalesce()
@@ -172,23 +184,25 @@ def entries_of_matrix(matrix: Any) -> tuple[Pattern, Tensor]:
         order = (index[0] * square[0] + index[1]).argsort()
         index, values = index[:, order], matrix.values()[order]
     else:
-        raise TypeError(f"matrix must be dense, COO, CSR or of SciPy, got {layout}; use matrix.to_sparse_coo()")
-    checks.check_finite(values, "matrix", "check what it is computed from")
-    return _symmetric_pattern(index, values, square[0])
+        raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_sparse_coo()")
+    checks.check_finite(values, name, "check what it is computed from")
+    return _symmetric_pattern(index, values, square[0], name)
 
 
-def _symmetric_pattern(index: Tensor, values: Tensor, n: int) -> tuple[Pattern, Tensor]:
+def _symmetric_pattern(index: Tensor, values: Tensor, n: int, name: str) -> tuple[Pattern, Tensor]:
     """Return entries in CSR order without those whose mirror image is not stored; raise unless they are round-off."""
-    keys, mirror = index[0] * n + index[1], index[1] * n + index[0]
-    lonely = ~torch.isin(keys, mirror)
-    if lonely.any():
-        size = checks.primal(values).abs()
-        if (most := size[lonely].max()) > 10 * torch.finfo(values.dtype).eps ** 0.5 * size.max():
-            raise ValueError(
-                "matrix must be symmetric, got entries that differ from their transpose by up to "
-                f"{most:.3g}; average the two, (A + A.T) / 2"
-            )
-        index, values = index[:, ~lonely], values[~lonely]
+    pattern = SparsePattern._trusted(index[0], index[1], (n,))
+    row, col = (part.index_select(0, pattern.reverse) for part in (pattern.row, pattern.col))
+    if torch.equal(row, pattern.col) and torch.equal(col, pattern.row):
+        return pattern, values
+    lonely = ~torch.isin(index[0] * n + index[1], index[1] * n + index[0])
+    size = checks.primal(values).abs()
+    if (most := size[lonely].max()) > 10 * torch.finfo(values.dtype).eps ** 0.5 * size.max():
+        raise ValueError(
+            f"{name} must be symmetric, got entries that differ from their transpose by up to {most:.3g}; average the "
+            "two, (A + A.T) / 2"
+        )
+    index, values = index[:, ~lonely], values[~lonely]
     return SparsePattern._trusted(index[0], index[1], (n,)), values
 
 

@@ -7,7 +7,8 @@ solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,70 +17,23 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
+from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
-from torch_lapeig.graph.pattern import signs
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import Pattern, SparsePattern, signs
 from torch_lapeig.native.sparse import SymbolicFactor
-from torch_lapeig.support import checks, precision
+from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
 
 DENSE_NODES = 600  # up to which a pencil is solved whole
 DENSE_PRODUCTS = 3000  # the same where K gives products only
-MASS_RATIO = 1e4  # largest ratio of a diagonal M that scales K without a loss of digits
+MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
-SYMMETRY = 1e-10  # largest difference of M and Mᵀ over the largest entry
-
-
-@dataclass(frozen=True, eq=False)
-class Mass:
-    """Symmetric M of ``nodes`` rows: dense values ``(N, N)``, or values ``(E,)`` of entries at ``index`` ``(2, E)``."""
-
-    values: Tensor
-    index: Tensor | None
-    nodes: int
-
-    @cached_property
-    def scipy(self) -> Any:
-        """Return M in SciPy's CSR, without gradients."""
-        from scipy.sparse import coo_array
-
-        index = self.values.new_ones(self.nodes, self.nodes).nonzero().mT if self.index is None else self.index
-        values = checks.primal(self.values).detach().flatten().cpu().numpy()
-        return coo_array((values, tuple(index.cpu().numpy())), shape=(self.nodes,) * 2).tocsr()
-
-    def matmul(self, x: Tensor) -> Tensor:
-        """Return M X for ``(..., N, m)``, without gradients to M."""
-        if self.index is None or x.device.type != "cpu":
-            return self.times(checks.primal(self.values).detach(), x)
-        block = x.detach().reshape(self.nodes, -1)
-        return torch.from_numpy(self.scipy @ block.numpy()).reshape(x.shape)
-
-    def times(self, values: Tensor, x: Tensor) -> Tensor:
-        """Return M X for other values of the entries, with derivatives in both."""
-        if self.index is None:
-            return precision.matmul(values, x)
-        row, col = self.index
-        return torch.zeros_like(x).index_add(-2, row, values[:, None] * x.index_select(-2, col))
-
-    def pullback(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return the symmetric gradient of <Y, M X> in the values, for ``(1, N, m)``."""
-        if self.index is None:
-            found = precision.matmul(y[0], x[0].mT)
-            return (found + found.mT) / 2
-        row, col = self.index
-        (y_row, y_col), (x_row, x_col) = ([z[0, side] for side in (row, col)] for z in (y, x))
-        return ((y_row * x_col).sum(-1) + (x_row * y_col).sum(-1)) / 2
-
-    def restricted(self, active: Tensor) -> Mass:
-        """Return M with zeros in the rows and columns of nodes that are not active, bool ``(N,)``."""
-        if bool(active.all()):
-            return self
-        keep = active[:, None] & active if self.index is None else active[self.index].all(0)
-        return Mass(torch.where(keep, self.values, 0), self.index, self.nodes)
 
 
 class Pencil(Operator):
@@ -93,15 +47,15 @@ class Pencil(Operator):
     spectrum: Spectrum | None = None
     inverse: Any = None
 
-    def __init__(self, stiffness: Operator, mass: Mass) -> None:
+    def __init__(self, stiffness: Operator, mass: SymmetricOperator) -> None:
         self.stiffness, self.mass = stiffness, mass
         self.shape, self.dtype, self.device = stiffness.shape, stiffness.dtype, stiffness.device
         self.bound = stiffness.bound
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """Return the parameters of K and the values of M."""
-        return (*self.stiffness.parameters, self.mass.values)
+        """Return the parameters of K and of M."""
+        return (*self.stiffness.parameters, *self.mass.parameters)
 
     @property
     def active(self) -> Tensor:
@@ -119,33 +73,44 @@ class Pencil(Operator):
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return K Y at other parameters; see `Operator.matmul_at`."""
-        own = parameters[:-1]
+        own = parameters[: -len(self.mass.parameters)]
         return self._unshifted(self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y), y)
 
     def _unshifted(self, product: Tensor, y: Tensor) -> Tensor:
         shift = self.stiffness.spectral_shift
         return product if shift is None else product - shift.reshape(()) * y
 
+    @cached_property
+    def _mass_matrix(self) -> Tensor:
+        return self.mass.frozen().to_matrix()
+
+    def weigh(self, x: Tensor) -> Tensor:
+        """Return M X for ``(..., N, m)`` without gradients; torch's products with one vector are the fastest."""
+        return (self._mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)
+
     def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
         """Return dK X; see `Operator.pushforward`."""
-        if not parameters[:-1] or all(tangent is None for tangent in tangents[:-1]):
+        own = len(parameters) - len(self.mass.parameters)
+        if all(tangent is None for tangent in tangents[:own]):
             return torch.zeros_like(x)
-        return self.stiffness.pushforward(parameters[:-1], tangents[:-1], x)
+        return self.stiffness.pushforward(parameters[:own], tangents[:own], x)
 
-    def change_of_mass(self, tangent: Tensor | None, x: Tensor) -> Tensor:
-        """Return dM X for a tangent of the values of M."""
-        return torch.zeros_like(x) if tangent is None else self.mass.times(tangent, x)
+    def change_of_mass(self, tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
+        """Return dM X for tangents of the parameters."""
+        count = len(self.mass.parameters)
+        return self.mass.pushforward(self.mass.parameters, tangents[-count:], x)
 
     def weighted(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Return M X at other parameters, with derivatives."""
-        return self.mass.times(parameters[-1], x)
+        return self.mass.matmul_at(parameters[-len(self.mass.parameters) :], x)
 
     def pullback_of_both(
         self, parameters: Sequence[Tensor], y: Tensor, v: Tensor, y_mass: Tensor, v_mass: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of <Y, K V> in the parameters of K and of <Y', M V'> in the values of M."""
-        own = self.stiffness.pullback(parameters[:-1], y, v) if parameters[:-1] else ()
-        return (*own, self.mass.pullback(y_mass, v_mass) if parameters[-1].requires_grad else None)
+        """Return the gradients of <Y, K V> in the parameters of K and of <Y', M V'> in those of M."""
+        count = len(self.mass.parameters)
+        own = self.stiffness.pullback(parameters[:-count], y, v) if parameters[:-count] else ()
+        return (*own, *self.mass.pullback(parameters[-count:], y_mass, v_mass))
 
 
 class Spectrum(NamedTuple):
@@ -187,22 +152,37 @@ class _Solves:
         return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
 
 
-@dataclass(frozen=True)
 class _Inverted:
-    """−(K + s M)⁻¹ M in the inner product of M, for `smallest_pairs`."""
+    """−(K + s M)⁻¹ M in the inner product of M, for `smallest_pairs`.
 
-    pencil: Pencil
+    As in ARPACK, a step of Lanczos takes two products with M: that of the length of a vector is kept for its inverse.
+    """
+
+    def __init__(self, pencil: Pencil, like: Tensor) -> None:
+        self.pencil, self._unit, self._weighted = pencil, like.new_empty(0), like.new_empty(0)
+
+    def _is_kept(self, y: Tensor) -> bool:
+        return y.numel() == self._unit.numel() and torch.equal(y.flatten(), self._unit)
 
     def matmul(self, y: Tensor) -> Tensor:
-        found: Tensor = -self.pencil.inverse(self.pencil.mass.matmul(y))
+        weighted = self._weighted[:, None] if self._is_kept(y) else self.pencil.weigh(y)
+        found: Tensor = -self.pencil.inverse(weighted)
         return found
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = (x.mT if x.ndim > 1 else x) @ self.pencil.mass.matmul(y)
+        if y.ndim > 1:
+            return x.mT @ self.pencil.weigh(y)
+        if x.ndim == 1 and self._is_kept(x):
+            return self._weighted @ y
+        weighted = self.pencil.weigh(y[:, None])[:, 0]
+        found = (x if x.ndim == 1 else x.mT) @ weighted
+        if x is y and float(found) > 0:
+            scale = 1 / math.sqrt(float(found))
+            self._unit, self._weighted = scale * y, scale * weighted
         return found
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x * self.pencil.mass.matmul(y)).sum(-2)
+        return (x * self.pencil.weigh(y)).sum(-2)
 
     def random(self, m: int, seed: int) -> Tensor:
         return self.pencil.stiffness.random(m, seed)
@@ -222,36 +202,35 @@ def is_scaling(mass: Any, operator: Operator, k: int, solver: Any) -> bool:
     return not is_free or 2 * k > len(own) or bool(own.max() <= MASS_RATIO * own.min())
 
 
-def checked_mass(mass: Any, operator: Operator) -> Mass:
-    """Return a mass matrix in float64 with gradients: a diagonal ``(N,)``, or a matrix ``(N, N)``.
+def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
+    """Return a mass in float64 with gradients, a diagonal ``(N,)`` or a matrix ``(N, N)``, zero at inactive nodes.
 
     Raises:
         TypeError, ValueError: another shape, dtype or layout, numbers that are not finite, or no symmetric matrix.
     """
-    n = operator.num_nodes
-    shape, index = tuple(getattr(mass, "shape", ())), None
-    if not isinstance(mass, Tensor) and hasattr(mass, "tocsr"):
-        coo = mass.tocsr().tocoo()
-        index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64)).to(operator.device)
-        mass = torch.from_numpy(coo.data.astype(np.float64)).to(operator.device)
-    if isinstance(mass, Tensor) and mass.layout in (torch.sparse_coo, torch.sparse_csr):
-        mass = (mass if mass.layout == torch.sparse_coo else mass.to_sparse_coo()).coalesce()
-        index, mass = mass.indices(), mass.values()
-    checks.check_floating(mass, "mass")
+    n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
+    if not is_matrix(mass):
+        checks.check_tensor(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
-        raise ValueError(
-            f"mass must have shape {tuple(operator.shape)} or ({n}, {n}), got {shape}; a matrix is the mass of one "
-            "graph, not of a batch"
-        )
-    checks.check_same_device(mass, "mass", operator.bound, "laplacian")
-    checks.check_finite(mass, "mass")
+        batch = operator.shape[:-1]
+        other = f"{(*batch, n, n)} beside matrices of that shape" if batch else f"{(n, n)}"
+        raise ValueError(f"mass must have shape {tuple(operator.shape)} or {other}, got {shape}")
     if len(shape) == 1:
-        index = torch.arange(n, device=mass.device).expand(2, n)
-    found = Mass(mass.double(), index, n)
-    difference = abs(found.scipy - found.scipy.T).max()
-    if difference > max(SYMMETRY, 10 * torch.finfo(mass.dtype).eps) * abs(found.scipy).max():
-        raise ValueError(f"mass must be symmetric, got a largest difference to its transpose of {difference:.1e}")
-    return found.restricted(operator.active[0])
+        checks.check_floating(mass, "mass")
+        checks.check_finite(mass, "mass")
+        nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
+        pattern: Pattern = SparsePattern._trusted(nothing, nothing, (n,))
+        values, diagonal = mass[:0], mass
+    else:
+        pattern, values = entries_of_matrix(mass, "mass")
+        if not isinstance(mass, Tensor):
+            pattern, values = pattern.to(operator.device), values.to(operator.device)
+        checks.check_floating(values, "mass")
+        checks.check_symmetric_matrix(values, back := pattern.transpose(values), "mass")
+        keep = pattern.at_row(active) & pattern.at_col(active)
+        values, diagonal = torch.where(keep, -(values + back) / 2, 0), active.new_zeros(n)
+    checks.check_same_device(values, "mass", operator.bound, "laplacian")
+    return SymmetricOperator(pattern, values.double(), torch.where(active, diagonal, 0).double(), trusted=True)
 
 
 def _not_definite(seen: str) -> ValueError:
@@ -259,7 +238,7 @@ def _not_definite(seen: str) -> ValueError:
 
 
 def solve_pencil(
-    operator: Operator, mass: Mass, k: int, solver: Solver, tolerance: float, progress: Progress | None
+    operator: Operator, mass: SymmetricOperator, k: int, solver: Solver, tolerance: float, progress: Progress | None
 ) -> tuple[Pencil, Solution]:
     """Return the pencil with what its gradient needs, and its ``k`` smallest pairs.
 
@@ -269,11 +248,11 @@ def solve_pencil(
     """
     pencil, n = Pencil(operator, mass), operator.num_nodes
     is_dense = isinstance(solver, Eigh) or n <= (DENSE_NODES if knows_entries(operator) else DENSE_PRODUCTS)
-    frozen = Pencil(operator.frozen(), Mass(checks.primal(mass.values).detach(), mass.index, n))
+    frozen = Pencil(operator.frozen(), mass.frozen())
     with torch.no_grad():
         count = int(operator.active_count)
         c = min(int(operator.nullity), k)
-        null = _orthonormal(frozen.mass, frozen.stiffness.null_vectors(c)[0])
+        null = _orthonormal(frozen, frozen.stiffness.null_vectors(c)[0])
         if is_dense:
             shift, answer = _solve_whole(frozen, null, k, count)
         else:
@@ -286,13 +265,16 @@ def _answer(values: Tensor, x: Tensor, iterations: int, finished: bool) -> RitzP
     return RitzPairs(values[None], x[None], iterations, torch.tensor([finished], device=x.device), (None,))
 
 
-def _orthonormal(mass: Mass, x: Tensor) -> Tensor:
+def _orthonormal(pencil: Pencil, x: Tensor) -> Tensor:
     """Return M-orthonormal columns of which the first j span the first j columns of ``x``."""
-    for _ in range(2 if x.shape[1] else 0):
-        cholesky, failed = torch.linalg.cholesky_ex(x.mT @ mass.matmul(x))
+    if x.shape[1] == 0:
+        return x
+    weighted = pencil.weigh(x)
+    for _ in range(2):
+        cholesky, failed = torch.linalg.cholesky_ex(x.mT @ weighted)
         if int(failed):
             raise _not_definite("a vector x with xᵀ M x ≤ 0")
-        x = torch.linalg.solve_triangular(cholesky.mT, x, upper=True, left=False)
+        x, weighted = (torch.linalg.solve_triangular(cholesky.mT, y, upper=True, left=False) for y in (x, weighted))
     return x
 
 
@@ -300,7 +282,7 @@ def _solve_whole(frozen: Pencil, null: Tensor, k: int, count: int) -> tuple[floa
     """Return the shift and the first k + 1 pairs, null ones first, from the whole spectrum."""
     n, nodes = frozen.num_nodes, frozen.active[0].nonzero()[:, 0]
     eye = torch.eye(n, dtype=null.dtype, device=null.device)
-    stiffness, mass = (f(eye)[nodes][:, nodes] for f in (frozen.matmul, frozen.mass.matmul))
+    stiffness, mass = (f(eye)[nodes][:, nodes] for f in (frozen.matmul, frozen.weigh))
     root = mass.diagonal().clamp_min(0).sqrt()
     if not bool((root > 0).all()):
         raise _not_definite(f"{float(mass.diagonal().min()):.1e} on its diagonal")
@@ -322,7 +304,7 @@ def _solve_whole(frozen: Pencil, null: Tensor, k: int, count: int) -> tuple[floa
     found = spectrum.vectors()[:, :some] / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny).sqrt()
     x = null.new_zeros(n, some).index_copy(0, nodes, found)
     c = null.shape[1]
-    x = torch.cat([null, _beside(frozen.mass, null, x[:, c:])], 1)
+    x = torch.cat([null, _beside(frozen, null, x[:, c:])], 1)
     values = 1 / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny) - shift
     frozen.inverse = spectrum.inverse
     return shift, _answer(values, x, 1, True)
@@ -338,7 +320,7 @@ def _solve_sparse(
     frozen: Pencil, null: Tensor, k: int, count: int, tolerance: float, progress: Progress | None
 ) -> tuple[float, RitzPairs]:
     """Return the shift and the first k + 1 pairs, by the Krylov space of (K + s M)⁻¹ M."""
-    shift = _factorise(frozen)
+    shift, is_graded = _factorise(frozen)
     wanted, eps = k - null.shape[1], torch.finfo(null.dtype).eps
 
     def is_done(restarts: int, ritz: Tensor, residuals: Tensor) -> bool:
@@ -350,31 +332,27 @@ def _solve_sparse(
             progress(restarts, worst, allowed)
         return worst <= allowed and (len(r) <= wanted or gap <= round_off or r[wanted] <= max(SETTLED * gap, allowed))
 
-    inverted, krylov = _Inverted(frozen), Krylov()
+    inverted, krylov = _Inverted(frozen, null), Krylov()
     begin = (count - null.shape[1], krylov.max_products, krylov.seed)
     found = pairs_with_copies(inverted, null, wanted, begin, is_done, (tolerance, 10 * eps / shift))
-    x = torch.cat([null, found.vectors[:, : wanted + 1]], 1)
-    # A step of the inverse removes the round-off that the inner product of M does not see.
-    x = torch.cat([null, _beside(frozen.mass, null, inverted.matmul(x[:, null.shape[1] :]))], 1)
+    x = found.vectors[:, : wanted + 1]
+    if is_graded:  # a step of the inverse removes the round-off that the inner product of M does not see
+        x = _beside(frozen, null, inverted.matmul(x))
+    x = torch.cat([null, x], 1)
     values = torch.cat([null.new_zeros(null.shape[1]), -1 / found.values[: wanted + 1].to(null) - shift])
     return shift, _answer(values, x, found.checks, found.finished)
 
 
-def _beside(mass: Mass, null: Tensor, x: Tensor) -> Tensor:
+def _beside(pencil: Pencil, null: Tensor, x: Tensor) -> Tensor:
     """Return an M-orthonormal basis of ``x`` beside ``null``, in the order of the columns."""
-    x = _beside_null(mass, null, x)
-    return _orthonormal(mass, x / (x * mass.matmul(x)).sum(0).sqrt())
+    return _orthonormal(pencil, x - null @ (pencil.weigh(null).mT @ x))
 
 
-def _beside_null(mass: Mass, null: Tensor, x: Tensor) -> Tensor:
-    return x - null @ (null.mT @ mass.matmul(x))
-
-
-def _factorise(frozen: Pencil) -> float:
-    """Store (K + s M)⁻¹ of a positive definite K + s M, and return s."""
+def _factorise(frozen: Pencil) -> tuple[float, bool]:
+    """Store (K + s M)⁻¹ of a positive definite K + s M; return s, and whether M has entries of very different sizes."""
     from scipy.sparse import diags_array
 
-    operator, mass = frozen.stiffness, frozen.mass.scipy
+    operator, mass = frozen.stiffness, to_scipy(frozen.mass, "a mass matrix")
     if not knows_entries(operator):
         raise TypeError(
             f"mass must be None or near a multiple of 1 beyond {DENSE_PRODUCTS} nodes of a {type(operator).__name__}, "
@@ -394,20 +372,36 @@ def _factorise(frozen: Pencil) -> float:
     rows = Shifted(None, crow, col, both.data.imag.copy(), 1.0, np.zeros(len(idle)))
     structure = rows.structure() if rows.is_readable else None
     is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
-    if not is_dominated and _is_definite(rows, structure) is None:
+    if not is_dominated and _inverse_of_definite(rows, structure) is None:
         raise _not_definite("an eigenvalue that is not positive")
-    shift = _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle])
+    shift, frozen.inverse = _least_shift(
+        lambda s: _inverse_of_definite(rows._replace(values=both.data.real + s * both.data.imag), structure),
+        _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle]),
+    )
+    sizes = mass.diagonal()[~idle]
+    return shift, bool(sizes.max() > MASS_RATIO * sizes.min())
+
+
+def _least_shift(inverse_at: Callable[[float], _Solves | None], shift: float) -> tuple[float, _Solves]:
+    """Return a shift at which K + s M is positive definite, and the inverse: the first one, or one near the least."""
+    failed = 0.0
     for _ in range(40):
-        matrix = rows._replace(values=both.data.real + shift * both.data.imag)
-        if (factors := _is_definite(matrix, structure)) is not None:
-            frozen.inverse = _Solves(Factors(matrix, factors))
-            return shift
-        shift *= 4
-    raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+        if (inverse := inverse_at(shift)) is not None:
+            break
+        failed, shift = shift, 4 * shift
+    else:
+        raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+    for _ in range(3 if failed else 0):  # a Krylov space with −s near the spectrum needs fewer steps
+        middle = (failed * shift) ** 0.5
+        if (closer := inverse_at(middle)) is None:
+            failed = middle
+        else:
+            shift, inverse = middle, closer
+    return shift, inverse
 
 
-def _is_definite(matrix: Shifted, structure: SymbolicFactor | None) -> Any:
-    """Return the factors of a positive definite matrix; None for another one."""
+def _inverse_of_definite(matrix: Shifted, structure: SymbolicFactor | None) -> _Solves | None:
+    """Return the inverse of a positive definite matrix by its factors; None for another one."""
     try:
         factors = factorize(matrix, structure)
     except RuntimeError:
@@ -416,25 +410,25 @@ def _is_definite(matrix: Shifted, structure: SymbolicFactor | None) -> Any:
         raise checks.ConvergenceError(
             f"there is not enough memory for factors of K + s M of {len(matrix.diagonal)} nodes; use a diagonal mass"
         ) from error
-    return None if negative_pivots(factors) else factors
+    return None if negative_pivots(factors) else _Solves(Factors(matrix, factors))
 
 
 def _solution(
     pencil: Pencil, frozen: Pencil, answer: RitzPairs, shift: float, k: int, tolerance: float, solver: Solver
 ) -> Solution:
     """Return the checked pairs, with residuals (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, a bound of the error of λ."""
-    mass, values, x, eps = frozen.mass, answer.values[0], answer.vectors[0], torch.finfo(answer.values.dtype).eps
+    values, x, eps = answer.values[0], answer.vectors[0], torch.finfo(answer.values.dtype).eps
     c = min(int(pencil.nullity), k)
     x = x * signs(x[None])[0]
-    weighted = mass.matmul(x)
-    rest = frozen.matmul(x) - weighted * values
-    values = values + (x * rest).sum(0) / (x * weighted).sum(0)
+    weighted, image = frozen.weigh(x), frozen.matmul(x)
+    values = values + (x * (image - weighted * values)).sum(0) / (x * weighted).sum(0)
     values[:c] = 0
     values[c:], order = values[c:].sort(stable=True)
     order = torch.cat([torch.arange(c, device=order.device), order + c])
-    x, weighted = x[:, order], weighted[:, order]
-    rest = _beside_null(mass, x[:, :c], frozen.inverse(frozen.matmul(x) - weighted * values))
-    residuals = (values + shift).abs() * (rest * mass.matmul(rest)).sum(0).clamp_min(0).sqrt()
+    x, weighted, image = x[:, order], weighted[:, order], image[:, order]
+    rest = frozen.inverse(image - weighted * values)
+    rest = rest - x[:, :c] @ (weighted[:, :c].mT @ rest)
+    residuals = (values + shift).abs() * (rest * frozen.weigh(rest)).sum(0).clamp_min(0).sqrt()
     bound = (frozen.stiffness.bound.amax() * x[:, :k].square().sum(0) + 2 * values[:k].abs()).amax()
     pencil.bound = bound[None]
     gap = (values[k] - values[k - 1]).clamp_min(0) if len(values) > k else values.new_tensor(torch.inf)

@@ -26,6 +26,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
+from torch_lapeig.support import precision
 from torch_lapeig.support.checks import primal
 
 
@@ -122,7 +123,7 @@ def _solution(problem: Problem, count: int, null: Tensor, factor: Tensor) -> Sol
     residuals = torch.linalg.vector_norm(rest, dim=1)
     converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part
-    if not (converged & is_connected).all():
+    if not precision.synchronise((converged & is_connected).all())[0]:
         return None
     return Solution(
         operator=operator,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import Any, Literal, NamedTuple
@@ -105,6 +105,13 @@ class Eigenpairs:
             solver=solution.solver,
             is_sharded=solution.operator.is_sharded,
         )
+
+    @classmethod
+    def stacked(cls, items: Sequence[Eigenpairs]) -> Eigenpairs:
+        """Return the pairs of single problems as the pairs of a batch."""
+        names = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")
+        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
+        return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
@@ -249,10 +256,11 @@ def eigenpairs(
             Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
             ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
             zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one
-            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy. Then the pencil itself is solved,
-            by sparse factors of K + s M on the CPU beyond 600 nodes; so it is where a diagonal spans more than 10⁴,
-            unless an iterative solver is asked for. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, bounds of the
-            errors of values to first order.
+            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy; ``(B, N, N)`` beside dense
+            matrices ``(B, N, N)``. Then the pencil itself is solved, by sparse factors of K + s M on the CPU beyond 600
+            nodes. A diagonal that spans more than 10⁴ is solved in this way, too, unless ``solve`` names an iterative
+            solver or more than half of the pairs are wanted. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M,
+            bounds of the errors of values to first order.
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
         largest: the ``k`` largest pairs instead: values descend, and ``gap`` is the distance to the next smaller one.
@@ -265,9 +273,8 @@ def eigenpairs(
 
     Raises:
         TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of
-            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian; a mass matrix
-            with ``largest=True``. ConvergenceError: with ``on_failure="raise"``, or where `torch.lobpcg` breaks down.
-            ImportError: a progress bar without tqdm.
+            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian.
+            ConvergenceError: with ``on_failure="raise"``. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -278,6 +285,10 @@ def eigenpairs(
     if is_matrix(laplacian):
         if is_complex(laplacian):
             return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
+        matrices: Any = laplacian
+        if matrices.ndim == 3 and getattr(mass, "shape", ()) == matrices.shape and len(mass):
+            each = zip(matrices, mass, strict=True)
+            return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, fill=fill, largest=largest) for a, m in each])
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
@@ -288,10 +299,9 @@ def eigenpairs(
     is_pencil = mass is not None and not is_scaling(mass, operator, k, solve.solver)
     if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:
         is_pencil = _check_mass_of_similar(mass)
-    if checks.check_flag(largest, "largest") and is_pencil:
-        raise ValueError("largest must be False with a mass that is a matrix or spans more than 10⁴, got True")
+    checks.check_flag(largest, "largest")
     if is_pencil:
-        return _pencil_pairs(given, exact, operator, mass, k, solve)
+        return _pencil_pairs(given, exact, operator, mass, k, solve, largest=largest)
     root = None if mass is None else _root_of_mass(mass, exact, operator)
     if largest and (on_ranks or operator.is_sharded or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
@@ -327,16 +337,15 @@ def _pairs_of(
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, operator.bound, solve.on_failure)
+        values = checks.primal(differentiated.projected).diagonal(dim1=1, dim2=2)
+        report_unresolved(solution, -values if largest else values, operator.bound, solve.on_failure)
     residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
     if (is_laplacian or root is not None) and not largest:
         differentiated = _with_trivial(exact, operator, root, differentiated, solution)
     if factor is not None:
         differentiated = _with_factor(None if largest else exact, operator, factor, differentiated, solution)
     pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
-    if largest:
-        pairs = dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
-    return pairs
+    return _of_negated(pairs) if largest else pairs
 
 
 @singledispatch
@@ -360,7 +369,9 @@ def _check_mass_of_similar(mass: Any) -> bool:
     return False
 
 
-def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve) -> Eigenpairs:
+def _pencil_pairs(
+    given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve, *, largest: bool
+) -> Eigenpairs:
     """Return the pairs of K u = λ M u for a mass that does not scale K; see `torch_lapeig.eigen.pencil`."""
     _check_mass_alone(exact, operator)
     if isinstance(mass, Tensor) and mass.ndim == 1:
@@ -371,15 +382,26 @@ def _pencil_pairs(given: Any, exact: Any, operator: Operator, mass: Any, k: int,
         raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
     dtype, matrix = given.dtype, checked_mass(mass, operator)
     tolerance = solve.allowed(operator.dtype, dtype)
+    stiffness, of_stiffness = (negated(operator) if largest else operator).in_unit()
+    matrix, of_mass = matrix.in_unit()
+    unit = (1 if of_stiffness is None else of_stiffness) / (operator.bound.new_ones(1) if of_mass is None else of_mass)
     with _progress_function(solve.progress, None) as progress:
-        pencil, solution = solve_pencil(operator, matrix, k, solve.solver, tolerance, progress)
-    found = differentiable(pencil, solution, solve.gradient_options(dtype))
+        pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
+    projected, vectors = differentiable(pencil, solution, solve.gradient_options(dtype))
+    solution, bound = solution.times(unit), pencil.bound * unit
+    found = Differentiated(projected * unit, vectors if of_mass is None else vectors * of_mass.rsqrt())
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, pencil.bound, solve.on_failure)
-    pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
+        report_unresolved(solution, -solution.values if largest else solution.values, bound, solve.on_failure)
+    pairs = Eigenpairs.of(solution, found)
+    pairs = (_of_negated(pairs) if largest else pairs).reshaped(operator.shape[:-1], dtype)
     return dataclasses.replace(pairs, inner_product="mass")
+
+
+def _of_negated(pairs: Eigenpairs) -> Eigenpairs:
+    """Return the pairs of A, given the pairs of −A."""
+    return dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -513,6 +535,8 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian.symmetric
     if is_operator(laplacian):
         laplacian.check()
+        for tensor in laplacian.parameters:
+            checks.check_outside_func(tensor, "a parameter of the operator")
         return laplacian
     kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
     way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"

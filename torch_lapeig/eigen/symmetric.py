@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import DensePattern, Pattern, PatternBase, SparsePattern, in_double
+from torch_lapeig.graph.pattern import Pattern, PatternBase, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
@@ -125,13 +125,12 @@ class SymmetricOperator(WithEntries):
             of range; values that are not symmetric; a bound that is not finite, or below an entry of the
             diagonal.
 
-    >>> matrix = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
-    >>> operator = SymmetricOperator.of_largest(matrix)
-    >>> operator.diagonal
-    tensor([3., 3.])
     >>> from torch_lapeig import eigenpairs
-    >>> operator.diagonal[0] - eigenpairs(operator, 1).values
-    tensor([3.])
+    >>> from torch_lapeig.graph import DensePattern
+    >>> m = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> operator = SymmetricOperator(DensePattern((2,)), m, torch.tensor([2.0, 2.0]))
+    >>> eigenpairs(operator, 1).values, eigenpairs(operator, 1, largest=True).values
+    (tensor([1.]), tensor([3.]))
     """
 
     pattern: Pattern
@@ -205,25 +204,6 @@ class SymmetricOperator(WithEntries):
                     f"{self.bound.tolist()}; leave it out for Gershgorin's"
                 )
             checks.set_frozen(self, bound=self.bound.to(self.dtype))
-
-    @classmethod
-    def of_largest(cls, matrix: Tensor) -> SymmetricOperator:
-        """Return s − K for a symmetric matrix K ``(N, N)``, with s = ‖K‖_∞ ≥ λ_max.
-
-        Its smallest pairs are the largest pairs of K, whose eigenvalues are ``diagonal[0] − values``.
-
-        Raises:
-            TypeError: not float32 or float64. ValueError: not square, not symmetric, or empty.
-        """
-        checks.check_floating(matrix, "matrix")
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"matrix must have shape (N, N), got {tuple(matrix.shape)}")
-        if matrix.numel() == 0:
-            raise ValueError("matrix must hold at least one row, got none")
-        info = torch.finfo(matrix.dtype)
-        bound = torch.linalg.vector_norm(matrix.detach(), 1, dim=1).amax().clamp_min(info.tiny / info.eps**2)
-        diagonal = bound.expand(len(matrix)).clone()
-        return cls(DensePattern((len(matrix),)), matrix, diagonal, bound=2 * bound[None])
 
     def check(self) -> None:
         """Raise ValueError unless all entries are finite."""
@@ -507,7 +487,8 @@ class SymmetricOperator(WithEntries):
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
             return self.matmul_at(self.parameters, y)
-        plus = y if self._has_unit_diagonal else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
+        is_unit = self.is_sparse and self._has_unit_diagonal  # a dense product takes longer than one with a diagonal
+        plus = y if is_unit else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
 
     @cached_property

@@ -532,8 +532,11 @@ def check_graph(graph: Any, name: str = "graph") -> None:
             f"eigenpairs, or {name}.affinities()"
         )
     if not isinstance(graph, Graph):
-        has_graph = isinstance(getattr(graph, "graph", None), Graph)
-        way_out = f"use {name}.graph" if has_graph else "see Graph.from_dense, Graph.from_scipy, knn_graph"
+        way_out = "see Graph.from_dense, Graph.from_scipy, knn_graph"
+        if isinstance(getattr(graph, "graph", None), Graph):
+            way_out = f"use {name}.graph"
+        elif type(graph).__module__.startswith("networkx"):
+            way_out = f"use Graph.from_scipy(networkx.to_scipy_sparse_array({name}, dtype=float))"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}; {way_out}")
 
 

@@ -539,6 +539,7 @@ class DensePattern(PatternBase):
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
+        checks.check_outside_func(weight, "weight")
         item, row, col = (weight.reshape(math.prod(self.shape[:-1]), *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
         start = item * self.shape[-1]
         return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)

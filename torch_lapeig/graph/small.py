@@ -29,7 +29,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
         return None
     if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
         return None
-    index = nearest_neighbors(x.detach(), neighbors.k, mask=mask).indices
+    index = _nearest(x.detach(), neighbors.k, mask)
     share, once = _shares(index, neighbors.symmetrize)
     if mask is not None:
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
@@ -40,6 +40,22 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     t = t if weights.log_factor is None else t * weights.log_factor.double().exp()
     values, scale = _Normalized.apply(share * (-lengths / t).exp(), places, mask)
     return values, scale
+
+
+def _nearest(x: Tensor, k: int, mask: Tensor | None) -> Tensor:
+    """Return the nearest other points ``(B, N, k)``: on a device by a sort of all lengths, in a tenth of the launches.
+
+    Squares of float32 neither overflow nor underflow in float64.
+    """
+    if x.device.type == "cpu" or x.dtype != torch.float32:
+        return nearest_neighbors(x, k, mask=mask).indices
+    x = x if mask is None else torch.where(mask[..., None], x, 0)
+    checks.check_points(x, min_points=1, is_squared=True)
+    lengths = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    lengths.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    if mask is not None:
+        lengths.masked_fill_(~mask[:, None], torch.inf)
+    return lengths.sort(dim=2, stable=True).indices[..., :k]
 
 
 def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:

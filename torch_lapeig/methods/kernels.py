@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen import Eigenpairs, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen import Eigenpairs, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMap
 from torch_lapeig.methods.module import EmbeddingModule
@@ -38,8 +38,8 @@ class CentredKernelEmbedding(EmbeddingModule):
         unit = checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
         kernel = kernel / unit / unit
         means = kernel.mean(1)
-        operator = SymmetricOperator.of_largest(centred(kernel, means, means))
-        pairs, positive = self._largest(operator, min(k, n))
+        kernel = centred(kernel, means, means)
+        pairs, positive = self._largest(kernel, min(k, n))
         if (count := int(positive.sum())) < k and not fill:
             advice = "use fewer components" if count else "points are equal, or their squares underflow; rescale them"
             raise ValueError(
@@ -48,11 +48,11 @@ class CentredKernelEmbedding(EmbeddingModule):
             )
         if 0 < count < len(positive):
             # A cut through the eigenspace of zero has no derivative.
-            pairs, positive = self._largest(operator, count)
+            pairs, positive = self._largest(kernel, count)
         solved.append(pairs)
         # No gradient flows from a missing column.
         both = positive[:, None] & positive
-        matrix = torch.where(both, torch.diag(operator.diagonal[: len(both)]) - pairs.projected, 0)
+        matrix = torch.where(both, pairs.projected, 0)
         values = matrix.diagonal()
         columns = precision.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))
@@ -65,12 +65,11 @@ class CentredKernelEmbedding(EmbeddingModule):
             "train_means": means * unit[0] * unit[0],
         }
 
-    def _largest(self, operator: SymmetricOperator, k: int) -> tuple[Eigenpairs, Tensor]:
+    def _largest(self, kernel: Tensor, k: int) -> tuple[Eigenpairs, Tensor]:
         """Return the k largest eigenpairs of a kernel, and bool ``(k,)``: True for eigenvalues above round-off."""
-        pairs, largest = eigenpairs(operator, k, self.solve), operator.diagonal[0]
+        pairs, size = eigenpairs(kernel, k, self.solve, largest=True), torch.linalg.matrix_norm(kernel.detach(), 1)
         # Values below ten times the round-off of the largest count as zero.
-        smallest = 10.0 * len(operator.diagonal) ** 0.5 * torch.finfo(largest.dtype).eps * largest
-        return pairs, largest - pairs.values > smallest
+        return pairs, pairs.values > 10.0 * len(kernel) ** 0.5 * torch.finfo(kernel.dtype).eps * size
 
     def _width(self, state: State) -> int:
         return 3 * len(state["train_means"])

@@ -100,6 +100,7 @@ class PointsModule(FittedModule):
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
         checks.check_floating(x, "x")
+        checks.check_outside_func(x, "x")
         pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
             raise ValueError(

@@ -8,7 +8,7 @@
 
 #include "kernels.h"
 
-#define PANEL 32          /* columns that are eliminated before others hear of it */
+#define PANEL 32          /* columns per panel; updates are applied after each panel */
 #define TALL  (WIDTH / 4) /* rows of a tile of the rest; four columns wide */
 
 /* Subtract `count` eliminated columns from `from` on from the others of a front, `step` numbers a column: L D Lᵀ of
@@ -73,7 +73,7 @@ INLINE Super super_of(const SymbolicFactor *symbolic, int64_t k)
     return (Super){symbolic->first[k], width, below, width + below, symbolic->row + symbolic->row_start[k]};
 }
 
-/* Return the numbers of a column of a front: whole tiles of rows, and what a tile that begins in the last row reads. */
+/* Return the leading dimension of a front, padded so that a tile starting at the last row stays in bounds. */
 INLINE int64_t step_of(int64_t height)
 {
     return (height + 2 * TALL - 1) / TALL * TALL;

@@ -1,4 +1,4 @@
-/* Loops over sparse rows that torch would make of hundreds of small operations.
+/* Sparse-row kernels that would otherwise take hundreds of small torch calls.
 
    Each function computes what the Python beside its caller computes. It holds no lock of Python and shares large work
    with other threads. `hatch_build.py` compiles this file, which includes the others, where the package is installed

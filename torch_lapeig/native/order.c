@@ -97,8 +97,8 @@ INLINE void count_outside(Quotient *graph, int64_t begin)
     }
 }
 
-/* Keep in the lists of variable i what the new element does not hold: live elements with other variables, and variables
-   outside. Return the bound of its degree outside the new element, and write the hash of its lists. */
+/* Remove from the lists of variable i everything that the new element covers; live elements with other variables, and
+   variables outside, stay. Return the bound of its degree outside the new element, and write the hash of its lists. */
 INLINE int64_t pruned(Quotient *graph, int32_t i, int32_t pivot)
 {
     int32_t *const list = graph->list + graph->start[i];

@@ -1,4 +1,4 @@
-"""What is installed: a report for questions, and a warning where the lack of compiled loops costs time."""
+"""Report what is installed, and warn if missing compiled loops cost time."""
 
 import functools
 import os

@@ -169,6 +169,11 @@ def check_tensor(value: Any, name: str) -> None:
         if isinstance(value, (list, tuple, np.ndarray, np.generic, int, float)):
             found = [f"as_tensor({name})"]
         way_out = f"; use torch.{found[0]}" if found else ""
+        items = value.ravel() if isinstance(value, np.ndarray) else value if isinstance(value, (list, tuple)) else ()
+        if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
+            way_out = f"; pad sets of unequal size: pad_batch(torch.cat({name}), number of the set of each row)"
+        elif any(isinstance(item, str) for item in items):
+            way_out = "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}{way_out}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
@@ -182,8 +187,8 @@ def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError for a tensor inside a transform of `torch.func`: code outside torch reads its numbers."""
     if torch._C._functorch.is_functorch_wrapped_tensor(value):
         raise TypeError(
-            f"{name} must be a plain tensor, got one inside a transform of torch.func, which supports no sparse graph "
-            "and no search; use torch.autograd (grad, functional.hessian, forward_ad)"
+            f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
+            "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad)"
         )
 
 

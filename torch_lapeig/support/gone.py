@@ -18,11 +18,11 @@ GONE = {
     },
 }
 
-ELSEWHERE = {  # arguments of other libraries, and what says the same here
-    "n_neighbors": "the number of neighbours is the k of a rule, as in neighbors=KNN(k)",
-    "sigma": "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)",
-    "gamma": "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)",
-    "affinity": 'affinities are given by neighbors=Precomputed("affinity")',
+ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they say the same
+    "n_neighbors": ({"neighbors", "k"}, "the number of neighbours is the k of a rule, as in neighbors=KNN(k)"),
+    "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
+    "gamma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)"),
+    "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity")'),
 }
 
 
@@ -57,8 +57,9 @@ def with_advice(kind: Class) -> Class:
     @functools.wraps(construct)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         for name in kwargs:
-            if name in ELSEWHERE and name not in known:
-                raise TypeError(f"{kind.__name__} has no argument {name}=: {ELSEWHERE[name]}")
+            own, advice = ELSEWHERE.get(name, (set(), ""))
+            if own & known.keys() and name not in known:
+                raise TypeError(f"{kind.__name__} has no argument {name}=: {advice}")
         construct(self, *args, **kwargs)
 
     kind.__init__ = checked  # type: ignore[misc]

@@ -18,6 +18,7 @@ from problems import (
     swiss_roll,
 )
 from torch_lapeig import (
+    MDS,
     DegeneracyWarning,
     Graph,
     HeatKernel,
@@ -25,6 +26,7 @@ from torch_lapeig import (
     LaplacianEigenmaps,
     Precomputed,
     eigenpairs,
+    eigh,
     knn_graph,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
@@ -240,3 +242,13 @@ def test_transforms_of_torch_func_are_refused(transform):
         transform(lambda x: HeatKernel(1.0)(x, knn_graph(x, 4)).weight.sum())(x)
     with pytest.raises(TypeError, match=r"weight must be a plain tensor, got one inside a transform of torch.func"):
         transform(lambda w: eigenpairs(Laplacian(graph.with_weight(w)), 3).values.sum())(graph.weight)
+    dense = graph.to_dense()
+    for name, call in {
+        "weight": lambda w: eigenpairs(Laplacian(Graph.from_dense(w)), 3).values.sum(),
+        "matrix": lambda w: eigenpairs(w, 3).values.sum(),
+        "x": lambda w: MDS(2)(w).square().sum(),
+    }.items():
+        with pytest.raises(TypeError, match=rf"{name} must be a plain tensor, got one inside a transform"):
+            transform(call)(dense)
+    with pytest.raises(TypeError, match=r"matrix must be a plain tensor, got one inside a transform of torch.func"):
+        transform(lambda w: eigh(w).values.sum())(dense)

@@ -90,8 +90,8 @@ class ImplicitSolve(torch.autograd.Function):
         if isinstance(operator, Pencil):
             weighted, mu = operator.weighted(parameters, z), _multiplier(operator, parameters, vectors, g, z)
             both = precision.matmul(vectors, mu) - precision.matmul(z, projected)
-            rhs = rhs + operator.change_of_mass(d_parameters[-1], both)
-            turned = operator.inner(vectors, operator.change_of_mass(d_parameters[-1], z))
+            rhs = rhs + operator.change_of_mass(d_parameters, both)
+            turned = operator.inner(vectors, operator.change_of_mass(d_parameters, z))
         if d_projected is not None and vectors.shape[2]:
             rhs = rhs - precision.matmul(weighted, d_projected)
         if d_vectors is not None:
@@ -118,7 +118,7 @@ def _multiplier(operator: Operator, parameters: Sequence[Tensor], vectors: Tenso
 
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """Operator P (A − λ_i) P on blocks of columns i outside V, and its preconditioner."""
+    """Operator P (A − λ_i) P on blocks of columns i outside V, and its preconditioner; of a pencil P' (K − λ_i M) P."""
 
     s: Solution
     options: GradientOptions
@@ -143,6 +143,11 @@ class Complement:
     def _inverse(self) -> Inverse | None:
         return _preconditioner_of(self.s.ritz.inverses)
 
+    @property
+    def _largest(self) -> Tensor:
+        """Return a bound ``(B,)`` of the size of A."""
+        return self.operator.bound
+
     @cached_property
     def _known(self) -> Tensor:
         """Return V and the guards side by side."""
@@ -161,17 +166,31 @@ class Complement:
         guard_scales = -self._rest - torch.where(is_split > 0, 0, inverse)
         return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
 
-    def project(self, x: Tensor) -> Tensor:
-        """Return the part of ``x`` outside V, and outside the guards of a cluster that the cut splits."""
-        s, is_split = self.s, self._differences.are_equal
-        x = torch.baddbmm(x, s.vectors, s.operator.inner(s.vectors, x), alpha=-1)
-        if self._splits:
-            x = x - s.guard_vectors @ (is_split * s.operator.inner(s.guard_vectors, x))
+    def weigh(self, x: Tensor) -> Tensor:
+        """Return M X; without a mass X itself."""
         return x
 
+    @cached_property
+    def _weighted(self) -> tuple[Tensor, Tensor]:
+        """Return M V, and M times the guards."""
+        return self.weigh(self.s.vectors), self.weigh(self.s.guard_vectors)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return P' x: a right-hand side without M V, and without M times guards of a cluster that the cut splits."""
+        return self._removed(x, (self.s.vectors, self.s.guard_vectors), self._weighted)
+
+    def _outside(self, x: Tensor) -> Tensor:
+        """Return P x: a solution without V, and without guards of a cluster that the cut splits."""
+        return self._removed(x, self._weighted, (self.s.vectors, self.s.guard_vectors))
+
+    def _removed(self, x: Tensor, duals: tuple[Tensor, Tensor], known: tuple[Tensor, Tensor]) -> Tensor:
+        inner = self.operator.inner
+        x = torch.baddbmm(x, known[0], inner(duals[0], x), alpha=-1)
+        return x - known[1] @ (self._differences.are_equal * inner(duals[1], x)) if self._splits else x
+
     def image(self, x: Tensor) -> Tensor:
-        """Return P (A − λ_i) x_i of each column."""
-        return self.project(torch.addcmul(self.s.operator.matmul(x), self.s.values[:, None, :], x, value=-1))
+        """Return P' (A − λ_i M) x_i of each column."""
+        return self.project(torch.addcmul(self.operator.matmul(x), self.s.values[:, None, :], self.weigh(x), value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
@@ -179,9 +198,9 @@ class Complement:
         if self._inverse is None:
             return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
         # Project before the inverse: factors enlarge round-off most along null vectors.
-        coefficients = inner(guards, r)
-        rest = self._inverse(self.project(r - guards @ coefficients))
-        return self.project(rest + guards @ (inverse * coefficients - inner(guards, rest)))
+        coefficients, weighted = inner(guards, r), self._weighted[1]
+        rest = self._inverse(self.project(r - weighted @ coefficients))
+        return self._outside(rest + guards @ (inverse * coefficients - inner(weighted, rest)))
 
     def solve(self, g: Tensor) -> Tensor:
         """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
@@ -212,14 +231,16 @@ class Complement:
         """
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
         # Project twice: columns of V have norm 1 only up to round-off, and a remainder inside V has no solution.
-        target = -self.project(self.project(g * operator.active[..., None]))
+        g = g * operator.active[..., None]
+        target = -self.project(once := self.project(g))
         size = norms(operator, target)
-        # The projection leaves the round-off of g, in the precision in which g arrived.
-        enough = torch.maximum(self.options.tolerance * size, 8 * max(eps, self.options.eps) * norms(operator, g))
+        # The projection leaves the round-off of g, in the precision in which g arrived, and of its part in M V.
+        terms = torch.maximum(norms(operator, g), norms(operator, g - once))
+        enough = torch.maximum(self.options.tolerance * size, 8 * max(eps, self.options.eps) * terms)
 
         def allowed(z: Tensor) -> Tensor:
             # Products leave the round-off of A z. An iterate whose round-off is as large as the target is no solution.
-            round_off = 8 * eps * operator.bound[:, None] * norms(operator, z)
+            round_off = 8 * eps * self._largest[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
         found = self._compiled(target, enough, size)
@@ -228,7 +249,7 @@ class Complement:
         z, left = found
         # A NaN of the loss is passed on; it is no failure of the solve.
         is_unknown = ~size.isfinite()
-        z = torch.where(is_unknown[:, None, :], torch.nan, self.project(z))
+        z = torch.where(is_unknown[:, None, :], torch.nan, self._outside(z))
         width = self.noise[:, 0] if self.options.width is None else self.options.width
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (left <= allowed(z)) | is_undefined | is_unknown
@@ -277,13 +298,8 @@ def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
     return precondition
 
 
-@dataclass(frozen=True, eq=False)
-class PencilComplement:
+class PencilComplement(Complement):
     """System (K − λ_i M) z_i = −(I − M V Vᵀ) g_i of a `Pencil`, with z_i in the M-orthogonal complement of V."""
-
-    s: Solution
-    options: GradientOptions
-    noise: Tensor  # the width of noise, (B, 1, 1)
 
     @property
     def operator(self) -> Pencil:
@@ -291,35 +307,22 @@ class PencilComplement:
         assert isinstance(self.s.operator, Pencil)
         return self.s.operator
 
-    @torch.no_grad()
+    @property
+    def _inverse(self) -> Inverse:
+        inverse: Inverse = self.operator.inverse
+        return inverse
+
+    @property
+    def _largest(self) -> Tensor:
+        return self.operator.stiffness.bound
+
+    def weigh(self, x: Tensor) -> Tensor:
+        """Return M X."""
+        return self.operator.weigh(x)
+
     def solve(self, g: Tensor) -> Tensor:
-        """Return Z; a `ConvergenceWarning` says where conjugate gradients, preconditioned by factors, fail."""
-        pencil, v, values = self.operator, self.s.vectors, self.s.values
-        weighted = pencil.mass.matmul(v)
-        beside = precision.matmul(v.mT, g)
-        target = precision.matmul(weighted, beside) - g
-        if pencil.spectrum is not None:
-            return pencil.spectrum.solve(target, values[0], v.shape[2], float(self.noise))
-
-        def outside(x: Tensor) -> Tensor:
-            return x - precision.matmul(v, precision.matmul(weighted.mT, x))
-
-        def image(z: Tensor) -> Tensor:
-            r = pencil.matmul(z) - pencil.mass.matmul(z) * values[:, None, :]
-            return r - precision.matmul(weighted, precision.matmul(v.mT, r))
-
-        def precondition(r: Tensor) -> Tensor:
-            r = r - precision.matmul(weighted, precision.matmul(v.mT, r))
-            return outside(pencil.inverse(r))
-
-        norms_of_g = pencil.dots(g, g).sqrt()
-        allowed = self.options.tolerance * norms_of_g
-        z, left = conjugate_gradients(image, precondition, target, pencil.dots, lambda _: allowed, MOST_ITERATIONS)
-        if (left > 100 * allowed).any():
-            checks.warn(
-                f"the linear solve of the backward pass has a relative residual of "
-                f"{float((left / norms_of_g.clamp_min(1e-300)).max()):.1e}, allowed is {self.options.tolerance:.1e}; "
-                "use k at a larger gap",
-                checks.ConvergenceWarning,
-            )
-        return outside(z)
+        """Return Z, of a small pencil by all of its pairs."""
+        spectrum = self.operator.spectrum
+        if spectrum is None:
+            return super().solve(g)
+        return spectrum.solve(-self.project(g), self.s.values[0], self.s.values.shape[1], float(self.noise))

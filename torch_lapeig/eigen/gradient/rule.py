@@ -132,7 +132,7 @@ class ImplicitEigenpairs(torch.autograd.Function):
         turned = s.operator.inner(vectors, change)
         stretched = torch.zeros_like(turned)
         if isinstance(s.operator, Pencil):
-            mass_change = s.operator.change_of_mass(tangents[-1], vectors)  # dM V
+            mass_change = s.operator.change_of_mass(tangents[2:], vectors)  # dM V
             stretched = s.operator.inner(vectors, mass_change) / 2
             change = change - precision.matmul(mass_change, projected)
             turned = turned - precision.matmul(projected, stretched) - precision.matmul(stretched, projected)

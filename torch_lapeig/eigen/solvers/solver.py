@@ -237,7 +237,7 @@ def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -
 
 
 def check_preconditioner(value: Any) -> None:
-    """Raise TypeError unless ``value`` is None or callable with one operator, as no solver is."""
+    """Raise TypeError unless ``value`` is None or callable with one operator; a solver is not."""
     expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
     if value is None:
         return

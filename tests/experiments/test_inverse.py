@@ -1,0 +1,70 @@
+"""The inverse eigenproblem: its matrices against closed spectra, gradients of all ways against differences."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from experiments.__main__ import main
+from experiments.inverse import FITS, Membrane, Problem, Search, Trial, solved
+from torch_lapeig import mesh_laplacian
+
+TRIAL = Trial("symmetric", 64, 9, 0.02, 4)
+
+
+def test_spectrum_of_the_uniform_membrane_is_that_of_the_square():
+    """λ = π² (p² + q²), which linear elements exceed by O(h²); p ≠ q come in pairs, exactly."""
+    squares = sorted(p**2 + q**2 for p in range(1, 6) for q in range(1, 6))[:8]
+    membrane = Membrane.of("symmetric", 15)
+    values, _ = solved(membrane, membrane.stiffness(torch.zeros(len(membrane.areas))))
+    excess = values[:8] / math.pi**2 / squares - 1
+    assert (excess > 0).all()
+    assert (excess < 0.03).all()
+    assert values[1] == pytest.approx(values[2], rel=1e-9)
+
+
+def test_stiffness_and_mass_are_those_of_the_library():
+    membrane = Membrane.of("irregular", 6)
+    ones = torch.ones(len(membrane.places), dtype=torch.float64)
+    stiffness = membrane.sparse(membrane.stiffness(torch.zeros(len(membrane.areas)))).to_dense()
+    mass = membrane.sparse(membrane.mass).to_dense()
+    torch.testing.assert_close(stiffness, stiffness.mT, rtol=0, atol=0)
+    # A ring of triangles about a node that has no fixed neighbour: rows of the whole mesh.
+    inner = ((membrane.places > 0.3) & (membrane.places < 0.7)).all(1)
+    assert (stiffness @ ones)[inner].abs().max() < 1e-12
+    triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    _, consistent = mesh_laplacian(triangle, torch.tensor([[0, 1, 2]]), mass="consistent")
+    assert consistent.to_dense()[0, 0] / consistent.to_dense()[0, 1] == pytest.approx(2)
+    assert mass.sum() < membrane.areas.sum()
+    assert membrane.areas.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("way", [way for way in FITS if way not in ("eigh", "fox_kapoor")])
+def test_gradient_is_that_of_differences(way):
+    search = Search(Problem.of(TRIAL, 0), way, math.inf)
+    generator = np.random.default_rng(0)
+    at, direction, step = 0.3 * generator.normal(size=16), generator.normal(size=16), 1e-5
+    _, gradient = search.with_gradient(at)
+    expected = (search.value(at + step * direction) - search.value(at - step * direction)) / (2 * step)
+    assert gradient @ direction == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradient_at_equal_eigenvalues():
+    """The first modes of the uniform membrane come in pairs, of which the loss depends on no basis."""
+    found = {way: Search(Problem.of(TRIAL, 0), way, math.inf) for way in ("layer", "layer_eigh")}
+    direction, step = np.random.default_rng(0).normal(size=16), 1e-5
+    for search in found.values():
+        _, gradient = search.with_gradient(np.zeros(16))
+        expected = (search.value(step * direction) - search.value(-step * direction)) / (2 * step)
+        assert gradient @ direction == pytest.approx(expected, rel=1e-4)
+
+
+def test_eigenvectors_find_the_field_and_eigenvalues_do_not(tmp_path):
+    main(["inverse", "--quick", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "metrics.json").read_text())["by_size"]["64"]
+    assert found["layer"]["error"]["mean"] < 0.4
+    assert found["eigenvalues"]["error"]["mean"] > 0.6
+    assert found["eigh"]["end"] == ["NaN"]
+    assert found["linear"]["it_less_layer"]["mean"] > 0
