@@ -209,8 +209,10 @@ class TestStructure:
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @pytest.mark.parametrize("n", [40, 513, 5000])
 def test_a_block_is_projected_off_rows(width, count, n):
-    rows = torch.linalg.qr(points(n, count))[0].mT.contiguous()
+    weight = 0.5 + torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    rows = (torch.linalg.qr(points(n, count))[0].mT / weight.sqrt()).contiguous()  # orthonormal with these weights
     block = points(n, width, seed=1).mT.contiguous()
-    products, left = rows @ block.mT, block - (block @ rows.mT) @ rows
-    torch.testing.assert_close(remove_rows(block, rows), products, atol=1e-12, rtol=0)
+    products = rows @ (weight * block).mT
+    left = block - products.mT @ rows
+    torch.testing.assert_close(remove_rows(block, rows, weight * block), products, atol=1e-12, rtol=0)
     torch.testing.assert_close(block, left, atol=1e-12, rtol=0)

@@ -190,12 +190,13 @@ typedef struct {
     double work;           /* multiplications, without those of the zeros that supernodes hold */
 } SymbolicFactor;
 
-/* A block of `width` vectors to be projected off orthonormal rows. The loops allocate `work`: BLOCK products a row, after
-   their sum over the parts the products of each part. */
+/* A block X of `width` vectors to be projected off rows that are orthonormal in the inner product of M. The loops allocate
+   `work`: BLOCK products a row, after their sum over the parts the products of each part. */
 typedef struct {
     int64_t nodes, rows, width;
     const double *basis; /* (rows, nodes) */
-    double *block;       /* (width, nodes) */
+    const double *weighted; /* M X (width, nodes); X itself for M = 1 */
+    double *block;       /* X (width, nodes) */
     double *products;    /* (rows, BLOCK) */
     double *work;
 } Projection;

@@ -17,8 +17,8 @@ INLINE int64_t products_of(const Projection *space)
     return (space->rows + 1) * BLOCK; /* rows are multiplied in pairs */
 }
 
-/* Compute inner products of the block with all rows, over the numbers of a part. u and v are two rows, w the block's; u0
-   is u · w0. */
+/* Compute inner products of the weighted block with all rows, over the numbers of a part. u and v are two rows, w the
+   block's; u0 is u · w0. */
 FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
 {
     const Projection *space = data;
@@ -27,7 +27,7 @@ FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
     const double *w[BLOCK];
     int64_t from, to;
     (void)room;
-    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->block + (j < space->width ? j : 0) * n;
+    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->weighted + (j < space->width ? j : 0) * n;
     memset(products, 0, count * BLOCK * sizeof *products);
     for (span_of(space, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
         const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
@@ -76,7 +76,7 @@ FAST static void take_part(void *data, int64_t part, int64_t parts, double *room
     }
 }
 
-/* Compute inner products of the block with all rows, in `work`: BLOCK numbers a row. */
+/* Compute inner products of the weighted block with all rows, in `work`: BLOCK numbers a row. */
 static void dots(Projection *space, int64_t parts, int64_t threads)
 {
     const int64_t all = products_of(space);
@@ -86,7 +86,7 @@ static void dots(Projection *space, int64_t parts, int64_t threads)
         for (int64_t i = 0; i < space->rows * BLOCK; i++) space->work[i] += space->work[(part + 1) * all + i];
 }
 
-/* Remove the parts of the block in the span of the rows; `products` are those of rows and block before. */
+/* Remove the parts of the block in the span of the rows; `products` are those of rows and the weighted block. */
 int64_t remove_rows(Projection *space, int64_t parts, int64_t threads)
 {
     if (!(space->work = room_for((parts + 1) * products_of(space)))) return 0;

@@ -146,18 +146,29 @@ class SymmetricFactors:
         return x
 
 
-def remove_rows(block: Tensor, rows: Tensor) -> Tensor:
-    """Project a block ``(p, N)`` off orthonormal rows ``(m, N)``, in place: float64, dense, p at most `BLOCK`.
+def remove_rows(block: Tensor, rows: Tensor, weighted: Tensor) -> Tensor:
+    """Project a block X ``(p, N)`` off M-orthonormal rows ``(m, N)``, in place: float64, dense, p at most `BLOCK`.
+
+    Args:
+        weighted: M X ``(p, N)``; X itself if M is the identity.
 
     Returns:
-        The products ``(m, p)`` of rows and block before.
+        The products ``(m, p)`` of the rows with M X.
 
     Raises:
         MemoryError.
     """
     (width, n), threads, products = block.shape, num_threads(), rows.new_empty(len(rows), BLOCK)
     task = fill_struct(
-        "Projection", nodes=n, rows=len(rows), width=width, basis=rows, block=block, products=products, work=None
+        "Projection",
+        nodes=n,
+        rows=len(rows),
+        width=width,
+        basis=rows,
+        weighted=weighted,
+        block=block,
+        products=products,
+        work=None,
     )
     if not call("remove_rows", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads):
         raise MemoryError

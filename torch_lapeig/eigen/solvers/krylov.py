@@ -23,6 +23,7 @@ from torch_lapeig.eigen.solvers.blocks import (
 )
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
+    Inverse,
     Progress,
     Request,
     RitzPairs,
@@ -93,9 +94,8 @@ class Krylov:
 
         free = int(request.operator.active_count) - request.null.shape[1]
         accuracy = (request.tolerance, request.round_off)
-        found = pairs_with_copies(
-            request.operator, request.null, request.wanted, (free, self.max_products, self.seed), is_done, accuracy
-        )
+        extent = Extent(free, self.max_products, self.seed)
+        found = pairs_with_copies(request.operator, request.null, request.wanted, extent, is_done, accuracy)
         values, x, checks, is_finished = found.values, found.vectors, found.checks, found.finished
         if request.wanted == 0:  # the null vectors are all that is wanted
             return request.answer(values, x, checks, is_finished)
@@ -108,6 +108,50 @@ class Krylov:
             return values, x
         values, x, _, _ = lobpcg(request.operator, x, request.null, None, request.shortfall, 20)
         return values, x
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """−(A + σ)⁻¹, or −(K + s M)⁻¹ M in the inner product of M: its smallest eigenvalues are of the smallest of A.
+
+    Args:
+        operator: of the sums over nodes, on one machine, and of random columns.
+        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. weigh: M of blocks; None for the identity.
+    """
+
+    operator: BlockOperator
+    inverse: Inverse
+    weigh: Callable[[Tensor], Tensor] | None = None
+
+    def weighted(self, y: Tensor) -> Tensor:
+        """Return M Y."""
+        return y if self.weigh is None else self.weigh(y)
+
+    def matmul(self, y: Tensor) -> Tensor:
+        return self.inverse(self.weighted(y)).neg()
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.operator.inner(x, self.weighted(y))
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.operator.dots(x, self.weighted(y))
+
+    def random(self, m: int, seed: int) -> Tensor:
+        return self.operator.random(m, seed)
+
+
+class Extent(NamedTuple):
+    """Extent of a search by Krylov spaces.
+
+    Attributes:
+        free: dimension of the complement of what is known. most: maximum number of columns multiplied.
+        seed: of random vectors. width: number of vectors of a block.
+    """
+
+    free: int
+    most: int
+    seed: int
+    width: int = 1
 
 
 class KrylovPairs(NamedTuple):
@@ -129,18 +173,17 @@ def pairs_with_copies(
     operator: BlockOperator,
     null: Tensor,
     wanted: int,
-    begin: tuple[int, int, int],
+    extent: Extent,
     check: Check,
     accuracy: tuple[float, float],
 ) -> KrylovPairs:
     """Return the smallest pairs beside ``null``, with all copies of multiple values, and the next one where there is.
 
     Args:
-        begin: see `smallest_pairs`.
         accuracy: tolerance relative to the gap, and the round-off of residuals.
     """
-    free, left, seed = begin
-    found = smallest_pairs(operator, null, min(wanted + 1, free), begin, check)
+    free = extent.free
+    found = smallest_pairs(operator, null, min(wanted + 1, free), extent, check)
     if wanted == 0:
         return found
     x, values = found.vectors[:, :wanted], found.values[:wanted]
@@ -157,8 +200,9 @@ def pairs_with_copies(
             share = NEXT_RESIDUAL if value > most else tolerance
             return r <= max(share * abs(value - most), round_off)
 
-        next_begin = (free - x.shape[1], left - products, seed + x.shape[1] + 1)
-        found = smallest_pairs(operator, known, 1, next_begin, is_told)
+        c = x.shape[1]
+        rest = extent._replace(free=free - c, most=extent.most - products, seed=extent.seed + c + 1)
+        found = smallest_pairs(operator, known, 1, rest, is_told)
         products, checks, is_finished = products + found.products, checks + found.checks, found.finished
         is_known = float(found.values[0]) >= most - round_off or x.shape[1] + 1 == free
         values, order = torch.cat([values, found.values]).sort(stable=True)
@@ -167,17 +211,14 @@ def pairs_with_copies(
 
 
 def smallest_pairs(
-    operator: BlockOperator, known: Tensor, count: int, begin: tuple[int, int, int], check: Check
+    operator: BlockOperator, known: Tensor, count: int, extent: Extent, check: Check
 ) -> KrylovPairs:
     """Return the ``count`` smallest pairs orthogonal to ``known`` columns ``(N, c)`` of invariant subspaces.
 
     Products, inner products and random columns are those of the operator, which may have an inner product of its own.
-
-    Args:
-        begin: dimension of the complement, maximum number of products, and seed of the first vector.
     """
-    free, limit, seed = begin
-    space = Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
+    free, limit, seed, width = extent
+    space = Space(operator, known, min(max(2 * count + 20, 40), free), free, seed, width)
     for checks in itertools.count(1):
         space.expand(max(CHECK_EVERY, count))
         values, turn, residuals = space.ritz()
@@ -186,7 +227,7 @@ def smallest_pairs(
             vectors = space.combine(turn[:, :count]).mT
             return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
         if space.is_full:
-            space.restart(values, turn, count + (len(values) - count) // 2)
+            space.restart(values, turn, min(count + (len(values) - count) // 2, space.size - space.ahead))
     raise AssertionError
 
 
@@ -199,11 +240,13 @@ class Space:
     Args:
         known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
         size: maximum number of basis vectors. seed: of random vectors.
-        width: number of vectors of a block; with more than one, inner products are sums over nodes.
+        width: number of vectors of a block.
 
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
-        following: number of vectors of the next block, once it is made. degree: blocks since the last random one.
+        following: number of vectors of the next block, once it is made.
+        degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
+            or infinite once the space was invariant.
         rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
     """
 
@@ -213,13 +256,14 @@ class Space:
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # A projected on the basis, on the host
-        self.dimension = self.degree = self.products = self._coupled = self.following = 0
+        self.dimension = self.products = self._coupled = self.following = 0
+        self.degree = 0.0
         self._room = known.new_empty(self.width, len(known))
         self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
+        self._removed: Tensor | None = None  # squares of the parts of the rest in the space, once it has none
         self.eps = torch.finfo(known.dtype).eps
-        # Products of single vectors gain nothing, and may be those of another inner product.
-        is_block = 1 < self.width <= BLOCK and known.dtype == torch.float64
-        self.is_compiled = is_block and loops.memory_supported(known) and loops.library() is not None
+        is_known = isinstance(operator, Inverted) and self.width <= BLOCK and known.dtype == torch.float64
+        self.is_compiled = is_known and loops.memory_supported(known) and loops.library() is not None
 
     @property
     def is_whole(self) -> bool:
@@ -255,8 +299,21 @@ class Space:
         column = self._remove_(self.rest, last)
         self.matrix[near:end, j:end], self.matrix[j:end, near:j] = column, column[: j - near].mT
         self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
-        self.dimension, self._coupled, self.is_ready = end, j, False
+        self.dimension, self._coupled, self.is_ready, self._removed = end, j, False, None
         self.degree, self.products = self.degree + 1, self.products + p
+
+    def _settle(self) -> Tensor:
+        """Move parts of the rest in the space, which round-off has left, to the projected matrix; return their squares.
+
+        The inverse of a nearly singular matrix enlarges them.
+        """
+        if self._removed is None:
+            parts = self._remove_(self.rest, self.rows[: self.c + self.dimension])
+            j, some = self.dimension - len(self.rest), parts[self.c :]
+            self.matrix[: self.dimension, j : self.dimension] += some
+            self.matrix[j : self.dimension, :j] += some[:j].mT
+            self._removed = parts.square().sum(0)
+        return self._removed
 
     def _follow(self) -> None:
         """Make the next block of the rest: orthonormal, orthogonal to the space, and random where nothing is left."""
@@ -267,7 +324,8 @@ class Space:
             return
         q = self._remaining(known.mT)[:, : self.ahead]
         if not q.shape[1]:
-            self.degree, q = 0, basis(self.operator, self._random(self.ahead), known.mT)
+            self.degree = math.inf if self.dimension else 0.0
+            q = basis(self.operator, self._random(self.ahead), known.mT)
         self.following = q.shape[1]
         self.rows[count : count + self.following] = q.mT
 
@@ -281,12 +339,8 @@ class Space:
 
         Once is enough where no row nearly depends on others. Return False where rows do, or nearly lie in the space.
         """
-        for number, least in enumerate((self.least, LEAST_LEFT, LEAST_LEFT)):
-            parts = self._remove_(self.rest, known)
-            if number == 0:  # what round-off has left of the space in the rest belongs to the products
-                j, some = self.dimension - len(self.rest), parts[self.c :]
-                self.matrix[: self.dimension, j : self.dimension] += some
-                self.matrix[j : self.dimension, :j] += some[:j].mT
+        removed = self._settle()
+        for least in (self.least, LEAST_LEFT, LEAST_LEFT):
             (gram,) = to_host(self.operator.inner(self.rest.mT, self.rest.mT))
             size = gram.diagonal().clamp_min(0).sqrt()
             if not bool(((size > least) & (size < math.inf)).all()):
@@ -296,20 +350,20 @@ class Space:
                 return False
             turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
             torch.mm(to_device(turn, block), self.rest, out=block)
-            if pivot > SOUND_PIVOT and bool((parts.square().sum(0) <= size.square()).all()):
+            if pivot > SOUND_PIVOT and bool((removed <= size.square()).all()):
                 return True
-            self.rest.copy_(block)
+            removed = self._remove_(self.rest.copy_(block), known).square().sum(0)
         return False
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        if self.is_compiled:
-            return remove_rows(block, known)
+        if isinstance(self.operator, Inverted) and self.is_compiled:
+            return remove_rows(block, known, self.operator.weighted(block.mT).mT.contiguous())
         found = [block.new_empty(0, len(block))]
         for rows in known.split(ROWS_AT_ONCE):
-            parts = self.operator.inner(block.mT, rows.mT)
-            block.addmm_(parts, rows, alpha=-1)
-            found.append(parts.mT)
+            parts = self.operator.inner(rows.mT, block.mT)
+            block.addmm_(parts.mT, rows, alpha=-1)
+            found.append(parts)
         return to_host(torch.cat(found))[0]
 
     def _random(self, m: int) -> Tensor:
@@ -321,6 +375,7 @@ class Space:
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
         j, p = self.dimension, len(self.rest)
+        self._settle()
         values, turn = same_on_all_ranks(self.operator, *eigh(self.matrix[:j, :j]))
         (gram,), tail = to_host(self.operator.inner(self.rest.mT, self.rest.mT)), turn[j - p :]
         return values, turn, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()

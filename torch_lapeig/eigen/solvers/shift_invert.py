@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import basis, rayleigh_ritz, residual
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, count_below, factors_of, shifted, structure_within
-from torch_lapeig.eigen.solvers.krylov import Space
+from torch_lapeig.eigen.solvers.krylov import Inverted, Space
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     SETTLED,
@@ -203,14 +203,15 @@ class ShiftInvert:
         # Keep many vectors, which are cheap compared with solves.
         most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
         size = min(free, most)
-        space = Space(_Inverted(operator, inverse), null, size, free, self.seed, WIDTH)
+        space = Space(Inverted(operator, inverse), null, size, free, self.seed, WIDTH)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
         # No space has converged earlier, and a check takes as long as three solves.
         trend, next_check = Trend(WIDTH), 2 * columns + min(columns, 12)
         while True:
             space.expand(max(min(next_check, self.max_products) - space.products, 1))
-            values, turn, residuals = (x.flip(-1) for x in space.ritz())
+            ritz, turn, residuals = space.ritz()
+            values = -ritz
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
@@ -227,7 +228,7 @@ class ShiftInvert:
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
                 return space.images(turn[:, :columns]), space.products, verdict
             if space.is_full:
-                space.restart(values, turn, min(columns + WIDTH, size - space.ahead))
+                space.restart(ritz, turn, min(columns + WIDTH, size - space.ahead))
 
     def _verdict(
         self,
@@ -261,26 +262,6 @@ class ShiftInvert:
         below = count_below(request.operator, copies.cut, copies.room, self)
         number = -1 if below is None else below - request.null.shape[1]
         return None if number < copies.known else (copies.cut, number)
-
-
-@dataclass(frozen=True)
-class _Inverted:
-    """(A + σ)⁻¹ by factors, with the sums and random numbers of A."""
-
-    operator: Operator
-    inverse: Inverse
-
-    def matmul(self, y: Tensor) -> Tensor:
-        return self.inverse(y)
-
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.operator.inner(x, y)
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.operator.dots(x, y)
-
-    def random(self, m: int, seed: int) -> Tensor:
-        return self.operator.random(m, seed)
 
 
 def _ritz_pairs_of(request: Request, images: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
@@ -472,7 +453,7 @@ class MissedMultiplicity:
             room=room,
         )
 
-    def missing(self, degree: int, spare: int) -> float:
+    def missing(self, degree: float, spare: int) -> float:
         """Return the degrees that a space lacks before it has all copies almost surely; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
