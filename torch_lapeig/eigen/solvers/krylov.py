@@ -210,9 +210,7 @@ def pairs_with_copies(
     return KrylovPairs(values, x, products, checks, is_finished)
 
 
-def smallest_pairs(
-    operator: BlockOperator, known: Tensor, count: int, extent: Extent, check: Check
-) -> KrylovPairs:
+def smallest_pairs(operator: BlockOperator, known: Tensor, count: int, extent: Extent, check: Check) -> KrylovPairs:
     """Return the ``count`` smallest pairs orthogonal to ``known`` columns ``(N, c)`` of invariant subspaces.
 
     Products, inner products and random columns are those of the operator, which may have an inner product of its own.
@@ -255,12 +253,14 @@ class Space:
         self.width = min(width, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
-        self.matrix = torch.zeros(size, size, dtype=known.dtype)  # A projected on the basis, on the host
+        self.matrix = torch.zeros(
+            size, size, dtype=known.dtype
+        )  # A projected on the basis, on the host; lower triangle
         self.dimension = self.products = self._coupled = self.following = 0
         self.degree = 0.0
         self._room = known.new_empty(self.width, len(known))
         self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
-        self._removed: Tensor | None = None  # squares of the parts of the rest in the space, once it has none
+        self._removed: list[float] | None = None  # squares of the parts of the rest in the space, once it has none
         self.eps = torch.finfo(known.dtype).eps
         is_known = isinstance(operator, Inverted) and self.width <= BLOCK and known.dtype == torch.float64
         self.is_compiled = is_known and loops.memory_supported(known) and loops.library() is not None
@@ -297,22 +297,20 @@ class Space:
         end, block, last = j + p, self.rows[self.c + j :][:p].mT, self.rows[self.c + near : self.c + j + p]
         self.rest = self._room[:p].copy_(self.operator.matmul(block).mT)
         column = self._remove_(self.rest, last)
-        self.matrix[near:end, j:end], self.matrix[j:end, near:j] = column, column[: j - near].mT
+        self.matrix[j:end, near:end] = column.mT
         self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
         self.dimension, self._coupled, self.is_ready, self._removed = end, j, False, None
         self.degree, self.products = self.degree + 1, self.products + p
 
-    def _settle(self) -> Tensor:
+    def _settle(self) -> list[float]:
         """Move parts of the rest in the space, which round-off has left, to the projected matrix; return their squares.
 
         The inverse of a nearly singular matrix enlarges them.
         """
         if self._removed is None:
             parts = self._remove_(self.rest, self.rows[: self.c + self.dimension])
-            j, some = self.dimension - len(self.rest), parts[self.c :]
-            self.matrix[: self.dimension, j : self.dimension] += some
-            self.matrix[j : self.dimension, :j] += some[:j].mT
-            self._removed = parts.square().sum(0)
+            self.matrix[self.dimension - len(self.rest) : self.dimension, : self.dimension] += parts[self.c :].mT
+            self._removed = parts.square().sum(0).tolist()
         return self._removed
 
     def _follow(self) -> None:
@@ -342,29 +340,24 @@ class Space:
         removed = self._settle()
         for least in (self.least, LEAST_LEFT, LEAST_LEFT):
             (gram,) = to_host(self.operator.inner(self.rest.mT, self.rest.mT))
-            size = gram.diagonal().clamp_min(0).sqrt()
-            if not bool(((size > least) & (size < math.inf)).all()):
+            squares = gram.diagonal().tolist()
+            if not all(least**2 < square < math.inf for square in squares) or (turn := _whitening(gram)) is None:
                 return False
-            factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
-            if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
-                return False
-            turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
-            torch.mm(to_device(turn, block), self.rest, out=block)
-            if pivot > SOUND_PIVOT and bool((removed <= size.square()).all()):
+            torch.mm(to_device(turn.matrix, block), self.rest, out=block)
+            if turn.is_sound and all(x <= square for x, square in zip(removed, squares, strict=True)):
                 return True
-            removed = self._remove_(self.rest.copy_(block), known).square().sum(0)
+            removed = self._remove_(self.rest.copy_(block), known).square().sum(0).tolist()
         return False
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
         if isinstance(self.operator, Inverted) and self.is_compiled:
             return remove_rows(block, known, self.operator.weighted(block.mT).mT.contiguous())
-        found = [block.new_empty(0, len(block))]
-        for rows in known.split(ROWS_AT_ONCE):
-            parts = self.operator.inner(rows.mT, block.mT)
-            block.addmm_(parts.mT, rows, alpha=-1)
-            found.append(parts)
-        return to_host(torch.cat(found))[0]
+        found = []
+        for rows in known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,):
+            found.append(self.operator.inner(rows.mT, block.mT))
+            block.addmm_(found[-1].mT, rows, alpha=-1)
+        return to_host(torch.cat(found) if len(found) > 1 else found[0])[0]
 
     def _random(self, m: int) -> Tensor:
         """Return columns ``(N, m)`` that differ at each call."""
@@ -376,9 +369,14 @@ class Space:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
         j, p = self.dimension, len(self.rest)
         self._settle()
-        values, turn = same_on_all_ranks(self.operator, *eigh(self.matrix[:j, :j]))
+        values, turn = same_on_all_ranks(self.operator, *eigh(self._projected()))
         (gram,), tail = to_host(self.operator.inner(self.rest.mT, self.rest.mT)), turn[j - p :]
         return values, turn, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
+
+    def _projected(self) -> Tensor:
+        """Return A projected on the basis."""
+        lower = self.matrix[: self.dimension, : self.dimension].tril()
+        return lower + lower.tril(-1).mT
 
     def combine(self, turn: Tensor) -> Tensor:
         """Return combinations ``(p, N)`` of the basis by columns ``(dimension, p)``."""
@@ -391,7 +389,7 @@ class Space:
     def images(self, turn: Tensor) -> Tensor:
         """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
         j, p = self.dimension, len(self.rest)
-        inside = self.combine(self.matrix[:j, :j] @ turn)
+        inside = self.combine(self._projected() @ turn)
         return inside.addmm_(to_device(turn[j - p :], inside).mT, self.rest).mT
 
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
@@ -402,3 +400,22 @@ class Space:
         self.rows[self.c + keep :][: len(block)] = block
         self.matrix.zero_().diagonal()[:keep] = values[:keep]
         self.dimension, self._coupled, self.is_ready = keep, 0, True
+
+
+class Whitening(NamedTuple):
+    """Lower triangular T with T G Tᵀ = 1 for a Gram matrix G, and whether round-off leaves the rows orthonormal."""
+
+    matrix: Tensor
+    is_sound: bool
+
+
+def _whitening(gram: Tensor) -> Whitening | None:
+    """Return the whitening of rows with a Gram matrix; None where they nearly depend on others."""
+    if len(gram) == 1:
+        return Whitening(gram.rsqrt(), True)
+    size = gram.diagonal().sqrt()
+    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
+    if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
+        return None
+    turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
+    return Whitening(turn, pivot > SOUND_PIVOT)
