@@ -128,15 +128,19 @@ class Inverted:
         return y if self.weigh is None else self.weigh(y)
 
     def matmul(self, y: Tensor) -> Tensor:
+        """Return −(K + s M)⁻¹ M Y."""
         return self.inverse(self.weighted(y)).neg()
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return Xᵀ M Y."""
         return self.operator.inner(x, self.weighted(y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return inner products of columns."""
         return self.operator.dots(x, self.weighted(y))
 
     def random(self, m: int, seed: int) -> Tensor:
+        """Return random columns."""
         return self.operator.random(m, seed)
 
 
