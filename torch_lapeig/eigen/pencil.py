@@ -7,7 +7,6 @@ solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
-from torch_lapeig.eigen.solvers.krylov import Krylov, pairs_with_copies
+from torch_lapeig.eigen.solvers.krylov import Extent, Inverted, Krylov, pairs_with_copies
 from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern, SparsePattern, signs
@@ -33,6 +32,7 @@ from torch_lapeig.support.progress import Progress
 DENSE_NODES = 600  # up to which a pencil is solved whole
 DENSE_PRODUCTS = 3000  # the same where K gives products only
 MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
+WIDTH = 4  # vectors of a block: a solve for one takes as long
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
 
 
@@ -150,42 +150,6 @@ class _Solves:
 
     def __call__(self, r: Tensor) -> Tensor:
         return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
-
-
-class _Inverted:
-    """−(K + s M)⁻¹ M in the inner product of M, for `smallest_pairs`.
-
-    As in ARPACK, a step of Lanczos takes two products with M: that of the length of a vector is kept for its inverse.
-    """
-
-    def __init__(self, pencil: Pencil, like: Tensor) -> None:
-        self.pencil, self._unit, self._weighted = pencil, like.new_empty(0), like.new_empty(0)
-
-    def _is_kept(self, y: Tensor) -> bool:
-        return y.numel() == self._unit.numel() and torch.equal(y.flatten(), self._unit)
-
-    def matmul(self, y: Tensor) -> Tensor:
-        weighted = self._weighted[:, None] if self._is_kept(y) else self.pencil.weigh(y)
-        found: Tensor = -self.pencil.inverse(weighted)
-        return found
-
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        if y.ndim > 1:
-            return x.mT @ self.pencil.weigh(y)
-        if x.ndim == 1 and self._is_kept(x):
-            return self._weighted @ y
-        weighted = self.pencil.weigh(y[:, None])[:, 0]
-        found = (x if x.ndim == 1 else x.mT) @ weighted
-        if x is y and float(found) > 0:
-            scale = 1 / math.sqrt(float(found))
-            self._unit, self._weighted = scale * y, scale * weighted
-        return found
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x * self.pencil.weigh(y)).sum(-2)
-
-    def random(self, m: int, seed: int) -> Tensor:
-        return self.pencil.stiffness.random(m, seed)
 
 
 def is_scaling(mass: Any, operator: Operator, k: int, solver: Any) -> bool:
@@ -332,9 +296,9 @@ def _solve_sparse(
             progress(restarts, worst, allowed)
         return worst <= allowed and (len(r) <= wanted or gap <= round_off or r[wanted] <= max(SETTLED * gap, allowed))
 
-    inverted, krylov = _Inverted(frozen, null), Krylov()
-    begin = (count - null.shape[1], krylov.max_products, krylov.seed)
-    found = pairs_with_copies(inverted, null, wanted, begin, is_done, (tolerance, 10 * eps / shift))
+    inverted, krylov = Inverted(frozen.stiffness, frozen.inverse, frozen.weigh), Krylov()
+    extent = Extent(count - null.shape[1], krylov.max_products, krylov.seed, WIDTH)
+    found = pairs_with_copies(inverted, null, wanted, extent, is_done, (tolerance, 10 * eps / shift))
     x = found.vectors[:, : wanted + 1]
     if is_graded:  # a step of the inverse removes the round-off that the inner product of M does not see
         x = _beside(frozen, null, inverted.matmul(x))

@@ -12,9 +12,18 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import BlockOperator, eigh, residual, same_on_all_ranks, to_device, to_host
+from torch_lapeig.eigen.solvers.blocks import (
+    BlockOperator,
+    basis,
+    eigh,
+    residual,
+    same_on_all_ranks,
+    to_device,
+    to_host,
+)
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
+    Inverse,
     Progress,
     Request,
     RitzPairs,
@@ -22,12 +31,18 @@ from torch_lapeig.eigen.solvers.solver import (
     one_by_one,
     with_guards,
 )
+from torch_lapeig.native import loops
+from torch_lapeig.native.sparse import BLOCK, remove_rows
 
 # Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
 
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
+ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
+LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
+LEAST_PIVOT, SOUND_PIVOT = 1e-3, 0.1  # least pivot of a block: for Cholesky factors, and to be orthonormal by them
+ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
 CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
@@ -79,9 +94,8 @@ class Krylov:
 
         free = int(request.operator.active_count) - request.null.shape[1]
         accuracy = (request.tolerance, request.round_off)
-        found = pairs_with_copies(
-            request.operator, request.null, request.wanted, (free, self.max_products, self.seed), is_done, accuracy
-        )
+        extent = Extent(free, self.max_products, self.seed)
+        found = pairs_with_copies(request.operator, request.null, request.wanted, extent, is_done, accuracy)
         values, x, checks, is_finished = found.values, found.vectors, found.checks, found.finished
         if request.wanted == 0:  # the null vectors are all that is wanted
             return request.answer(values, x, checks, is_finished)
@@ -94,6 +108,54 @@ class Krylov:
             return values, x
         values, x, _, _ = lobpcg(request.operator, x, request.null, None, request.shortfall, 20)
         return values, x
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """−(A + σ)⁻¹, or −(K + s M)⁻¹ M in the inner product of M: its smallest eigenvalues are of the smallest of A.
+
+    Args:
+        operator: of the sums over nodes, on one machine, and of random columns.
+        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. weigh: M of blocks; None for the identity.
+    """
+
+    operator: BlockOperator
+    inverse: Inverse
+    weigh: Callable[[Tensor], Tensor] | None = None
+
+    def weighted(self, y: Tensor) -> Tensor:
+        """Return M Y."""
+        return y if self.weigh is None else self.weigh(y)
+
+    def matmul(self, y: Tensor) -> Tensor:
+        """Return −(K + s M)⁻¹ M Y."""
+        return self.inverse(self.weighted(y)).neg()
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return Xᵀ M Y."""
+        return self.operator.inner(x, self.weighted(y))
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return inner products of columns."""
+        return self.operator.dots(x, self.weighted(y))
+
+    def random(self, m: int, seed: int) -> Tensor:
+        """Return random columns."""
+        return self.operator.random(m, seed)
+
+
+class Extent(NamedTuple):
+    """Extent of a search by Krylov spaces.
+
+    Attributes:
+        free: dimension of the complement of what is known. most: maximum number of columns multiplied.
+        seed: of random vectors. width: number of vectors of a block.
+    """
+
+    free: int
+    most: int
+    seed: int
+    width: int = 1
 
 
 class KrylovPairs(NamedTuple):
@@ -115,18 +177,17 @@ def pairs_with_copies(
     operator: BlockOperator,
     null: Tensor,
     wanted: int,
-    begin: tuple[int, int, int],
+    extent: Extent,
     check: Check,
     accuracy: tuple[float, float],
 ) -> KrylovPairs:
     """Return the smallest pairs beside ``null``, with all copies of multiple values, and the next one where there is.
 
     Args:
-        begin: see `smallest_pairs`.
         accuracy: tolerance relative to the gap, and the round-off of residuals.
     """
-    free, left, seed = begin
-    found = smallest_pairs(operator, null, min(wanted + 1, free), begin, check)
+    free = extent.free
+    found = smallest_pairs(operator, null, min(wanted + 1, free), extent, check)
     if wanted == 0:
         return found
     x, values = found.vectors[:, :wanted], found.values[:wanted]
@@ -143,8 +204,9 @@ def pairs_with_copies(
             share = NEXT_RESIDUAL if value > most else tolerance
             return r <= max(share * abs(value - most), round_off)
 
-        next_begin = (free - x.shape[1], left - products, seed + x.shape[1] + 1)
-        found = smallest_pairs(operator, known, 1, next_begin, is_told)
+        c = x.shape[1]
+        rest = extent._replace(free=free - c, most=extent.most - products, seed=extent.seed + c + 1)
+        found = smallest_pairs(operator, known, 1, rest, is_told)
         products, checks, is_finished = products + found.products, checks + found.checks, found.finished
         is_known = float(found.values[0]) >= most - round_off or x.shape[1] + 1 == free
         values, order = torch.cat([values, found.values]).sort(stable=True)
@@ -152,117 +214,212 @@ def pairs_with_copies(
     return KrylovPairs(values, x, products, checks, is_finished)
 
 
-def smallest_pairs(
-    operator: BlockOperator, known: Tensor, count: int, begin: tuple[int, int, int], check: Check
-) -> KrylovPairs:
+def smallest_pairs(operator: BlockOperator, known: Tensor, count: int, extent: Extent, check: Check) -> KrylovPairs:
     """Return the ``count`` smallest pairs orthogonal to ``known`` columns ``(N, c)`` of invariant subspaces.
 
     Products, inner products and random columns are those of the operator, which may have an inner product of its own.
-
-    Args:
-        begin: dimension of the complement, maximum number of products, and seed of the first vector.
     """
-    free, limit, seed = begin
-    space = _Space(operator, known, min(max(2 * count + 20, 40), free), free, seed)
+    free, limit, seed, width = extent
+    space = Space(operator, known, min(max(2 * count + 20, 40), free), free, seed, width)
     for checks in itertools.count(1):
         space.expand(max(CHECK_EVERY, count))
-        values, turn = same_on_all_ranks(operator, *eigh(space.projected()))
-        residuals = (space.coupling * turn[-1]).abs()
-        is_finished = space.is_whole or (len(values) >= count and check(checks, values[:count], residuals[:count]))
-        if is_finished or space.products >= limit:
+        values, turn, residuals = space.ritz()
+        is_told = len(values) >= count and check(checks, values[:count], residuals[:count])
+        if (is_finished := is_told or space.is_whole) or space.products >= limit:
             vectors = space.combine(turn[:, :count]).mT
             return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
-        if space.dimension == space.size:
-            space.restart(values, turn, count + (len(values) - count) // 2)
+        if space.is_full:
+            space.restart(values, turn, min(count + (len(values) - count) // 2, space.size - space.ahead))
     raise AssertionError
 
 
-class _Space:
-    """Orthonormal rows ``(c + size + 1, N)``: c known ones, a basis of a Krylov space, and its next vector."""
+class Space:
+    """Orthonormal rows ``(c + size + width, N)``: c known ones, a basis of a block Krylov space, and its next block.
 
-    def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int) -> None:
+    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Vectors that lie in
+    the space are left out of the next block; where none is left, a random block finds further copies.
+
+    Args:
+        known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
+        size: maximum number of basis vectors. seed: of random vectors.
+        width: number of vectors of a block.
+
+    Attributes:
+        dimension: number of basis vectors. products: number of columns multiplied so far.
+        following: number of vectors of the next block, once it is made.
+        degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
+            or infinite once the space was invariant.
+        rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
+    """
+
+    def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1) -> None:
         self.operator, self.c, self.size, self.free, self.seed = operator, known.shape[1], size, free, seed
-        self.rows = known.new_empty(self.c + size + 1, len(known))
+        self.width = min(width, free)
+        self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
-        self.matrix = torch.zeros(size + 1, size + 1, dtype=known.dtype)  # A projected on the basis, on the host
-        self.dimension, self.products, self.largest = 0, 0, 0.0
-        self.eps = 50 * torch.finfo(known.dtype).eps
-        self.is_whole = not self._start_anew()
+        self.matrix = torch.zeros(
+            size, size, dtype=known.dtype
+        )  # A projected on the basis, on the host; lower triangle
+        self.dimension = self.products = self._coupled = self.following = 0
+        self.degree = 0.0
+        self._room = known.new_empty(self.width, len(known))
+        self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
+        self._removed: list[float] | None = None  # squares of the parts of the rest in the space, once it has none
+        self.eps = torch.finfo(known.dtype).eps
+        is_known = isinstance(operator, Inverted) and self.width <= BLOCK and known.dtype == torch.float64
+        self.is_compiled = is_known and loops.memory_supported(known) and loops.library() is not None
 
     @property
-    def coupling(self) -> float:
-        """Return the length of the next vector before it was normalised."""
-        return float(self.matrix[self.dimension, self.dimension - 1])
+    def is_whole(self) -> bool:
+        """Return whether nothing is left outside the space."""
+        return self.dimension == self.free
 
-    def projected(self) -> Tensor:
-        """Return A projected on the basis."""
-        return self.matrix[: self.dimension, : self.dimension]
+    @property
+    def ahead(self) -> int:
+        """Return the maximum number of vectors of the next block."""
+        return min(self.width, self.free - self.dimension)
 
-    def expand(self, steps: int) -> None:
-        """Add as many vectors, unless the space is full, or invariant and nothing is left outside."""
-        is_first = True
-        most = min(self.size, self.dimension + steps)
-        while self.dimension < most and not self.is_whole:
-            j = self.dimension
-            v = self.rows[self.c + j]
-            w = self.operator.matmul(v[:, None])[:, 0]
-            self.products += 1
-            before = 0.0 if is_first or j == 0 else float(self.matrix[j, j - 1])
-            if before:  # the large parts first, so that one pass removes all others to round-off
-                w = w - before * self.rows[self.c + j - 1]
-            on_itself = float(self.operator.inner(v, w))
-            w = torch.sub(w, v, alpha=on_itself)
-            parts = self._orthogonalise_(w)
-            if is_first:
-                parts = parts + self._orthogonalise_(w)
-            is_first = False
-            column = to_host(parts[self.c :])[0]
-            column[j] += on_itself
-            if before:
-                column[j - 1] += before
-            self.matrix[: j + 1, j] = self.matrix[j, : j + 1] = column  # with round-off, where A is much larger
-            self.dimension += 1
-            length = math.sqrt(max(float(self.operator.inner(w, w)), 0.0))
-            self.is_whole = self.dimension == self.free
-            self.largest = max(self.largest, abs(on_itself), length)
-            if length <= self.eps * self.largest * math.sqrt(self.size) and not self.is_whole:  # an invariant subspace
-                length, self.is_whole, is_first = 0.0, not self._start_anew(), True
-            elif not self.is_whole:
-                torch.mul(w, 1 / length, out=self.rows[self.c + j + 1])
-            self.matrix[j, j + 1] = self.matrix[j + 1, j] = length
+    @property
+    def is_full(self) -> bool:
+        """Return whether the next block does not fit in."""
+        return self.dimension + self.ahead > self.size
 
-    def _orthogonalise_(self, w: Tensor) -> Tensor:
-        """Remove the part in the span of the known rows and the basis from ``w``; return its coefficients."""
-        rows = self.rows[: self.c + self.dimension + 1]
-        parts = self.operator.inner(rows.mT, w)
-        w.addmv_(rows.mT, parts, alpha=-1)
-        return parts
+    def expand(self, products: int) -> None:
+        """Append blocks until so many more columns are multiplied, the next one does not fit in or none is left."""
+        goal = self.products + products
+        while self.products < goal and not self.is_full and not self.is_whole:
+            self._extend()
 
-    def _start_anew(self) -> bool:
-        """Store a random vector orthogonal to all rows as the next one; return whether there is one."""
-        rows = self.rows[: self.c + self.dimension]
-        w = self.operator.random(1, self.seed)[..., 0].reshape(-1)
+    def _extend(self) -> None:
+        """Append the next block and its products; blocks before the last two have none but after a restart."""
+        if not self.is_ready:
+            self._follow()
+        if not self.following:
+            self.free = self.dimension
+            return
+        j, p, near = self.dimension, self.following, self._coupled
+        end, block, last = j + p, self.rows[self.c + j :][:p].mT, self.rows[self.c + near : self.c + j + p]
+        self.rest = self._room[:p].copy_(self.operator.matmul(block).mT)
+        column = self._remove_(self.rest, last)
+        self.matrix[j:end, near:end] = column.mT
+        self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
+        self.dimension, self._coupled, self.is_ready, self._removed = end, j, False, None
+        self.degree, self.products = self.degree + 1, self.products + p
+
+    def _settle(self) -> list[float]:
+        """Move parts of the rest in the space, which round-off has left, to the projected matrix; return their squares.
+
+        The inverse of a nearly singular matrix enlarges them.
+        """
+        if self._removed is None:
+            parts = self._remove_(self.rest, self.rows[: self.c + self.dimension])
+            self.matrix[self.dimension - len(self.rest) : self.dimension, : self.dimension] += parts[self.c :].mT
+            self._removed = parts.square().sum(0).tolist()
+        return self._removed
+
+    def _follow(self) -> None:
+        """Make the next block of the rest: orthonormal, orthogonal to the space, and random where nothing is left."""
+        count, p = self.c + self.dimension, len(self.rest)
+        known = self.rows[:count]
+        self.following = p
+        if 0 < p <= self.ahead and self._is_made(self.rows[count : count + p], known):
+            return
+        q = self._remaining(known.mT)[:, : self.ahead]
+        if not q.shape[1]:
+            self.degree = math.inf if self.dimension else 0.0
+            q = basis(self.operator, self._random(self.ahead), known.mT)
+        self.following = q.shape[1]
+        self.rows[count : count + self.following] = q.mT
+
+    def _remaining(self, known: Tensor) -> Tensor:
+        """Return an orthonormal basis of the rest outside known columns, without what is round-off."""
+        size = to_host(self.operator.dots(self.rest.mT, self.rest.mT))[0].sqrt()
+        return basis(self.operator, self.rest.mT[:, to_device(size > min(self.least, 1e-8), known)], known)
+
+    def _is_made(self, block: Tensor, known: Tensor) -> bool:
+        """Store an orthonormal basis of the rest as the next block, by Cholesky factors of its Gram matrix.
+
+        Once is enough where no row nearly depends on others. Return False where rows do, or nearly lie in the space.
+        """
+        removed = self._settle()
+        for least in (self.least, LEAST_LEFT, LEAST_LEFT):
+            (gram,) = to_host(self.operator.inner(self.rest.mT, self.rest.mT))
+            squares = gram.diagonal().tolist()
+            if not all(least**2 < square < math.inf for square in squares) or (turn := _whitening(gram)) is None:
+                return False
+            torch.mm(to_device(turn.matrix, block), self.rest, out=block)
+            if turn.is_sound and all(x <= square for x, square in zip(removed, squares, strict=True)):
+                return True
+            removed = self._remove_(self.rest.copy_(block), known).square().sum(0).tolist()
+        return False
+
+    def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
+        """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
+        if isinstance(self.operator, Inverted) and self.is_compiled:
+            return remove_rows(block, known, self.operator.weighted(block.mT).mT.contiguous())
+        found = []
+        for rows in known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,):
+            found.append(self.operator.inner(rows.mT, block.mT))
+            block.addmm_(found[-1].mT, rows, alpha=-1)
+        return to_host(torch.cat(found) if len(found) > 1 else found[0])[0]
+
+    def _random(self, m: int) -> Tensor:
+        """Return columns ``(N, m)`` that differ at each call."""
         self.seed += 1000
-        before = float(self.operator.inner(w, w))
-        for _ in range(3):
-            w = w - rows.mT @ self.operator.inner(rows.mT, w)
-        length = math.sqrt(max(float(self.operator.inner(w, w)), 0.0))
-        if length <= 1e-10 * math.sqrt(before):
-            return False
-        self.rows[self.c + self.dimension] = w / length
-        return True
+        noise = self.operator.random(m, self.seed - 1000)
+        return noise.reshape(noise.shape[-2:]).mT.contiguous().mT
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
+        j, p = self.dimension, len(self.rest)
+        self._settle()
+        values, turn = same_on_all_ranks(self.operator, *eigh(self._projected()))
+        (gram,), tail = to_host(self.operator.inner(self.rest.mT, self.rest.mT)), turn[j - p :]
+        return values, turn, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
+
+    def _projected(self) -> Tensor:
+        """Return A projected on the basis."""
+        lower = self.matrix[: self.dimension, : self.dimension].tril()
+        return lower + lower.tril(-1).mT
 
     def combine(self, turn: Tensor) -> Tensor:
         """Return combinations ``(p, N)`` of the basis by columns ``(dimension, p)``."""
-        basis = self.rows[self.c : self.c + self.dimension]
-        return to_device(turn, basis).mT @ basis
+        found, turn = self.rows.new_zeros(turn.shape[1], self.rows.shape[1]), to_device(turn, self.rows).mT
+        rows = self.rows[self.c : self.c + turn.shape[1]]
+        for some, part in zip(turn.split(ROWS_AT_ONCE, 1), rows.split(ROWS_AT_ONCE), strict=True):
+            found.addmm_(some, part)
+        return found
+
+    def images(self, turn: Tensor) -> Tensor:
+        """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
+        j, p = self.dimension, len(self.rest)
+        inside = self.combine(self._projected() @ turn)
+        return inside.addmm_(to_device(turn[j - p :], inside).mT, self.rest).mT
 
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
-        """Reduce the space to its first Ritz vectors, and the next vector, which is the residual of each."""
-        j, length = self.dimension, self.coupling
+        """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
+        self._follow()
+        block = self.rows[self.c + self.dimension :][: self.following].clone()
         self.rows[self.c : self.c + keep] = self.combine(turn[:, :keep])
-        self.rows[self.c + keep] = self.rows[self.c + j]
-        self.matrix.zero_()
-        self.matrix.diagonal()[:keep] = values[:keep]
-        self.matrix[keep, :keep] = self.matrix[:keep, keep] = length * turn[-1, :keep]
-        self.dimension = keep
+        self.rows[self.c + keep :][: len(block)] = block
+        self.matrix.zero_().diagonal()[:keep] = values[:keep]
+        self.dimension, self._coupled, self.is_ready = keep, 0, True
+
+
+class Whitening(NamedTuple):
+    """Lower triangular T with T G Tᵀ = 1 for a Gram matrix G, and whether round-off leaves the rows orthonormal."""
+
+    matrix: Tensor
+    is_sound: bool
+
+
+def _whitening(gram: Tensor) -> Whitening | None:
+    """Return the whitening of rows with a Gram matrix; None where they nearly depend on others."""
+    if len(gram) == 1:
+        return Whitening(gram.rsqrt(), True)
+    size = gram.diagonal().sqrt()
+    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
+    if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
+        return None
+    turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
+    return Whitening(turn, pivot > SOUND_PIVOT)
