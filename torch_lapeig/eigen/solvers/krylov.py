@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -129,7 +130,7 @@ class Inverted:
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return −(K + s M)⁻¹ M Y."""
-        return self.inverse(self.weighted(y)).neg()
+        return self.inverse(self.weighted(y)).neg_()
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
@@ -384,11 +385,7 @@ class Space:
 
     def combine(self, turn: Tensor) -> Tensor:
         """Return combinations ``(p, N)`` of the basis by columns ``(dimension, p)``."""
-        found, turn = self.rows.new_zeros(turn.shape[1], self.rows.shape[1]), to_device(turn, self.rows).mT
-        rows = self.rows[self.c : self.c + turn.shape[1]]
-        for some, part in zip(turn.split(ROWS_AT_ONCE, 1), rows.split(ROWS_AT_ONCE), strict=True):
-            found.addmm_(some, part)
-        return found
+        return to_device(turn, self.rows).mT @ self.rows[self.c : self.c + len(turn)]
 
     def images(self, turn: Tensor) -> Tensor:
         """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
@@ -415,11 +412,13 @@ class Whitening(NamedTuple):
 
 def _whitening(gram: Tensor) -> Whitening | None:
     """Return the whitening of rows with a Gram matrix; None where they nearly depend on others."""
-    if len(gram) == 1:
-        return Whitening(gram.rsqrt(), True)
-    size = gram.diagonal().sqrt()
-    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
-    if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
+    g = gram.numpy()  # whose calls take less time than torch's
+    size = np.sqrt(g.diagonal())
+    try:
+        factor = np.linalg.cholesky(g / size / size[:, None])
+    except np.linalg.LinAlgError:
         return None
-    turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
-    return Whitening(turn, pivot > SOUND_PIVOT)
+    pivot = factor.diagonal().min()
+    if pivot < LEAST_PIVOT:
+        return None
+    return Whitening(torch.from_numpy(np.linalg.inv(factor) / size), bool(pivot > SOUND_PIVOT))
