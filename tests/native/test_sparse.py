@@ -12,7 +12,7 @@ from torch_lapeig import Graph, Laplacian
 from torch_lapeig.eigen.choose import interior_fraction
 from torch_lapeig.eigen.solvers.factors import Shifted, shifted, superlu
 from torch_lapeig.native import loops as native
-from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors, remove_rows
+from torch_lapeig.native.sparse import BlockLimits, Limits, SymbolicFactor, SymmetricFactors, next_block
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
@@ -208,11 +208,20 @@ class TestStructure:
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 @pytest.mark.parametrize("n", [40, 513, 5000])
-def test_a_block_is_projected_off_rows(width, count, n):
-    weight = 0.5 + torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    rows = (torch.linalg.qr(points(n, count))[0].mT / weight.sqrt()).contiguous()  # orthonormal with these weights
-    block = points(n, width, seed=1).mT.contiguous()
-    products = rows @ (weight * block).mT
-    left = block - products.mT @ rows
-    torch.testing.assert_close(remove_rows(block, rows, weight * block), products, atol=1e-12, rtol=0)
-    torch.testing.assert_close(block, left, atol=1e-12, rtol=0)
+def test_a_block_becomes_the_next_one_of_a_space(n, count, width):
+    rows = torch.linalg.qr(points(n, count))[0].mT.contiguous()
+    given = points(n, width, seed=1).mT.contiguous() + 1e6 * rows[-1]
+    block = given.clone()
+    found = next_block(rows, block, count - 1, BlockLimits(0.0, 1e-15))
+    assert found.is_made
+    torch.testing.assert_close(block @ block.mT, torch.eye(width, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(block @ rows.mT, torch.zeros(width, count, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(found.products, rows @ given.mT, atol=1e-8, rtol=0)
+    torch.testing.assert_close(found.factor @ block + found.products.mT @ rows, given, atol=1e-8, rtol=0)
+    assert float(found.factor.triu(1).abs().max()) == 0
+
+
+def test_dependent_vectors_are_no_block():
+    rows, block = torch.linalg.qr(points(200, 5))[0].mT.contiguous(), points(200, 2, seed=1).mT.contiguous()
+    block[1] = block[0] + rows[2]
+    assert not next_block(rows, block, 0, BlockLimits(0.0, 1e-15)).is_made

@@ -190,14 +190,17 @@ typedef struct {
     double work;           /* multiplications, without those of the zeros that supernodes hold */
 } SymbolicFactor;
 
-/* A block X of `width` vectors to be projected off rows that are orthonormal in the inner product of M. The loops allocate
-   `work`: BLOCK products a row, after their sum over the parts the products of each part. */
+/* A block of `width` vectors to be made orthonormal, and orthogonal to orthonormal rows, of which the first `near` have
+   hardly a part in it. Rounding is `unit` of the products: shorter vectors are none. The block is made where pivots are
+   above `pivot`, and without repetition above `sound`. The loops allocate `work`: BLOCK products a row, after their sum
+   over the parts the products of each part. */
 typedef struct {
-    int64_t nodes, rows, width;
+    int64_t nodes, rows, near, width;
     const double *basis; /* (rows, nodes) */
-    const double *weighted; /* M X (width, nodes); X itself for M = 1 */
-    double *block;       /* X (width, nodes) */
-    double *products;    /* (rows, BLOCK) */
+    double *block;       /* (width, nodes) */
+    double *products;    /* (rows, BLOCK): of the rows with the block before */
+    double *factor;      /* F (BLOCK, BLOCK): the block before is F times the block after, beside the rows */
+    double least, unit, least_left, pivot, sound;
     double *work;
 } Projection;
 

@@ -1,4 +1,4 @@
-/* Projections of a block off orthonormal rows; see `Space` in `torch_lapeig.eigen.solvers.krylov`. Both sweeps read each row
+/* The next block of a Krylov space; see `Space` in `torch_lapeig.eigen.solvers.krylov`. Sweeps over rows read each row
    once for all vectors of the block, where BLAS, made for larger blocks, takes two to four times as long. */
 
 #include "kernels.h"
@@ -17,7 +17,7 @@ INLINE int64_t products_of(const Projection *space)
     return (space->rows + 1) * BLOCK; /* rows are multiplied in pairs */
 }
 
-/* Compute inner products of the weighted block with all rows, over the numbers of a part. u and v are two rows, w the
+/* Compute inner products of the block with all rows, over the numbers of a part. u and v are two rows, w the
    block's; u0 is u · w0. */
 FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
 {
@@ -27,7 +27,7 @@ FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
     const double *w[BLOCK];
     int64_t from, to;
     (void)room;
-    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->weighted + (j < space->width ? j : 0) * n;
+    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->block + (j < space->width ? j : 0) * n;
     memset(products, 0, count * BLOCK * sizeof *products);
     for (span_of(space, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
         const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
@@ -76,23 +76,103 @@ FAST static void take_part(void *data, int64_t part, int64_t parts, double *room
     }
 }
 
-/* Compute inner products of the weighted block with all rows, in `work`: BLOCK numbers a row. */
-static void dots(Projection *space, int64_t parts, int64_t threads)
+/* Remove from the block its parts in the span of the rows from one on; return their products in `work`: BLOCK numbers a
+   row. */
+static const double *take_off(const Projection *space, int64_t first, int64_t parts, int64_t threads)
 {
-    const int64_t all = products_of(space);
-    share(dot_part, space, parts, threads, 0);
-    memcpy(space->work, space->work + all, space->rows * BLOCK * sizeof *space->work);
+    Projection some = *space;
+    some.basis += first * some.nodes, some.rows -= first;
+    const int64_t all = products_of(&some), count = some.rows * BLOCK;
+    share(dot_part, &some, parts, threads, 0);
+    memcpy(some.work, some.work + all, count * sizeof *some.work);
     for (int64_t part = 1; part < parts; part++)
-        for (int64_t i = 0; i < space->rows * BLOCK; i++) space->work[i] += space->work[(part + 1) * all + i];
+        for (int64_t i = 0; i < count; i++) some.work[i] += some.work[(part + 1) * all + i];
+    share(take_part, &some, parts, threads, 0);
+    return some.work;
 }
 
-/* Remove the parts of the block in the span of the rows; `products` are those of rows and the weighted block. */
-int64_t remove_rows(Projection *space, int64_t parts, int64_t threads)
+/* Compute the Cholesky factor L of the block's Gram matrix G, and G's diagonal. Return the least pivot beside the length
+   of its vector; 0 where vectors are dependent, not finite or at most as long as `least`. */
+FAST static double cholesky(const Projection *space, double least, double l[BLOCK][BLOCK], double squares[BLOCK])
 {
-    if (!(space->work = room_for((parts + 1) * products_of(space)))) return 0;
-    dots(space, parts, threads);
-    share(take_part, space, parts, threads, 0);
-    memcpy(space->products, space->work, space->rows * BLOCK * sizeof *space->work);
+    const int64_t n = space->nodes, width = space->width;
+    double pivot = 1;
+    for (int64_t j = 0; j < width; j++)
+        for (int64_t k = 0; k <= j; k++) {
+            double sum = 0;
+            for (int64_t i = 0; i < n; i++) sum += space->block[j * n + i] * space->block[k * n + i];
+            l[j][k] = sum;
+        }
+    for (int64_t j = 0; j < width; j++) { /* row by row */
+        squares[j] = l[j][j];
+        for (int64_t k = 0; k < j; k++) {
+            for (int64_t i = 0; i < k; i++) l[j][k] -= l[j][i] * l[k][i];
+            l[j][k] /= l[k][k];
+            l[j][j] -= l[j][k] * l[j][k];
+        }
+        if (!(l[j][j] > 0) || !(squares[j] > least * least) || !isfinite(squares[j])) return 0;
+        pivot = fmin(pivot, l[j][j] / squares[j]);
+        l[j][j] = sqrt(l[j][j]);
+    }
+    return sqrt(pivot);
+}
+
+/* Replace the block by L⁻¹ times it, and the factor F by F L. */
+FAST static void divide(const Projection *space, double l[BLOCK][BLOCK])
+{
+    const int64_t n = space->nodes, width = space->width;
+    double *const f = space->factor;
+    for (int64_t j = 0; j < width; j++) {
+        double *const own = space->block + j * n;
+        for (int64_t k = 0; k < j; k++) {
+            const double *const other = space->block + k * n, overlap = l[j][k];
+            for (int64_t i = 0; i < n; i++) own[i] -= overlap * other[i];
+        }
+        const double inverse = 1 / l[j][j];
+        for (int64_t i = 0; i < n; i++) own[i] *= inverse;
+    }
+    for (int64_t j = 0; j < width; j++)
+        for (int64_t k = 0; k < width; k++) {
+            double sum = 0;
+            for (int64_t i = k; i < width; i++) sum += f[j * BLOCK + i] * l[i][k];
+            f[j * BLOCK + k] = sum;
+        }
+}
+
+/* Make the block the next one of a Krylov space:
+   1. Remove the large parts, in the span of the last two blocks, then what is left in all rows: one pass would leave the
+      round-off of the large parts.
+   2. Make the block orthonormal by the Cholesky factor of its Gram matrix.
+   3. Repeat both where a pivot is small, or more was removed than was left.
+   ARPACK works on one vector at a time, and repeats for each. */
+int64_t next_block(Projection *space, int64_t parts, int64_t threads)
+{
+    const int64_t count = space->rows * BLOCK, width = space->width;
+    double l[BLOCK][BLOCK], squares[BLOCK], removed[BLOCK], norm = 0;
+    if (!(space->work = room_for((parts + 1) * products_of(space)))) return NO_MEMORY;
+    const double *found = take_off(space, space->near, parts, threads);
+    memset(space->products, 0, count * sizeof *space->products);
+    memset(space->factor, 0, BLOCK * BLOCK * sizeof *space->factor);
+    for (int64_t j = 0; j < width; j++) space->factor[j * BLOCK + j] = 1;
+    for (int64_t i = space->near * BLOCK; i < count; i++) {
+        space->products[i] = found[i - space->near * BLOCK];
+        if (i % BLOCK < width) norm += space->products[i] * space->products[i];
+    }
+    space->least = fmax(space->least, space->unit * sqrt(norm));
+    int64_t is_made = 0;
+    for (int round = 0; round < 3 && !is_made; round++) {
+        found = take_off(space, 0, parts, threads);
+        memset(removed, 0, sizeof removed);
+        for (int64_t i = 0; i < count; i++) {
+            removed[i % BLOCK] += found[i] * found[i];
+            if (round == 0) space->products[i] += found[i];
+        }
+        const double pivot = cholesky(space, round ? space->least_left : space->least, l, squares);
+        if (!(pivot >= space->pivot)) break;
+        divide(space, l);
+        is_made = pivot > space->sound;
+        for (int64_t j = 0; j < width; j++) is_made = is_made && removed[j] <= squares[j];
+    }
     free(space->work);
-    return 1;
+    return is_made;
 }

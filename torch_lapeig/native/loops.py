@@ -59,7 +59,7 @@ FUNCTIONS = {
     "room_of_factors": "n:p",
     "numeric_factor": "n:ppppdpp",
     "solve_factors": "n:ppppnnn",
-    "remove_rows": "n:pnn",
+    "next_block": "n:pnn",
 }
 
 

@@ -17,6 +17,7 @@ from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_t
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
 BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
+LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
 ROWS_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 rows some 0.1 ms
 
 
@@ -146,30 +147,61 @@ class SymmetricFactors:
         return x
 
 
-def remove_rows(block: Tensor, rows: Tensor, weighted: Tensor) -> Tensor:
-    """Project a block X ``(p, N)`` off M-orthonormal rows ``(m, N)``, in place: float64, dense, p at most `BLOCK`.
+class BlockLimits(NamedTuple):
+    """Limits of a sound block.
+
+    Attributes:
+        least: length at most of a vector that is round-off, so far. unit: the same over the norm of the products.
+        pivot, sound: least pivot for Cholesky factors, and to be orthonormal by them.
+    """
+
+    least: float
+    unit: float
+    pivot: float = 1e-3
+    sound: float = 0.1
+
+
+class NextBlock(NamedTuple):
+    """Result of `next_block`.
+
+    Attributes:
+        products: ``(m, p)``, of the rows with the given block.
+        factor: F ``(p, p)``: the given block is F times the new one, beside its parts in the span of the rows.
+        least: length of round-off. is_made: whether the new block is orthonormal, and orthogonal to the rows.
+    """
+
+    products: Tensor
+    factor: Tensor
+    least: float
+    is_made: bool
+
+
+def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits) -> NextBlock:
+    """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`.
 
     Args:
-        weighted: M X ``(p, N)``; X itself if M is the identity.
-
-    Returns:
-        The products ``(m, p)`` of the rows with M X.
+        near: number of the first rows, of which the block has hardly a part.
 
     Raises:
         MemoryError.
     """
-    (width, n), threads, products = block.shape, num_threads(), rows.new_empty(len(rows), BLOCK)
+    (width, n), threads = block.shape, num_threads()
+    products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
     task = fill_struct(
         "Projection",
         nodes=n,
         rows=len(rows),
+        near=near,
         width=width,
         basis=rows,
-        weighted=weighted,
         block=block,
         products=products,
+        factor=factor,
+        least_left=LEAST_LEFT,
         work=None,
+        **limits._asdict(),
     )
-    if not call("remove_rows", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads):
+    is_made = call("next_block", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads)
+    if is_made == NO_MEMORY:
         raise MemoryError
-    return products[:, :width]
+    return NextBlock(products[:, :width], factor[:width, :width], task.least, bool(is_made))

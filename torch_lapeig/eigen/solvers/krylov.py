@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +32,7 @@ from torch_lapeig.eigen.solvers.solver import (
     with_guards,
 )
 from torch_lapeig.native import loops
-from torch_lapeig.native.sparse import BLOCK, remove_rows
+from torch_lapeig.native.sparse import BLOCK, LEAST_LEFT, BlockLimits, NextBlock, next_block
 
 # Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
@@ -41,8 +40,6 @@ Check = Callable[[int, Tensor, Tensor], bool]
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
-LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
-LEAST_PIVOT, SOUND_PIVOT = 1e-3, 0.1  # least pivot of a block: for Cholesky factors, and to be orthonormal by them
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
 CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
@@ -230,7 +227,7 @@ def smallest_pairs(operator: BlockOperator, known: Tensor, count: int, extent: E
             vectors = space.combine(turn[:, :count]).mT
             return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
         if space.is_full:
-            space.restart(values, turn, min(count + (len(values) - count) // 2, space.size - space.ahead))
+            space.restart(values, turn, min(count + (len(values) - count) // 2, space.size - space.following))
     raise AssertionError
 
 
@@ -247,10 +244,9 @@ class Space:
 
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
-        following: number of vectors of the next block, once it is made.
+        following: number of vectors of the next block.
         degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
             or infinite once the space was invariant.
-        rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
     """
 
     def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1) -> None:
@@ -258,17 +254,14 @@ class Space:
         self.width = min(width, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
-        self.matrix = torch.zeros(
-            size, size, dtype=known.dtype
-        )  # A projected on the basis, on the host; lower triangle
-        self.dimension = self.products = self._coupled = self.following = 0
-        self.degree = 0.0
-        self._room = known.new_empty(self.width, len(known))
-        self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
-        self._removed: list[float] | None = None  # squares of the parts of the rest in the space, once it has none
-        self.eps = torch.finfo(known.dtype).eps
-        is_known = isinstance(operator, Inverted) and self.width <= BLOCK and known.dtype == torch.float64
-        self.is_compiled = is_known and loops.memory_supported(known) and loops.library() is not None
+        self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
+        self.dimension = self.products = self._near = 0  # the basis vector from which on blocks couple with the last
+        self.degree = self._least = 0.0
+        self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
+        is_plain = isinstance(operator, Inverted) and operator.weigh is None and known.dtype == torch.float64
+        can_load = is_plain and self.width <= BLOCK and loops.memory_supported(known)
+        self.is_compiled = can_load and loops.library() is not None
+        self._begin(0)
 
     @property
     def is_whole(self) -> bool:
@@ -276,14 +269,9 @@ class Space:
         return self.dimension == self.free
 
     @property
-    def ahead(self) -> int:
-        """Return the maximum number of vectors of the next block."""
-        return min(self.width, self.free - self.dimension)
-
-    @property
     def is_full(self) -> bool:
         """Return whether the next block does not fit in."""
-        return self.dimension + self.ahead > self.size
+        return self.dimension + self.following > self.size
 
     def expand(self, products: int) -> None:
         """Append blocks until so many more columns are multiplied, the next one does not fit in or none is left."""
@@ -292,72 +280,66 @@ class Space:
             self._extend()
 
     def _extend(self) -> None:
-        """Append the next block and its products; blocks before the last two have none but after a restart."""
-        if not self.is_ready:
-            self._follow()
-        if not self.following:
-            self.free = self.dimension
-            return
-        j, p, near = self.dimension, self.following, self._coupled
-        end, block, last = j + p, self.rows[self.c + j :][:p].mT, self.rows[self.c + near : self.c + j + p]
-        self.rest = self._room[:p].copy_(self.operator.matmul(block).mT)
-        column = self._remove_(self.rest, last)
-        self.matrix[j:end, near:end] = column.mT
-        self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
-        self.dimension, self._coupled, self.is_ready, self._removed = end, j, False, None
+        """Append the next block; blocks before the last two have no products with it but after a restart."""
+        j, p = self.dimension, self.following
+        end, count = j + p, self.c + j + p
+        rest = self.rows[count : count + p]
+        rest.copy_(self.operator.matmul(self.rows[self.c + j : count].mT).mT)
+        follow = next_block if self.is_compiled else self._next_block
+        found = follow(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
+        self.matrix[j:end, :end] = found.products[self.c :].mT
+        self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
         self.degree, self.products = self.degree + 1, self.products + p
-
-    def _settle(self) -> list[float]:
-        """Move parts of the rest in the space, which round-off has left, to the projected matrix; return their squares.
-
-        The inverse of a nearly singular matrix enlarges them.
-        """
-        if self._removed is None:
-            parts = self._remove_(self.rest, self.rows[: self.c + self.dimension])
-            self.matrix[self.dimension - len(self.rest) : self.dimension, : self.dimension] += parts[self.c :].mT
-            self._removed = parts.square().sum(0).tolist()
-        return self._removed
-
-    def _follow(self) -> None:
-        """Make the next block of the rest: orthonormal, orthogonal to the space, and random where nothing is left."""
-        count, p = self.c + self.dimension, len(self.rest)
-        known = self.rows[:count]
         self.following = p
-        if 0 < p <= self.ahead and self._is_made(self.rows[count : count + p], known):
-            return
-        q = self._remaining(known.mT)[:, : self.ahead]
-        if not q.shape[1]:
-            self.degree = math.inf if self.dimension else 0.0
-            q = basis(self.operator, self._random(self.ahead), known.mT)
+        if not found.is_made or end + p > self.free:
+            self._take_care(rest)
+
+    def _take_care(self, rest: Tensor) -> None:
+        """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
+        count = self.c + self.dimension
+        size = to_host(self.operator.dots(rest.mT, rest.mT))[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
+        some = rest.mT[:, to_device(size > min(self._least, 1e-8), rest)]
+        q = basis(self.operator, some, self.rows[:count].mT)[:, : self.free - self.dimension]
         self.following = q.shape[1]
+        if not self.following:
+            self.degree = math.inf
+            return self._begin(len(self.coupling.mT))
+        self.coupling = to_host(self.operator.inner(q, rest.mT))[0] @ self.coupling
         self.rows[count : count + self.following] = q.mT
 
-    def _remaining(self, known: Tensor) -> Tensor:
-        """Return an orthonormal basis of the rest outside known columns, without what is round-off."""
-        size = to_host(self.operator.dots(self.rest.mT, self.rest.mT))[0].sqrt()
-        return basis(self.operator, self.rest.mT[:, to_device(size > min(self.least, 1e-8), known)], known)
+    def _begin(self, p: int) -> None:
+        """Make a random next block, with which the last ``p`` vectors have no products."""
+        count = self.c + self.dimension
+        q = basis(self.operator, self._random(min(self.width, self.free - self.dimension)), self.rows[:count].mT)
+        self.following, self.coupling = q.shape[1], self.matrix.new_zeros(q.shape[1], p)
+        self.rows[count : count + self.following] = q.mT
+        if not self.following:
+            self.free = self.dimension
 
-    def _is_made(self, block: Tensor, known: Tensor) -> bool:
-        """Store an orthonormal basis of the rest as the next block, by Cholesky factors of its Gram matrix.
-
-        Once is enough where no row nearly depends on others. Return False where rows do, or nearly lie in the space.
-        """
-        removed = self._settle()
-        for least in (self.least, LEAST_LEFT, LEAST_LEFT):
-            (gram,) = to_host(self.operator.inner(self.rest.mT, self.rest.mT))
+    def _next_block(self, rows: Tensor, block: Tensor, near: int, limits: BlockLimits) -> NextBlock:
+        """Do the work of the compiled `next_block`, in the operator's inner product and on any device."""
+        products = rows.new_zeros(len(rows), len(block), device="cpu")
+        products[near:] = self._remove_(block, rows[near:])
+        least = max(limits.least, limits.unit * float(torch.linalg.vector_norm(products)))
+        removed = self._remove_(block, rows)
+        products += removed
+        factor = torch.eye(len(block), dtype=block.dtype)
+        for smallest in (least, LEAST_LEFT, LEAST_LEFT):
+            (gram,) = to_host(self.operator.inner(block.mT, block.mT))
             squares = gram.diagonal().tolist()
-            if not all(least**2 < square < math.inf for square in squares) or (turn := _whitening(gram)) is None:
-                return False
-            torch.mm(to_device(turn.matrix, block), self.rest, out=block)
-            if turn.is_sound and all(x <= square for x, square in zip(removed, squares, strict=True)):
-                return True
-            removed = self._remove_(self.rest.copy_(block), known).square().sum(0).tolist()
-        return False
+            if not all(smallest**2 < x < math.inf for x in squares) or (own := cholesky(gram, limits.pivot)) is None:
+                return NextBlock(products, factor, least, False)
+            turn = torch.linalg.inv(own)
+            block.copy_(to_device(turn, block) @ block)
+            factor = factor @ own
+            is_sound = bool((own.diagonal() > limits.sound * gram.diagonal().sqrt()).all())
+            if is_sound and all(x <= y for x, y in zip(removed.square().sum(0).tolist(), squares, strict=True)):
+                return NextBlock(products, factor, least, True)
+            removed = self._remove_(block, rows)
+        return NextBlock(products, factor, least, False)
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        if isinstance(self.operator, Inverted) and self.is_compiled:
-            return remove_rows(block, known, self.operator.weighted(block.mT).mT.contiguous())
         found = []
         for rows in known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,):
             found.append(self.operator.inner(rows.mT, block.mT))
@@ -372,11 +354,12 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        j, p = self.dimension, len(self.rest)
-        self._settle()
         values, turn = same_on_all_ranks(self.operator, *eigh(self._projected()))
-        (gram,), tail = to_host(self.operator.inner(self.rest.mT, self.rest.mT)), turn[j - p :]
-        return values, turn, (tail * (gram @ tail)).sum(0).clamp_min(0).sqrt()
+        return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
+
+    def _tail(self, turn: Tensor) -> Tensor:
+        """Return the coordinates in the last block."""
+        return turn[self.dimension - self.coupling.shape[1] :]
 
     def _projected(self) -> Tensor:
         """Return A projected on the basis."""
@@ -389,36 +372,22 @@ class Space:
 
     def images(self, turn: Tensor) -> Tensor:
         """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
-        j, p = self.dimension, len(self.rest)
-        inside = self.combine(self._projected() @ turn)
-        return inside.addmm_(to_device(turn[j - p :], inside).mT, self.rest).mT
+        inside, outside = self.combine(self._projected() @ turn), to_device(self.coupling @ self._tail(turn), self.rows)
+        return inside.addmm_(outside.mT, self.rows[self.c + self.dimension :][: self.following]).mT
 
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
         """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
-        self._follow()
         block = self.rows[self.c + self.dimension :][: self.following].clone()
         self.rows[self.c : self.c + keep] = self.combine(turn[:, :keep])
         self.rows[self.c + keep :][: len(block)] = block
         self.matrix.zero_().diagonal()[:keep] = values[:keep]
-        self.dimension, self._coupled, self.is_ready = keep, 0, True
+        self.dimension, self._near = keep, 0
 
 
-class Whitening(NamedTuple):
-    """Lower triangular T with T G Tᵀ = 1 for a Gram matrix G, and whether round-off leaves the rows orthonormal."""
-
-    matrix: Tensor
-    is_sound: bool
-
-
-def _whitening(gram: Tensor) -> Whitening | None:
-    """Return the whitening of rows with a Gram matrix; None where they nearly depend on others."""
-    g = gram.numpy()  # whose calls take less time than torch's
-    size = np.sqrt(g.diagonal())
-    try:
-        factor = np.linalg.cholesky(g / size / size[:, None])
-    except np.linalg.LinAlgError:
-        return None
-    pivot = factor.diagonal().min()
-    if pivot < LEAST_PIVOT:
-        return None
-    return Whitening(torch.from_numpy(np.linalg.inv(factor) / size), bool(pivot > SOUND_PIVOT))
+def cholesky(gram: Tensor, least: float) -> Tensor | None:
+    """Return the Cholesky factor of a Gram matrix on the host; None where rows nearly depend on others."""
+    if len(gram) == 1:
+        return gram.sqrt()
+    size = gram.diagonal().sqrt()
+    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
+    return None if int(failed) or float(factor.diagonal().amin()) < least else size[:, None] * factor

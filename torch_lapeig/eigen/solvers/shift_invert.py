@@ -228,7 +228,7 @@ class ShiftInvert:
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
                 return space.images(turn[:, :columns]), space.products, verdict
             if space.is_full:
-                space.restart(ritz, turn, min(columns + WIDTH, size - space.ahead))
+                space.restart(ritz, turn, min(columns + WIDTH, size - space.following))
 
     def _verdict(
         self,
