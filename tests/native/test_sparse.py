@@ -10,9 +10,10 @@ import torch
 from problems import points, preferential_attachment, sparse_path
 from torch_lapeig import Graph, Laplacian
 from torch_lapeig.eigen.choose import interior_fraction
-from torch_lapeig.eigen.solvers.factors import Shifted, shifted, superlu
+from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, shifted, superlu
 from torch_lapeig.native import loops as native
-from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors, remove_rows
+from torch_lapeig.native.sparse import Limits, Space, SymbolicFactor, SymmetricFactors
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")
 
@@ -205,14 +206,28 @@ class TestStructure:
         assert least <= interior_fraction(Graph.from_scipy(pattern).pattern) <= most
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-@pytest.mark.parametrize("count", [1, 2, 7, 30])
-@pytest.mark.parametrize("n", [40, 513, 5000])
-def test_a_block_is_projected_off_rows(width, count, n):
-    weight = 0.5 + torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    rows = (torch.linalg.qr(points(n, count))[0].mT / weight.sqrt()).contiguous()  # orthonormal with these weights
-    block = points(n, width, seed=1).mT.contiguous()
-    products = rows @ (weight * block).mT
-    left = block - products.mT @ rows
-    torch.testing.assert_close(remove_rows(block, rows, weight * block), products, atol=1e-12, rtol=0)
-    torch.testing.assert_close(block, left, atol=1e-12, rtol=0)
+class TestSpace:
+    def space(self, width=4, size=30, known=2, seed=0):
+        operator = Laplacian(Graph.from_scipy(grid(16, 15))).symmetric
+        matrix = shifted(operator, 1e-3, self)
+        found = SymmetricFactors.of(matrix.structure(), *matrix[1:])
+        given = torch.linalg.qr(points(240, known, seed=1))[0]
+        inverse = torch.linalg.inv(operator.to_dense() + 1e-3 * operator.bound * torch.eye(240, dtype=torch.float64))
+        return BlockKrylov(operator, Factors(matrix, found), given, size, width, seed), inverse, given
+
+    @pytest.mark.parametrize("width", [1, 2, 3, 4])
+    @pytest.mark.parametrize("known", [0, 1, 5])
+    def test_it_is_the_space_of_the_inverse(self, width, known):
+        space, inverse, given = self.space(width, known=known)
+        assert isinstance(space.compiled, Space)
+        space.fill(5 * width)
+        m = space.filled
+        v = space.rows[space.first : space.first + m].mT
+        assert m == 5 * width
+        torch.testing.assert_close(v.mT @ v, torch.eye(m, dtype=torch.float64), atol=1e-13, rtol=0)
+        torch.testing.assert_close(given.mT @ v, torch.zeros(known, m, dtype=torch.float64), atol=1e-13, rtol=0)
+        scale = float(inverse.abs().max())
+        torch.testing.assert_close(v.mT @ inverse @ v, space.projected[:m, :m], atol=1e-12 * scale, rtol=0)
+        last = inverse @ v[:, -width:]
+        left = last - torch.cat([given, v], 1) @ (torch.cat([given, v], 1).mT @ last)
+        torch.testing.assert_close(space.rest, left, atol=1e-11 * scale, rtol=0)

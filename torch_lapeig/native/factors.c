@@ -254,13 +254,12 @@ FAST static void solve_in(const SymbolicFactor *symbolic, const double *l, const
     }
 }
 
-/* Solve for blocks (nodes, columns) of one storage. Return 0 where memory is not enough. */
-int64_t solve_factors(const SymbolicFactor *symbolic, const double *l, const double *b, double *x, int64_t columns,
-                      int64_t row_step, int64_t column_step)
+/* Solve for blocks (nodes, columns). Return 0 where memory is not enough. */
+int64_t solve_factors(const SymbolicFactor *symbolic, const double *l, const double *b, double *x, int64_t columns)
 {
     double *const room = room_for(room_of_solve(symbolic));
     if (!room) return 0;
-    solve_in(symbolic, l, b, x, columns, row_step, column_step, room);
+    solve_in(symbolic, l, b, x, columns, columns, 1, room);
     free(room);
     return 1;
 }

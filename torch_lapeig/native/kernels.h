@@ -190,15 +190,22 @@ typedef struct {
     double work;           /* multiplications, without those of the zeros that supernodes hold */
 } SymbolicFactor;
 
-/* A block X of `width` vectors to be projected off rows that are orthonormal in the inner product of M. The loops allocate
-   `work`: BLOCK products a row, after their sum over the parts the products of each part. */
+/* A block Krylov space of A⁻¹; see `torch_lapeig.eigen.solvers.block_krylov`. `known` vectors come before the `filled`
+   of `size` vectors of the space in `basis`; a block has `width`. A block is sound where its least pivot is above
+   `dependent`, and above `least` after the known part was removed; above `enough` once is enough. The last four fields
+   belong to the loops: `block` is multiplied with the first `rows` vectors of the basis, but for those of the space
+   before `begin`; products are in `work`, BLOCK numbers a vector, those of parts after their sum. */
 typedef struct {
-    int64_t nodes, rows, width;
-    const double *basis; /* (rows, nodes) */
-    const double *weighted; /* M X (width, nodes); X itself for M = 1 */
-    double *block;       /* X (width, nodes) */
-    double *products;    /* (rows, BLOCK) */
-    double *work;
-} Projection;
+    const SymbolicFactor *symbolic;
+    const double *factors;
+    int64_t nodes, known, size, width, filled, blocks;
+    double *basis;     /* (known + size + width, nodes) */
+    double *projected; /* (size, size) */
+    double *rest;      /* (width, nodes): the last products */
+    double *gram;      /* (width, width): of `rest` */
+    double dependent, least, enough;
+    int64_t rows, begin;
+    double *block, *work;
+} Space;
 
 #endif

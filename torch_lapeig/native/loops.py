@@ -58,8 +58,9 @@ FUNCTIONS = {
     "release": ":p",
     "room_of_factors": "n:p",
     "numeric_factor": "n:ppppdpp",
-    "solve_factors": "n:ppppnnn",
-    "remove_rows": "n:pnn",
+    "solve_factors": "n:ppppn",
+    "next_block": "n:ppnn",
+    "extend_space": "n:pnnn",
 }
 
 

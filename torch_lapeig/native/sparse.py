@@ -1,4 +1,4 @@
-"""Compiled factors L D Lᵀ of sparse symmetric matrices, and projections for Krylov spaces of their inverse."""
+"""Compiled factors L D Lᵀ of sparse symmetric matrices: `order.c`, `structure.c`, `factors.c`, `krylov.c`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_t
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
 BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
-ROWS_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 rows some 0.1 ms
+SPACE_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 others some 0.1 ms
 
 
 class Limits(NamedTuple):
@@ -134,42 +134,78 @@ class SymmetricFactors:
         Raises:
             ValueError: another shape. MemoryError.
         """
-        n, is_by_columns = self.symbolic.nodes, b.flags.f_contiguous
+        b, n = np.ascontiguousarray(b), self.symbolic.nodes
         if b.ndim not in (1, 2) or len(b) != n:
             raise ValueError(f"right-hand sides must have shape ({n},) or ({n}, m), got {b.shape}")
-        b = b if is_by_columns else np.ascontiguousarray(b)
-        x, columns = np.empty_like(b), b.size // max(n, 1)
-        steps = (1, n) if is_by_columns else (columns, 1)
-        blocks = (_at(b.T if is_by_columns else b), _at(x.T if is_by_columns else x))
-        if not call("solve_factors", self.symbolic.pointer, _at(self.numbers), *blocks, columns, *steps):
+        x = np.empty_like(b)
+        columns = b.size // max(n, 1)
+        if not call("solve_factors", self.symbolic.pointer, _at(self.numbers), _at(b), _at(x), columns):
             raise MemoryError
         return x
 
 
-def remove_rows(block: Tensor, rows: Tensor, weighted: Tensor) -> Tensor:
-    """Project a block X ``(p, N)`` off M-orthonormal rows ``(m, N)``, in place: float64, dense, p at most `BLOCK`.
+class PivotLimits(NamedTuple):
+    """Least pivots of a block: of its own vectors, after the space is removed, and where once is enough."""
+
+    dependent: float
+    least: float
+    enough: float
+
+
+class Space:
+    """Block Krylov space of A⁻¹ that compiled loops extend in the memory of its owner; see `BlockKrylov`.
 
     Args:
-        weighted: M X ``(p, N)``; X itself if M is the identity.
+        factors: of A. rows: float64 ``(first + size + width, N)``, in one piece. projected: ``(size, size)``, likewise.
+        width: of a block, at most `BLOCK`. pivots: limits of `BlockKrylov` for blocks.
 
-    Returns:
-        The products ``(m, p)`` of the rows with M X.
-
-    Raises:
-        MemoryError.
+    Attributes:
+        rest: ``(width, N)``, of the last products.
     """
-    (width, n), threads, products = block.shape, num_threads(), rows.new_empty(len(rows), BLOCK)
-    task = fill_struct(
-        "Projection",
-        nodes=n,
-        rows=len(rows),
-        width=width,
-        basis=rows,
-        weighted=weighted,
-        block=block,
-        products=products,
-        work=None,
-    )
-    if not call("remove_rows", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads):
-        raise MemoryError
-    return products[:, :width]
+
+    def __init__(
+        self, factors: SymmetricFactors, rows: Tensor, projected: Tensor, width: int, pivots: PivotLimits
+    ) -> None:
+        (total, n), size, threads = rows.shape, len(projected), num_threads()
+        parts = max(1, min(threads, n // SPACE_PART))
+        self._team, self.rest = (parts, threads), rows.new_empty(width, n)
+        gram = rows.new_empty(width, width)
+        self._space = fill_struct(
+            "Space",
+            symbolic=factors.symbolic.pointer,
+            factors=_at(factors.numbers),
+            nodes=n,
+            known=total - size - width,
+            size=size,
+            width=width,
+            filled=0,
+            blocks=0,
+            basis=rows,
+            projected=projected,
+            rest=self.rest,
+            gram=gram,
+            **pivots._asdict(),
+            rows=0,
+            begin=0,
+            block=None,
+            work=None,
+        )
+        self._kept = (factors, rows, projected, gram)  # keeps their memory alive
+
+    def follow(self, filled: int, source: Tensor) -> bool:
+        """Turn rows ``(width, N)`` into the block that follows the first ``filled`` vectors, if the block is sound."""
+        self._space.filled = filled
+        return bool(call("next_block", ctypes.byref(self._space), source.data_ptr(), *self._team))
+
+    def extend(self, filled: int, upto: int) -> tuple[int, int, bool]:
+        """Append the next block, and further blocks up to so many vectors while there is room for another.
+
+        Returns:
+            The number of vectors then, the number of appended blocks, and whether every later block was built
+            from the previous residual.
+        """
+        self._space.filled, self._space.blocks = filled, 0
+        is_sound = call("extend_space", ctypes.byref(self._space), upto, *self._team)
+        if is_sound == NO_MEMORY:
+            raise MemoryError
+        return self._space.filled, self._space.blocks, bool(is_sound)

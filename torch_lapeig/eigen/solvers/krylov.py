@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,8 +32,6 @@ from torch_lapeig.eigen.solvers.solver import (
     one_by_one,
     with_guards,
 )
-from torch_lapeig.native import loops
-from torch_lapeig.native.sparse import BLOCK, remove_rows
 
 # Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
 Check = Callable[[int, Tensor, Tensor], bool]
@@ -112,32 +111,28 @@ class Krylov:
 
 @dataclass(frozen=True)
 class Inverted:
-    """−(A + σ)⁻¹, or −(K + s M)⁻¹ M in the inner product of M: its smallest eigenvalues are of the smallest of A.
+    """−(K + s M)⁻¹ M in the inner product of M: its smallest eigenvalues are of the smallest of the pencil.
 
     Args:
-        operator: of the sums over nodes, on one machine, and of random columns.
-        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. weigh: M of blocks; None for the identity.
+        operator: K, of the sums over nodes and of random columns.
+        inverse: (K + s M)⁻¹ of blocks ``(N, p)``. weigh: M of blocks.
     """
 
     operator: BlockOperator
     inverse: Inverse
-    weigh: Callable[[Tensor], Tensor] | None = None
-
-    def weighted(self, y: Tensor) -> Tensor:
-        """Return M Y."""
-        return y if self.weigh is None else self.weigh(y)
+    weigh: Callable[[Tensor], Tensor]
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return −(K + s M)⁻¹ M Y."""
-        return self.inverse(self.weighted(y)).neg()
+        return self.inverse(self.weigh(y)).neg_()
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
-        return self.operator.inner(x, self.weighted(y))
+        return self.operator.inner(x, self.weigh(y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return inner products of columns."""
-        return self.operator.dots(x, self.weighted(y))
+        return self.operator.dots(x, self.weigh(y))
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns."""
@@ -247,8 +242,6 @@ class Space:
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
         following: number of vectors of the next block, once it is made.
-        degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
-            or infinite once the space was invariant.
         rest: rows ``(p, N)``, the last products without their part in the space: the next block before it is made.
     """
 
@@ -261,13 +254,10 @@ class Space:
             size, size, dtype=known.dtype
         )  # A projected on the basis, on the host; lower triangle
         self.dimension = self.products = self._coupled = self.following = 0
-        self.degree = 0.0
         self._room = known.new_empty(self.width, len(known))
         self.rest, self.least, self.is_ready = self._room[:0], 0.0, False
         self._removed: list[float] | None = None  # squares of the parts of the rest in the space, once it has none
         self.eps = torch.finfo(known.dtype).eps
-        is_known = isinstance(operator, Inverted) and self.width <= BLOCK and known.dtype == torch.float64
-        self.is_compiled = is_known and loops.memory_supported(known) and loops.library() is not None
 
     @property
     def is_whole(self) -> bool:
@@ -304,7 +294,7 @@ class Space:
         self.matrix[j:end, near:end] = column.mT
         self.least = max(self.least, ROUNDOFF_UNITS * self.eps * float(torch.linalg.vector_norm(column)))
         self.dimension, self._coupled, self.is_ready, self._removed = end, j, False, None
-        self.degree, self.products = self.degree + 1, self.products + p
+        self.products += p
 
     def _settle(self) -> list[float]:
         """Move parts of the rest in the space, which round-off has left, to the projected matrix; return their squares.
@@ -326,7 +316,6 @@ class Space:
             return
         q = self._remaining(known.mT)[:, : self.ahead]
         if not q.shape[1]:
-            self.degree = math.inf if self.dimension else 0.0
             q = basis(self.operator, self._random(self.ahead), known.mT)
         self.following = q.shape[1]
         self.rows[count : count + self.following] = q.mT
@@ -355,8 +344,6 @@ class Space:
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        if isinstance(self.operator, Inverted) and self.is_compiled:
-            return remove_rows(block, known, self.operator.weighted(block.mT).mT.contiguous())
         found = []
         for rows in known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,):
             found.append(self.operator.inner(rows.mT, block.mT))
@@ -384,17 +371,7 @@ class Space:
 
     def combine(self, turn: Tensor) -> Tensor:
         """Return combinations ``(p, N)`` of the basis by columns ``(dimension, p)``."""
-        found, turn = self.rows.new_zeros(turn.shape[1], self.rows.shape[1]), to_device(turn, self.rows).mT
-        rows = self.rows[self.c : self.c + turn.shape[1]]
-        for some, part in zip(turn.split(ROWS_AT_ONCE, 1), rows.split(ROWS_AT_ONCE), strict=True):
-            found.addmm_(some, part)
-        return found
-
-    def images(self, turn: Tensor) -> Tensor:
-        """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
-        j, p = self.dimension, len(self.rest)
-        inside = self.combine(self._projected() @ turn)
-        return inside.addmm_(to_device(turn[j - p :], inside).mT, self.rest).mT
+        return to_device(turn, self.rows).mT @ self.rows[self.c : self.c + len(turn)]
 
     def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
         """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
@@ -415,11 +392,13 @@ class Whitening(NamedTuple):
 
 def _whitening(gram: Tensor) -> Whitening | None:
     """Return the whitening of rows with a Gram matrix; None where they nearly depend on others."""
-    if len(gram) == 1:
-        return Whitening(gram.rsqrt(), True)
-    size = gram.diagonal().sqrt()
-    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
-    if int(failed) or (pivot := float(factor.diagonal().amin())) < LEAST_PIVOT:
+    g = gram.numpy()  # whose calls take less time than torch's
+    size = np.sqrt(g.diagonal())
+    try:
+        factor = np.linalg.cholesky(g / size / size[:, None])
+    except np.linalg.LinAlgError:
         return None
-    turn = torch.linalg.solve_triangular(factor, torch.diag(1 / size), upper=False)
-    return Whitening(turn, pivot > SOUND_PIVOT)
+    pivot = factor.diagonal().min()
+    if pivot < LEAST_PIVOT:
+        return None
+    return Whitening(torch.from_numpy(np.linalg.inv(factor) / size), bool(pivot > SOUND_PIVOT))

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.solvers.block_krylov import BlockKrylov, Trend
 from torch_lapeig.eigen.solvers.blocks import basis, rayleigh_ritz, residual
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, count_below, factors_of, shifted, structure_within
-from torch_lapeig.eigen.solvers.krylov import Inverted, Space
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     SETTLED,
@@ -203,15 +203,14 @@ class ShiftInvert:
         # Keep many vectors, which are cheap compared with solves.
         most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
         size = min(free, most)
-        space = Space(Inverted(operator, inverse), null, size, free, self.seed, WIDTH)
+        space = BlockKrylov(operator, inverse, null, size, min(WIDTH, free), self.seed)
         inner = dataclasses.replace(request, progress=None)
         shift, may_count = self.shift * float(operator.bound), needs == "all"
         # No space has converged earlier, and a check takes as long as three solves.
         trend, next_check = Trend(WIDTH), 2 * columns + min(columns, 12)
         while True:
-            space.expand(max(min(next_check, self.max_products) - space.products, 1))
-            ritz, turn, residuals = space.ritz()
-            values = -ritz
+            space.fill(min(next_check, self.max_products))
+            values, residuals = space.values_and_residuals()
             _check_definite(values, shift, request.bound)
             round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
             shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
@@ -220,22 +219,24 @@ class ShiftInvert:
                 request.progress(space.products, shortfall * scale, scale)
             trend.add(space.products, shortfall)
             next_check = space.products + trend.until_next
-            verdict = MultiplicityCheck(space.is_whole)
-            if not verdict.is_certain and space.dimension >= columns and shortfall <= 1:
+            verdict = MultiplicityCheck(space.filled == free)
+            if not verdict.is_certain and space.filled >= columns and shortfall <= 1:
                 copies = MissedMultiplicity.of(request, values, residuals, shift, ceiling)
                 verdict = self._verdict(request, inverse, copies, space, needs, may_count)
                 may_count = False
             if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, verdict
+                return space.images(space.ritz(columns)[1]), space.products, verdict
             if space.is_full:
-                space.restart(ritz, turn, min(columns + WIDTH, size - space.ahead))
+                kept = min(columns + WIDTH, size - space.following)
+                values, turn = space.ritz(kept)
+                space.keep(values[:kept], turn)
 
     def _verdict(
         self,
         request: Request,
         inverse: Inverse,
         copies: MissedMultiplicity,
-        space: Space,
+        space: BlockKrylov,
         needs: SearchScope,
         may_count: bool,
     ) -> MultiplicityCheck:
@@ -352,32 +353,6 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
     return float(wanted[-1]) if len(wanted) else None
 
 
-class Trend:
-    """Decrease of the residuals, and the predicted number of products until the next check of Ritz pairs.
-
-    Args:
-        least: minimum number of products between two checks.
-    """
-
-    def __init__(self, least: int) -> None:
-        self.known: list[tuple[int, float]] = []
-        self.least = least
-
-    def add(self, products: int, shortfall: float) -> None:
-        """Record the ratio of residuals to their maximum after so many products."""
-        self.known.append((products, math.log(max(shortfall, 1e-300))))
-
-    @property
-    def until_next(self) -> int:
-        """Return the products until the next check: half of the prediction by the last rate, at most a third of all."""
-        most = max(self.least, self.known[-1][0] // 3)
-        if len(self.known) < 2:
-            return most
-        (before, high), (now, low) = self.known[-2:]
-        promised = low * (now - before) / (high - low) if low < high else math.inf
-        return max(self.least, int(min(most, promised / 2)))  # convergence accelerates
-
-
 @dataclass(frozen=True)
 class MissedMultiplicity:
     """Copies of wanted values of the inverse that a block Krylov space may have overlooked.
@@ -453,7 +428,7 @@ class MissedMultiplicity:
             room=room,
         )
 
-    def missing(self, degree: float, spare: int) -> float:
+    def missing(self, degree: int, spare: int) -> float:
         """Return the degrees that a space lacks before it has all copies almost surely; ``spare``: p − f."""
         if self.rate == math.inf:
             return 0.0
