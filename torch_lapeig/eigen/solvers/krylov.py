@@ -237,6 +237,8 @@ class Space:
     A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Vectors that lie in
     the space are left out of the next block; where none is left, a random block finds further copies.
 
+    With V the basis, T = Vᵀ A V, E the last columns of 1 and Q the next block, A V = V T + Q C Eᵀ.
+
     Args:
         known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
         size: maximum number of basis vectors. seed: of random vectors.
@@ -244,7 +246,7 @@ class Space:
 
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
-        following: number of vectors of the next block.
+        following: number of vectors of the next block. coupling: C ``(following, p)``, on the host.
         degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
             or infinite once the space was invariant.
     """
