@@ -257,7 +257,8 @@ class Space:
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
-        self.dimension = self.products = self._near = 0  # the basis vector from which on blocks couple with the last
+        self.dimension = self.products = self.following = 0
+        self._near = 0  # number of the first basis vectors that have no products with the next block
         self.degree = self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
         is_plain = isinstance(operator, Inverted) and operator.weigh is None and known.dtype == torch.float64
