@@ -99,9 +99,13 @@ FAST static double cholesky(const Projection *space, double least, double l[BLOC
     double pivot = 1;
     for (int64_t j = 0; j < width; j++)
         for (int64_t k = 0; k <= j; k++) {
-            double sum = 0;
-            for (int64_t i = 0; i < n; i++) sum += space->block[j * n + i] * space->block[k * n + i];
-            l[j][k] = sum;
+            l[j][k] = 0; /* by parts: the rounding of one long sum has a sign where numbers repeat */
+            for (int64_t from = 0; from < n; from += NUMBERS_IN_CACHE) {
+                const int64_t end = from + NUMBERS_IN_CACHE < n ? from + NUMBERS_IN_CACHE : n;
+                double sum = 0;
+                for (int64_t i = from; i < end; i++) sum += space->block[j * n + i] * space->block[k * n + i];
+                l[j][k] += sum;
+            }
         }
     for (int64_t j = 0; j < width; j++) { /* row by row */
         squares[j] = l[j][j];

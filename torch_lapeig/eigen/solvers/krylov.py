@@ -301,8 +301,9 @@ class Space:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
         count = self.c + self.dimension
         size = to_host(self.operator.dots(rest.mT, rest.mT))[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
-        some = rest.mT[:, to_device(size > min(self._least, 1e-8), rest)]
-        q = basis(self.operator, some, self.rows[:count].mT)[:, : self.free - self.dimension]
+        q = rest.mT[:, to_device(size > min(self._least, 1e-8), rest)]
+        if q.shape[1]:
+            q = basis(self.operator, q, self.rows[:count].mT)[:, : self.free - self.dimension]
         self.following = q.shape[1]
         if not self.following:
             self.degree = math.inf
