@@ -531,7 +531,7 @@ class SymmetricOperator(WithEntries):
 
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
-        dense = self.pattern.to_dense(-self.values)
+        dense = 0 - self.pattern.to_dense(self.values)  # without negative zeros
         return torch.diagonal_scatter(dense, dense.diagonal(dim1=-2, dim2=-1) + self.diagonal, dim1=-2, dim2=-1)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
