@@ -344,10 +344,12 @@ class Space:
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        found = []
-        for rows in known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,):
-            found.append(self.operator.inner(rows.mT, block.mT))
-            block.addmm_(found[-1].mT, rows, alpha=-1)
+        sums, weighted = self.operator, block.mT
+        if isinstance(sums, Inverted):  # one product with M for all rows
+            sums, weighted = sums.operator, sums.weighted(weighted)
+        found = [sums.inner(rows.mT, weighted) for rows in (known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,))]
+        for parts, rows in zip(found, known.split(len(found[0])), strict=True):
+            block.addmm_(parts.mT, rows, alpha=-1)
         return to_host(torch.cat(found) if len(found) > 1 else found[0])[0]
 
     def _random(self, m: int) -> Tensor:
