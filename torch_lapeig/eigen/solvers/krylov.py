@@ -345,8 +345,8 @@ class Space:
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
         sums, weighted = self.operator, block.mT
-        if isinstance(sums, Inverted):  # one product with M for all rows
-            sums, weighted = sums.operator, sums.weighted(weighted)
+        if isinstance(self.operator, Inverted):  # one product with M for all rows
+            sums, weighted = self.operator.operator, self.operator.weighted(block.mT)
         found = [sums.inner(rows.mT, weighted) for rows in (known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,))]
         for parts, rows in zip(found, known.split(len(found[0])), strict=True):
             block.addmm_(parts.mT, rows, alpha=-1)
