@@ -214,7 +214,6 @@ def summary(cells: dict[str, list[Result]]) -> dict[str, Any]:
         gains = [result["gain"] for result in results]
         found[way] = {key: float(np.mean([result[key] for result in results])) for key in ("seconds", "multiplicity")}
         found[way] |= {"gain": mean_and_interval(gains), "ended": all(result["ended"] for result in results)}
-        found[way]["seeds"] = {str(seed): gain for seed, gain in enumerate(gains)}
         pairs = zip(gains, cells.get("smooth", []), strict=False)
         if behind := [1 - gain / ours["gain"] for gain, ours in pairs]:
             found[way]["behind"] = mean_and_interval(behind)

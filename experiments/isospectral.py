@@ -21,7 +21,7 @@ from scipy.spatial.transform import Rotation
 from scipy.special import lpmv
 from torch import Tensor
 
-from experiments.metrics import Numbers
+from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Run, check_names
 from experiments.searches import Search, attempt, cma, descend, summary, tables_of
 from experiments.shapes import icosphere
@@ -84,7 +84,7 @@ def isospectral(
     }
     for data, way in cases:
         beyond = [found["beyond"] for case, found in cells.items() if case[:2] == (data, way)]
-        metrics[data][way]["beyond"] = {"mean": float(np.mean(beyond)), "seeds": beyond}
+        metrics[data][way]["beyond"] = mean_and_interval(beyond)
     run.finish(metrics, *tables_of("from", "the shape", WAYS, {DATA[data]: metrics[data] for data in DATA}))
 
 

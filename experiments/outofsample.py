@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from rich.table import Table
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
-from scipy.stats import t
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 
 from experiments import data
+from experiments.metrics import mean_and_interval
 from experiments.runs import Refusal, Run, check_least, table
 from torch_lapeig import KNN, LLE, MDS, Isomap, LaplacianEigenmaps, Precomputed
 
@@ -315,16 +315,15 @@ def curve(cells: list[list[dict[str, Any]]], fractions: tuple[float, ...]) -> di
     def paired(error: str) -> Array:
         return np.array([[np.subtract(c["variability"], c[error]).mean() for c in row] for row in cells])
 
-    by_split = paired("error")
-    repeats = by_split.shape[1]
-    difference = by_split.mean(1)
-    half_width = t.ppf(0.975, repeats - 1) * by_split.std(1, ddof=1) / repeats**0.5
+    by_fraction = [mean_and_interval(values) for values in paired("error")]
+    difference, half_width = (np.array([found[key] for found in by_fraction]) for key in ("mean", "interval"))
     means = {key: [float(np.mean([c[key] for c in row])) for row in cells] for key in DISTANCES}
     medians = {f"median_{key}": [float(np.median([c[key] for c in row])) for row in cells] for key in DISTANCES[:3]}
     of_medians = np.subtract(medians["median_variability"], medians["median_error"])
     return {
         "difference": difference.tolist(),
         "half_width": half_width.tolist(),
+        "by_fraction": {f"{fraction:g}": found for fraction, found in zip(fractions, by_fraction, strict=True)},
         "difference_as_written": paired("error_as_written").mean(1).tolist(),
         "median_difference": of_medians.tolist(),
         **means,

@@ -159,7 +159,6 @@ def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             "error": mean_and_interval(errors),
             **{key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "memory", "evaluations")},
             "end": [cell["end"] for cell in results],
-            "seeds": {str(seed): error for seed, error in enumerate(errors)},
         }
         if way != "layer" and "layer" in cells:
             pairs = zip(cells["layer"], results, strict=False)

@@ -373,7 +373,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Over seeds: accuracy with its interval; of networks gradients of all steps, and trainings that `failed`."""
     accuracy = np.array([cell["accuracy"] for cell in cells])
     found = {
-        "accuracy": {**mean_and_interval(accuracy), "least": float(accuracy.min()), "seeds": accuracy.tolist()},
+        "accuracy": {**mean_and_interval(accuracy), "least": float(accuracy.min())},
         "by_class": np.mean([cell["by_class"] for cell in cells], axis=0).tolist(),
         "seconds": float(np.median([cell["seconds"] for cell in cells])),
     }
