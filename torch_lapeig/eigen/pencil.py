@@ -21,7 +21,7 @@ from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Extent, Inverted, Krylov, pairs_with_copies
-from torch_lapeig.eigen.solvers.solver import SETTLED, RitzPairs, Solver
+from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, ratio_to_allowed
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern, SparsePattern, signs
 from torch_lapeig.native.sparse import SymbolicFactor
@@ -288,13 +288,11 @@ def _solve_sparse(
     wanted, eps = k - null.shape[1], torch.finfo(null.dtype).eps
 
     def is_done(restarts: int, ritz: Tensor, residuals: Tensor) -> bool:
-        values, r = ritz.tolist(), residuals.tolist()
-        gap = values[wanted] - values[wanted - 1] if 0 < wanted < len(r) else 0.0
-        round_off = 10 * eps * abs(values[0])
-        allowed, worst = max(tolerance * gap, round_off), max(r[:wanted], default=0.0)
+        round_off = 10 * eps * abs(float(ritz[0]))
+        ratio, worst, allowed = ratio_to_allowed(ritz, residuals, wanted, tolerance, round_off)
         if progress is not None:
             progress(restarts, worst, allowed)
-        return worst <= allowed and (len(r) <= wanted or gap <= round_off or r[wanted] <= max(SETTLED * gap, allowed))
+        return ratio <= 1
 
     inverted, krylov = Inverted(frozen.stiffness, frozen.inverse, frozen.weigh), Krylov()
     extent = Extent(count - null.shape[1], krylov.max_products, krylov.seed, WIDTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,12 +16,12 @@ from torch_lapeig.eigen.solvers.krylov import Inverted, Space
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
     SETTLED,
-    Inverse,
     Progress,
     Request,
     RitzPairs,
     check_options,
     one_by_one,
+    ratio_to_allowed,
     with_guards,
 )
 from torch_lapeig.support import checks
@@ -95,9 +94,18 @@ class ShiftInvert:
         """
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
-    def factors(self, operator: Operator) -> Factors:
+    def _solve(self, request: Request) -> RitzPairs:
+        shift = self.shift
+        while True:
+            factors = self._factors(request.operator, shift)
+            try:
+                return self._repeated(Search(request, factors, shift * request.bound, self.seed, self.max_products))
+            except _IndefiniteError as error:  # by the rounding of the entries, perhaps to float32
+                shift = max(2 * shift, error.share)
+
+    def _factors(self, operator: Operator, shift: float) -> Factors:
         """Return the factors of one graph, if they fit into the memory; raise as a call does."""
-        matrix, memory = shifted(operator, self.shift, self), self.budget
+        matrix, memory = shifted(operator, shift, self), self.budget
         is_known = matrix.is_readable and memory < math.inf  # the fill of SuperLU is known only from its factors
         if is_known and structure_within(matrix, memory) is None:
             raise self._too_large(matrix)
@@ -118,126 +126,97 @@ class ShiftInvert:
         """Return the number of bytes that the factors may take."""
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
 
-    def _solve(self, request: Request) -> RitzPairs:
-        inverse = self.factors(request.operator)
-        try:
-            found = self._attempt(request, inverse)
-        except _IndefiniteError as error:  # by the rounding of the entries, perhaps to float32
-            return dataclasses.replace(self, shift=max(2 * self.shift, error.share))._solve(request)
-        if bool(found.finished) or 2 * found.iterations >= self.max_products:
+    def _repeated(self, search: Search) -> RitzPairs:
+        """Return the pairs, searched for again where the first spaces are too blunt."""
+        tolerance = search.request.tolerance
+        found = self._attempt(search, tolerance)
+        if bool(found.finished) or 2 * found.iterations >= search.most:
             return found
         # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off.
-        again = dataclasses.replace(
-            self, seed=self.seed + 1, max_products=self.max_products - found.iterations
-        )._attempt(request, inverse, tolerance=0.0)
+        again = self._attempt(search.anew(1, search.most - found.iterations), 0.0)
         solves = found.iterations + again.iterations
         if not bool(again.finished):  # repeat the first space, with the final steps of `Lobpcg`
-            again = dataclasses.replace(self, max_products=found.iterations)._attempt(request, inverse)
+            again = self._attempt(search.anew(0, found.iterations), tolerance)
         return again._replace(iterations=solves)
 
-    def _attempt(self, request: Request, inverse: Inverse, tolerance: float | None = None) -> RitzPairs:
-        """Return the pairs from one random start; ``tolerance`` of the space if it is not the pairs' tolerance."""
-        goal = request if tolerance is None else dataclasses.replace(request, tolerance=tolerance)
-        images, solves, verdict = self._converge(goal, inverse)
-        values, x, missing = _ritz_pairs_of(request, images, solves)
-        may_repeat = tolerance is None and 2 * solves < self.max_products
+    def _attempt(self, search: Search, tolerance: float) -> RitzPairs:
+        """Return the pairs from one random start, with the ``tolerance`` of its spaces."""
+        request, inverse = search.request, search.inverse
+        images, verdict = self._converge(search, tolerance)
+        values, x, missing = _ritz_pairs_of(request, images, search.solves)
+        may_repeat = tolerance > 0 and 2 * search.solves < search.most
         # Up to a factor of 1000 in the residual, final steps are cheaper than a solve to round-off.
         is_blunt = may_repeat and verdict.is_certain and 1000 < missing < math.inf
         if is_blunt or (verdict.is_certain and missing <= 1):
-            return request.answer(values, x, solves, not is_blunt, inverse)
+            return request.answer(values, x, search.solves, not is_blunt, inverse)
 
         def shortfall(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
-            return request.shortfall(solves + iteration, values, residuals)
+            return request.shortfall(search.solves + iteration, values, residuals)
 
         if (lost := request.columns - x.shape[1]) > 0:  # with a small ``max_products``
-            x = torch.cat([x, request.operator.random(lost, self.seed)[0].to(x)], 1)
+            x = torch.cat([x, request.operator.random(lost, search.seed)[0].to(x)], 1)
         # Lanczos leaves small components of all other eigenvectors in a vector. Components of large eigenvalues hardly
         # matter to the inverse, but do to the residuals of A. The factors remove them in a step or two.
         values, x, steps, finished = lobpcg(request.operator, x, request.null, inverse, shortfall, POLISH_STEPS)
-        return request.answer(values, x, solves + steps, verdict.is_certain and finished, inverse)
+        return request.answer(values, x, search.solves + steps, verdict.is_certain and finished, inverse)
 
-    def _converge(self, request: Request, inverse: Inverse) -> tuple[Tensor, int, MultiplicityCheck]:
-        """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, the solves, and a verdict on overlooked copies.
+    def _converge(self, search: Search, tolerance: float) -> tuple[Tensor, MultiplicityCheck]:
+        """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, and a verdict on overlooked copies.
 
         If a count shows that pairs are missing, they are searched for outside the found pairs, until all are found.
         Without a count, a value may have more copies if it has as many as the block has columns. Then the smallest
         pairs outside are searched for, until no new one is found.
         """
-        x, solves, verdict = self._space(request, inverse)
-        operator, w = request.operator, request.wanted
-        while verdict.lacking and solves < self.max_products:
-            known = torch.cat([request.null, basis(operator, x[:, :w], request.null)], 1)
+        request, null, w = search.request, search.request.null, search.request.wanted
+        operator = request.operator
+        x, verdict = self._space(search, Goal(null, w, request.columns, tolerance))
+        while verdict.lacking and search.solves < search.most:
+            known = torch.cat([null, basis(operator, x[:, :w], null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
             if free <= 0 or ceiling is None:
-                return x, solves, MultiplicityCheck(True)
-            wanted, (needs, tolerance) = min(verdict.lacking, free), verdict.outside(request.tolerance)
-            others = dataclasses.replace(
-                request,
-                null=known,
-                wanted=wanted,
-                columns=min(wanted + WIDTH, free),
-                tolerance=tolerance,
-                progress=None,
-            )
-            # A new seed: the found pairs span the first random block.
-            again = dataclasses.replace(self, seed=self.seed + solves, max_products=self.max_products - solves)
-            images, more, verdict_outside = again._space(others, inverse, needs, ceiling)
-            solves += more
+                return x, MultiplicityCheck(True)
+            wanted = min(verdict.lacking, free)
+            goal = Goal(known, wanted, min(wanted + WIDTH, free), *verdict.outside(tolerance), ceiling)
+            images, verdict_outside = self._space(search, goal)
             outside, _ = rayleigh_ritz(operator, images, known)
             least = float(outside[0])
-            values, x = rayleigh_ritz(operator, torch.cat([x, images], 1), request.null)
+            values, x = rayleigh_ritz(operator, torch.cat([x, images], 1), null)
             x = x[:, : request.columns]
-            is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * float(operator.round_off)
+            is_next = least >= float(values[min(w, len(values) - 1)]) - 10 * request.round_off
             verdict = verdict.after(verdict_outside.is_certain, values, least, is_next)
-        return x, solves, verdict
+        return x, verdict
 
-    def _space(
-        self, request: Request, inverse: Inverse, needs: SearchScope = "all", ceiling: float | None = None
-    ) -> tuple[Tensor, int, MultiplicityCheck]:
-        """Return (A + σ)⁻¹ X from one space of one first block, the solves, and a verdict on the copies it may lack.
-
-        Copies of values above the ``ceiling`` do not matter; None stands for the next value.
-        """
-        operator, null, columns = request.operator, request.null, request.columns
-        free = operator.fewest_active - null.shape[1]
+    def _space(self, search: Search, goal: Goal) -> tuple[Tensor, MultiplicityCheck]:
+        """Return (A + σ)⁻¹ X from one space of one first block, and a verdict on the copies it may lack."""
+        request, columns, most = search.request, goal.columns, search.most - search.solves
+        free = request.operator.fewest_active - goal.null.shape[1]
         # Keep many vectors, which are cheap compared with solves.
-        most = max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH)
-        size = min(free, most)
-        space = Space(Inverted(operator, inverse), null, size, free, self.seed, WIDTH)
-        inner = dataclasses.replace(request, progress=None)
-        shift, may_count = self.shift * float(operator.bound), needs == "all"
+        size = min(free, max(48, 3 * columns) if self.basis is None else max(self.basis, columns + 2 * WIDTH))
+        # A new seed for each space: the found pairs span the first random block.
+        seed = search.seed + search.solves
+        space = Space(Inverted(request.operator, search.inverse), goal.null, size, free, seed, WIDTH)
+        may_count = goal.needs == "all"
         # No space has converged earlier, and a check takes as long as three solves.
         trend, next_check = Trend(WIDTH), 2 * columns + min(columns, 12)
         while True:
-            space.expand(max(min(next_check, self.max_products) - space.products, 1))
+            space.expand(max(min(next_check, most) - space.products, 1))
             ritz, turn, residuals = space.ritz()
-            values = -ritz
-            _check_definite(values, shift, request.bound)
-            round_off = float(operator.round_off) / float(operator.bound) * float(values[0])
-            shortfall, allowed = inner.shortfall(space.products, 2 * values[0] - values, residuals, round_off)
-            if request.progress is not None:  # in terms of A, approximated by the inverse
-                scale = allowed / float(values[min(request.wanted, len(values)) - 1]) ** 2
-                request.progress(space.products, shortfall * scale, scale)
+            shortfall = _shortfall_of_inverse(search, goal, space.products, -ritz, residuals)
             trend.add(space.products, shortfall)
             next_check = space.products + trend.until_next
             verdict = MultiplicityCheck(space.is_whole)
             if not verdict.is_certain and space.dimension >= columns and shortfall <= 1:
-                copies = MissedMultiplicity.of(request, values, residuals, shift, ceiling)
-                verdict = self._verdict(request, inverse, copies, space, needs, may_count)
+                copies = MissedMultiplicity.of(request, goal, -ritz, residuals, search.shift)
+                verdict = self._verdict(search, copies, space, goal.needs, may_count)
                 may_count = False
-            if verdict.is_certain or verdict.lacking or space.products >= self.max_products:
-                return space.images(turn[:, :columns]), space.products, verdict
+            if verdict.is_certain or verdict.lacking or space.products >= most:
+                search.solves += space.products
+                return space.images(turn[:, :columns]), verdict
             if space.is_full:
                 space.restart(ritz, turn, min(columns + WIDTH, size - space.following))
 
     def _verdict(
-        self,
-        request: Request,
-        inverse: Inverse,
-        copies: MissedMultiplicity,
-        space: Space,
-        needs: SearchScope,
-        may_count: bool,
+        self, search: Search, copies: MissedMultiplicity, space: Space, needs: SearchScope, may_count: bool
     ) -> MultiplicityCheck:
         """Return the verdict on a converged space, by a count of eigenvalues if that is cheaper than more solves."""
         if needs == "any":
@@ -246,22 +225,74 @@ class ShiftInvert:
         missing = copies.missing(space.degree, space.width - most)
         if missing <= 0:
             return MultiplicityCheck(True)
-        if may_count and missing > COUNT_BLOCKS and (inertia := self._inertia(request, inverse, copies)) is not None:
+        if may_count and missing > COUNT_BLOCKS and (inertia := self._inertia(search, copies)) is not None:
             _, number = inertia
-            if number > request.columns:
+            if number > search.request.columns:
                 return MultiplicityCheck(False, WIDTH)
             lacking = number - copies.known
             return MultiplicityCheck(lacking == 0, lacking, inertia)
         return MultiplicityCheck(False, 0 if most < space.width else WIDTH)
 
-    def _inertia(self, request: Request, inverse: Inverse, copies: MissedMultiplicity) -> tuple[float, int] | None:
+    def _inertia(self, search: Search, copies: MissedMultiplicity) -> tuple[float, int] | None:
         """Return the cut and the number of nonzero eigenvalues below it; None where they cannot be counted."""
-        memory = dataclasses.replace(self, memory=None).budget if self.memory == math.inf else self.budget
-        if not isinstance(inverse, Factors) or 2 * inverse.bytes > memory:
+        memory = budget_of(torch.device("cpu")).factors if self.memory == math.inf else self.budget
+        if 2 * search.inverse.bytes > memory:
             return None
-        below = count_below(request.operator, copies.cut, copies.room, self)
-        number = -1 if below is None else below - request.null.shape[1]
+        below = count_below(search.request.operator, copies.cut, copies.room, self)
+        number = -1 if below is None else below - search.request.null.shape[1]
         return None if number < copies.known else (copies.cut, number)
+
+
+# "all": every one of the smallest pairs; "some": one of several overlooked copies; "any": copies may be overlooked.
+SearchScope = Literal["all", "some", "any"]
+
+
+@dataclass
+class Search:
+    """State of a search: what all its spaces share, and the solves that they have taken.
+
+    Attributes:
+        inverse: (A + σ)⁻¹. shift: σ. seed: of the first random block. most: maximum number of solves.
+    """
+
+    request: Request
+    inverse: Factors
+    shift: float
+    seed: int
+    most: int
+    solves: int = 0
+
+    def anew(self, more: int, most: int) -> Search:
+        """Return a search by the same factors from another seed."""
+        return Search(self.request, self.inverse, self.shift, self.seed + more, most)
+
+
+class Goal(NamedTuple):
+    """Pairs that one space is to find: the smallest ones beside ``null`` ``(N, c)``.
+
+    Attributes:
+        wanted, columns: numbers of pairs, without and with guards. tolerance: of the residuals, relative to the gap.
+        ceiling: largest value of which copies matter, in a search outside of found pairs; else None.
+    """
+
+    null: Tensor
+    wanted: int
+    columns: int
+    tolerance: float
+    needs: SearchScope = "all"
+    ceiling: float | None = None
+
+
+def _shortfall_of_inverse(search: Search, goal: Goal, solves: int, values: Tensor, residuals: Tensor) -> float:
+    """Return the largest ratio of a residual of the inverse to its maximum; call ``progress`` in terms of A."""
+    request, largest = search.request, float(values[0])
+    _check_definite(values, search.shift, request.bound)
+    round_off = request.round_off / request.bound * largest
+    ratio, _, allowed = ratio_to_allowed(2 * largest - values, residuals, goal.wanted, goal.tolerance, round_off)
+    if request.progress is not None and goal.needs == "all":  # approximated by the inverse
+        scale = allowed / float(values[min(goal.wanted, len(values)) - 1]) ** 2
+        request.progress(search.solves + solves, ratio * scale, scale)
+    return ratio
 
 
 def _ritz_pairs_of(request: Request, images: Tensor, solves: int) -> tuple[Tensor, Tensor, float]:
@@ -301,12 +332,8 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
     raise _IndefiniteError(2 * negative / bound)
 
 
-# "all": every one of the smallest pairs; "some": one of several overlooked copies; "any": copies may be overlooked.
-SearchScope = Literal["all", "some", "any"]
-
-
 class MultiplicityCheck(NamedTuple):
-    """MultiplicityCheck on a space.
+    """Verdict on a space.
 
     Attributes:
         is_certain: the space has overlooked nothing.
@@ -318,11 +345,11 @@ class MultiplicityCheck(NamedTuple):
     lacking: int = 0
     inertia: tuple[float, int] | None = None
 
-    def outside(self, tolerance: float) -> tuple[SearchScope, float]:
-        """Return which pairs to search for outside, and their tolerance, given the tolerance of all pairs."""
+    def outside(self, tolerance: float) -> tuple[float, SearchScope]:
+        """Return the tolerance of pairs outside, given the tolerance of all pairs, and which to search for."""
         if self.inertia is None:  # the pairs must be resolved from the found values
-            return "some", min(tolerance, 1e-6)
-        return "any", 1e-3 if tolerance else 0.0
+            return min(tolerance, 1e-6), "some"
+        return 1e-3 if tolerance else 0.0, "any"
 
     def after(self, is_certain: bool, values: Tensor, least: float, is_next: bool) -> MultiplicityCheck:
         """Return the verdict after a search outside.
@@ -403,16 +430,9 @@ class MissedMultiplicity:
     room: float = 0.0
 
     @classmethod
-    def of(
-        cls, request: Request, values: Tensor, residuals: Tensor, shift: float, ceiling: float | None = None
-    ) -> MissedMultiplicity:
-        """Return the copies, from Ritz values of the inverse, descending, and their residuals.
-
-        Args:
-            shift: σ of the inverse.
-            ceiling: largest value of A of which copies matter, in a search outside known pairs; else None.
-        """
-        w, same = request.wanted, 10 * request.round_off
+    def of(cls, request: Request, goal: Goal, values: Tensor, residuals: Tensor, shift: float) -> MissedMultiplicity:
+        """Return the copies, from Ritz values of (A + ``shift``)⁻¹, descending, and their residuals."""
+        w, ceiling, same = goal.wanted, goal.ceiling, 10 * request.round_off
         # Lists are fastest for so few numbers. Replace zero, which has no reciprocal.
         inverse, left = [x or 1e-200 for x in values.tolist()], residuals.tolist()
         eigenvalues, first = [1 / x - shift for x in inverse], min(w, len(inverse) - 1)

@@ -153,24 +153,12 @@ class Request:
         """Return the bound of the operator."""
         return float(self.operator.bound)
 
-    def shortfall(
-        self, iteration: int, values: Tensor, residuals: Tensor, round_off: float | None = None
-    ) -> tuple[float, float]:
-        """Return the largest ratio of a residual to its maximum, and the maximum of wanted pairs; call ``progress``.
-
-        The ratio is of the wanted pairs and the next pair.
-        """
-        w = self.wanted
-        round_off = self.round_off if round_off is None else round_off
-        ritz, r = [0.0, *values.tolist()], residuals.tolist()
-        gap = ritz[w + 1] - ritz[w] if len(r) > w else 0.0
-        allowed = float(allowed_residual(self.tolerance, gap, round_off))
-        worst = max(r[:w], default=0.0)
+    def shortfall(self, iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+        """Return the ratio of `ratio_to_allowed`, and the maximum of wanted pairs; call ``progress``."""
+        ratio, worst, allowed = ratio_to_allowed(values, residuals, self.wanted, self.tolerance, self.round_off)
         if self.progress is not None:
             self.progress(iteration, worst, allowed)
-        # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
-        settled = r[w] / max(SETTLED * gap, allowed) if len(r) > w and gap > round_off else 0.0
-        return max(worst / allowed, settled), allowed
+        return ratio, allowed
 
     def answer(
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
@@ -179,6 +167,22 @@ class Request:
         values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
         done = torch.tensor([finished], device=x.device)
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
+
+
+def ratio_to_allowed(
+    values: Tensor, residuals: Tensor, wanted: int, tolerance: float, round_off: float
+) -> tuple[float, float, float]:
+    """Return the largest ratio of a residual to its maximum, of wanted pairs and the next one.
+
+    With it the largest residual of the wanted pairs, and their maximum.
+    """
+    ritz, r = [0.0, *values.tolist()], residuals.tolist()
+    gap = ritz[wanted + 1] - ritz[wanted] if len(r) > wanted else 0.0
+    allowed = float(allowed_residual(tolerance, gap, round_off))
+    worst = max(r[:wanted], default=0.0)
+    # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
+    settled = r[wanted] / max(SETTLED * gap, allowed) if len(r) > wanted and gap > round_off else 0.0
+    return max(worst / allowed, settled), worst, allowed
 
 
 def one_by_one(
