@@ -236,7 +236,7 @@ class EdgeSampler(_GraphSampler):
         row = torch.arange(len(rows), device=rows.device)
         dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
         weight = torch.ones(len(rows), dtype=dtype, device=rows.device)
-        return Graph._trusted(SparsePattern._trusted(row, row ^ 1, (len(rows),)), weight)
+        return Graph.trusted(SparsePattern.trusted(row, row ^ 1, (len(rows),)), weight)
 
     def __len__(self) -> int:
         return -(-len(self._edges) // (self.batch_size // 2 * self.num_replicas))

@@ -221,6 +221,23 @@ def test_a_block_becomes_the_next_one_of_a_space(n, count, width):
     assert float(found.factor.triu(1).abs().max()) == 0
 
 
+@pytest.mark.parametrize("n", [40, 5000])
+def test_a_block_becomes_the_next_one_in_the_inner_product_of_a_mass(n):
+    mass = torch.diag(points(n, 1)[:, 0] + 1) if n < 100 else torch.eye(n, dtype=torch.float64)
+    mass[0, 1] = mass[1, 0] = mass[n - 1, 3] = mass[3, n - 1] = 0.3
+    rows = torch.linalg.qr(points(n, 9))[0].mT
+    rows = torch.linalg.solve_triangular(torch.linalg.cholesky(rows @ mass @ rows.mT), rows, upper=False).contiguous()
+    given = points(n, 3, seed=1).mT.contiguous() + 1e6 * rows[-1]
+    csr = mass.to_sparse_csr()
+    csr = torch.sparse_csr_tensor(csr.crow_indices().int(), csr.col_indices().int(), csr.values(), mass.shape)
+    found = next_block(rows, block := given.clone(), 8, BlockLimits(0.0, 1e-15), csr)
+    assert found.is_made
+    torch.testing.assert_close(block @ mass @ block.mT, torch.eye(3, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(block @ mass @ rows.mT, torch.zeros(3, 9, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(found.products, rows @ mass @ given.mT, atol=1e-8, rtol=0)
+    torch.testing.assert_close(found.factor @ block + found.products.mT @ rows, given, atol=1e-8, rtol=0)
+
+
 def test_dependent_vectors_are_no_block():
     rows, block = torch.linalg.qr(points(200, 5))[0].mT.contiguous(), points(200, 2, seed=1).mT.contiguous()
     block[1] = block[0] + rows[2]

@@ -52,7 +52,7 @@ class GatheredGraph:
         edges_of, nodes_of = ranks.counts(send), [end - start for start, end in pairwise(pattern.offsets)]
         keys, edge = ranks.exchange(keys, send, edges_of).sort()
         place = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), _if_first(ranks, nodes_of))
-        whole = SparsePattern._trusted(keys // total, keys % total, (total,)) if ranks.rank == 0 else None
+        whole = SparsePattern.trusted(keys // total, keys % total, (total,)) if ranks.rank == 0 else None
         return cls(ranks, nodes_of, edges_of, whole, edge, place.argsort(), place)
 
     def gathered(self, graph: Graph) -> Tensor:
@@ -71,7 +71,7 @@ class GatheredGraph:
         dtype, wide = like.weight.dtype, parts[0][self.edge]
         similarity = None if like.similarity is None else parts[-1][self.node].to(dtype)
         exponent = None if like.exponent is None else parts[1][self.edge]
-        return Graph._trusted(self.pattern, wide, similarity=similarity)._weighted(dtype, wide, exponent)
+        return Graph.trusted(self.pattern, wide, similarity=similarity)._weighted(dtype, wide, exponent)
 
     def _sizes(self, graph: Graph) -> list[list[int]]:
         """Return for each rank the sizes of its tensors: weights, then exponents and similarity if there are any."""

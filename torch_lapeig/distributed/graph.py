@@ -71,7 +71,7 @@ class ShardedGraph(Graph):
         weight = weight.index_select(0, pattern.given_order)
         reverse = pattern.transpose(weight.detach())
         ranks.agree(call, lambda: checks.check_symmetric(weight, reverse, "weight"))
-        return cls._trusted(pattern, weight)
+        return cls.trusted(pattern, weight)
 
     @cached_property
     def _components(self) -> Tensor:
@@ -134,7 +134,7 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
         keys, directions = keys[directions == 2], directions[directions == 2]
     weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)
     pattern = ShardedPattern(ranks, offsets, keys // total, keys % total, points.numbers)
-    return ShardedGraph._trusted(pattern, weight.index_select(0, pattern.given_order))
+    return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))
 
 
 def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:

@@ -262,7 +262,7 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _inner_pattern(self) -> SparsePattern:
-        return SparsePattern._trusted(self.row[self.inner], self.col[self.inner], self.shape)
+        return SparsePattern.trusted(self.row[self.inner], self.col[self.inner], self.shape)
 
     @cached_property
     def _far(self) -> tuple[Tensor, Tensor, Tensor]:

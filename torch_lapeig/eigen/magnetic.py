@@ -244,7 +244,7 @@ def _real_form(pattern: Pattern, blocks: Tensor, lead: tuple[int, ...]) -> tuple
     row, col = (2 * (end.long()[:, None] + shift)[..., None, None] for end in (pattern.row, pattern.col))
     row, col = (one.flatten() for one in torch.broadcast_tensors(row + part[:, None], col + part))
     order = (row * (math.prod(lead) * 2 * n) + col).argsort()
-    return SparsePattern._trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
+    return SparsePattern.trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
 
 
 def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:

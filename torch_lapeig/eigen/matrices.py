@@ -191,7 +191,7 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
 
 def _symmetric_pattern(index: Tensor, values: Tensor, n: int, name: str) -> tuple[Pattern, Tensor]:
     """Return entries in CSR order without those whose mirror image is not stored; raise unless they are round-off."""
-    pattern = SparsePattern._trusted(index[0], index[1], (n,))
+    pattern = SparsePattern.trusted(index[0], index[1], (n,))
     row, col = (part.index_select(0, pattern.reverse) for part in (pattern.row, pattern.col))
     if torch.equal(row, pattern.col) and torch.equal(col, pattern.row):
         return pattern, values
@@ -203,7 +203,7 @@ def _symmetric_pattern(index: Tensor, values: Tensor, n: int, name: str) -> tupl
             "two, (A + A.T) / 2"
         )
     index, values = index[:, ~lonely], values[~lonely]
-    return SparsePattern._trusted(index[0], index[1], (n,)), values
+    return SparsePattern.trusted(index[0], index[1], (n,)), values
 
 
 def _is_of_scipy(matrix: Any) -> bool:

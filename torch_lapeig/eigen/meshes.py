@@ -454,7 +454,7 @@ def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: 
     low, high, weight = sides.low[proper], sides.high[proper], gather(weight, proper)
     total = torch.Size(shape).numel()
     order = torch.cat([low * total + high, high * total + low]).argsort()
-    pattern = SparsePattern._trusted(torch.cat([low, high])[order], torch.cat([high, low])[order], shape, False)
+    pattern = SparsePattern.trusted(torch.cat([low, high])[order], torch.cat([high, low])[order], shape, False)
     values = gather(weight, order % len(low))
     active = torch.zeros(total, dtype=torch.bool, device=low.device).index_fill(0, torch.cat([low, high]), True)
     active = active.reshape(-1, shape[-1])

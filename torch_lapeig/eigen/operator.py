@@ -223,6 +223,14 @@ class Operator(Protocol):
         """Return the sum over all ranks, given the sum of this rank; differentiable. Used where `is_sharded`."""
         return x
 
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
+        return self.dots(w, w), *(self.inner(q, w) for q in others)
+
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors computed wherever rows lie, identical everywhere."""
+        return tensors
+
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN for a column with NaN."""
         return x.abs().amax(-2)

@@ -29,7 +29,8 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
 
-DENSE_NODES = 600  # up to which a pencil is solved whole
+SPARSE_NODES = 300  # up to which a sparse pencil is solved whole
+DENSE_NODES = 600  # the same where K or M is dense
 DENSE_PRODUCTS = 3000  # the same where K gives products only
 MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 WIDTH = 4  # vectors of a block: a solve for one takes as long
@@ -81,12 +82,13 @@ class Pencil(Operator):
         return product if shift is None else product - shift.reshape(()) * y
 
     @cached_property
-    def _mass_matrix(self) -> Tensor:
+    def mass_matrix(self) -> Tensor:
+        """Return M without gradients."""
         return self.mass.frozen().to_matrix()
 
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X for ``(..., N, m)`` without gradients; torch's products with one vector are the fastest."""
-        return (self._mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)
+        return (self.mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)
 
     def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
         """Return dK X; see `Operator.pushforward`."""
@@ -152,7 +154,7 @@ class _Solves:
         return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
 
 
-def is_scaling(mass: Any, operator: Operator, k: int, solver: Any) -> bool:
+def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
 
     So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
@@ -162,8 +164,7 @@ def is_scaling(mass: Any, operator: Operator, k: int, solver: Any) -> bool:
     if not mass.is_floating_point() or len(mass) != operator.num_nodes:
         return True  # refused where it scales
     own = checks.primal(mass)[operator.active[0]]
-    is_free = isinstance(solver, Eigh) or hasattr(solver, "choose")
-    return not is_free or 2 * k > len(own) or bool(own.max() <= MASS_RATIO * own.min())
+    return is_iterative or 2 * k > len(own) or bool(own.max() <= MASS_RATIO * own.min())
 
 
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
@@ -183,7 +184,7 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")
         nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
-        pattern: Pattern = SparsePattern._trusted(nothing, nothing, (n,))
+        pattern: Pattern = SparsePattern.trusted(nothing, nothing, (n,))
         values, diagonal = mass[:0], mass
     else:
         pattern, values = entries_of_matrix(mass, "mass")
@@ -211,7 +212,9 @@ def solve_pencil(
         ConvergenceError: no factors.
     """
     pencil, n = Pencil(operator, mass), operator.num_nodes
-    is_dense = isinstance(solver, Eigh) or n <= (DENSE_NODES if knows_entries(operator) else DENSE_PRODUCTS)
+    is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse and mass.is_sparse
+    most = SPARSE_NODES if is_sparse else DENSE_NODES if knows_entries(operator) else DENSE_PRODUCTS
+    is_dense = isinstance(solver, Eigh) or n <= most
     frozen = Pencil(operator.frozen(), mass.frozen())
     with torch.no_grad():
         count = int(operator.active_count)
@@ -294,7 +297,7 @@ def _solve_sparse(
             progress(restarts, worst, allowed)
         return ratio <= 1
 
-    inverted, krylov = Inverted(frozen.stiffness, frozen.inverse, frozen.weigh), Krylov()
+    inverted, krylov = Inverted(frozen.stiffness, frozen.inverse, frozen.mass_matrix), Krylov()
     extent = Extent(count - null.shape[1], krylov.max_products, krylov.seed, WIDTH)
     found = pairs_with_copies(inverted, null, wanted, extent, is_done, (tolerance, 10 * eps / shift))
     x = found.vectors[:, : wanted + 1]

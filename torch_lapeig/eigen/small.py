@@ -78,7 +78,7 @@ def small_eigenpairs(
     if not _have_plain_degrees(graphs, bound, gradient):
         return None
     operator = SymmetricOperator(
-        DensePattern._trusted(tuple(diagonal.shape)),
+        DensePattern.trusted(tuple(diagonal.shape)),
         values,
         diagonal,
         bound=bound,

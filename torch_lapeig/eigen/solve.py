@@ -298,7 +298,8 @@ def eigenpairs(
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
-    is_pencil = mass is not None and not is_scaling(mass, operator, k, solve.solver)
+    is_iterative = not isinstance(solve.solver, Eigh | Auto)
+    is_pencil = mass is not None and not is_scaling(mass, operator, k, is_iterative=is_iterative)
     if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:
         is_pencil = _check_mass_of_similar(mass)
     checks.check_flag(largest, "largest")

@@ -309,16 +309,18 @@ class SymmetricOperator(WithEntries):
         """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.PatternBase``."""
         return self.pattern.sum(x)
 
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere; see ``PatternBase.shared``."""
-        return self.pattern.same_on_all_ranks(*tensors)
-
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, by one sum; blocks ``(N, m)``."""
+        """Return inner products, on several ranks in one message; see `Operator.overlaps`."""
+        if not self.is_sharded:
+            return super().overlaps(w, *others)
         parts = [(w * w).sum(-2), *(q.mT @ w for q in others)]
         whole = self.sum(torch.cat([part.flatten() for part in parts]))
         flat = whole.split([part.numel() for part in parts])
         return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
+
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors computed wherever rows lie, identical everywhere; see ``PatternBase.shared``."""
+        return self.pattern.same_on_all_ranks(*tensors)
 
     def largest(self, x: Tensor) -> Tensor:
         """Return magnitudes; see `Operator.largest`."""

@@ -48,7 +48,7 @@ class SignedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of |W_ij|, whose gradient at a weight of 0 is 0, the mean of the one-sided derivatives."""
-        return Graph._trusted(self.pattern, self.weight.abs(), self.mask)
+        return Graph.trusted(self.pattern, self.weight.abs(), self.mask)
 
     def _check_weights(self, name: str, slack: float) -> None:
         checks.check_finite(self.weight, name)
@@ -73,7 +73,7 @@ class DirectedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of (W + Wᵀ) / 2."""
-        return Graph._trusted(self.pattern, self.weight / 2 + self.pattern.transpose(self.weight) / 2, self.mask)
+        return Graph.trusted(self.pattern, self.weight / 2 + self.pattern.transpose(self.weight) / 2, self.mask)
 
     def _check_weights(self, name: str, slack: float) -> None:
         checks.check_finite(self.weight, name)

@@ -76,7 +76,7 @@ class Graph:
         self._check("weight", 1e-4)  # `torch.autograd.gradcheck` and others change single weights by less
 
     @classmethod
-    def _trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
+    def trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
         """Return the graph of fields that this library computed, without checks."""
         graph = cls.__new__(cls)
         vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
@@ -85,7 +85,7 @@ class Graph:
     def _with(self: G, **changes: Any) -> G:
         """Return the graph with other fields, without checks: the caller guarantees them."""
         wide = {"wide": None, "exponent": None} if "weight" in changes else {}
-        return self._trusted(**self.__getstate__() | wide | changes)
+        return self.trusted(**self.__getstate__() | wide | changes)
 
     def _weighted(self: G, dtype: torch.dtype, wide: Tensor, exponent: Tensor | None, **changes: Any) -> G:
         """Return the graph with weights wide · exp(exponent) in float64, rounded to a dtype."""
@@ -193,7 +193,7 @@ class Graph:
         checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
-        graph = cls._trusted(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
+        graph = cls.trusted(DensePattern(tuple(affinity.shape[:-1])), affinity, mask)
         graph._check("affinity")
         return graph
 
@@ -266,7 +266,7 @@ class Graph:
         total = math.prod(shape)
         if not torch.equal((col * total + row).sort().values, row * total + col):
             raise ValueError(advice)
-        graph = cls._trusted(SparsePattern._trusted(row, col, shape), weight, mask)
+        graph = cls.trusted(SparsePattern.trusted(row, col, shape), weight, mask)
         graph._check(name)
         return graph
 
@@ -429,7 +429,7 @@ class Graph:
         weight = self.weight.reshape(self.batch_size, n, n)
         present = weight.detach() != 0
         item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
-        pattern = SparsePattern._trusted(item * n + i, item * n + j, self.shape)
+        pattern = SparsePattern.trusted(item * n + i, item * n + j, self.shape)
         kept = (None if x is None else x.reshape(weight.shape)[item, i, j] for x in (self.wide, self.exponent))
         wide, exponent = kept
         return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, exponent=exponent)

@@ -91,8 +91,8 @@ class LandmarkSums(NamedTuple):
         off = (row != col).nonzero().flatten()
         key, order = torch.cat([self.key, col[off] * self.m + row[off]]).sort()
         weight = torch.cat([self.value, self.value[off]])[order].to(dtype)
-        pattern = SparsePattern._trusted(key // self.m, key % self.m, (self.m,), True)
-        return Graph._trusted(pattern, weight)
+        pattern = SparsePattern.trusted(key // self.m, key % self.m, (self.m,), True)
+        return Graph.trusted(pattern, weight)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Landmarks:
         total = len(x) + len(landmarks)
         row, col, _ = both_ways(edges.query, edges.point + len(x), total)
         ones = torch.ones_like(row, dtype=x.dtype)
-        graph = Graph._trusted(SparsePattern._trusted(row, col, (total,), False), ones)
+        graph = Graph.trusted(SparsePattern.trusted(row, col, (total,), False), ones)
         return weights.state(torch.cat([measured(x, self.metric), landmarks]), graph)[len(x) :]
 
 

@@ -173,7 +173,7 @@ class SparsePattern(PatternBase):
             raise ValueError("loops must be None or True where an edge joins a node to itself, got False")
 
     @classmethod
-    def _trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
+    def trusted(cls, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> SparsePattern:
         """Return the pattern of edges that this library computed, without a copy and without checks."""
         pattern = cls.__new__(cls)
         pattern._put(row, col, shape, loops)
@@ -200,7 +200,7 @@ class SparsePattern(PatternBase):
         """Return the pattern on a device; itself if it is there."""
         if device == self.row.device:
             return self
-        return SparsePattern._trusted(self.row.to(device), self.col.to(device), self.shape, self.loops)
+        return SparsePattern.trusted(self.row.to(device), self.col.to(device), self.shape, self.loops)
 
     def keys(self) -> Tensor:
         """Return ``row * total + col``, int64, ascending."""
@@ -393,7 +393,7 @@ class SparsePattern(PatternBase):
         count, loops = len(nodes), self.loops and None  # some nodes may have no loops
         if (found := native.edges_among(self.crow, self.col, nodes)) is not None:
             crow, row, col, edge = found
-            pattern = SparsePattern._trusted(row, col, (count,), loops)
+            pattern = SparsePattern.trusted(row, col, (count,), loops)
             pattern.crow = crow
             return pattern, edge
         checks.check_indices(nodes, "nodes", self.total)
@@ -403,7 +403,7 @@ class SparsePattern(PatternBase):
         col = place.index_select(0, self.col.index_select(0, edge))
         inside = (col >= 0).nonzero().flatten()
         order = inside[(row[inside] * count + col[inside]).argsort()]
-        return SparsePattern._trusted(row[order], col[order], (count,), loops), edge[order]
+        return SparsePattern.trusted(row[order], col[order], (count,), loops), edge[order]
 
     def part_of(self, graphs: slice) -> Part:
         """Return some graphs of a batch, one after the other."""
@@ -411,12 +411,12 @@ class SparsePattern(PatternBase):
         edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
         shape = (graphs.stop - graphs.start, n)
         row, col = self.row[edges] - first, self.col[edges] - first
-        return SparsePattern._trusted(row, col, shape, self.loops and None), edges
+        return SparsePattern.trusted(row, col, shape, self.loops and None), edges
 
     def item_of(self, b: int) -> Part:
         """Return one graph of a batch."""
         pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern._trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
+        return SparsePattern.trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
@@ -449,7 +449,7 @@ class DensePattern(PatternBase):
         self.shape = checked_shape(shape)
 
     @classmethod
-    def _trusted(cls, shape: tuple[int, ...]) -> DensePattern:
+    def trusted(cls, shape: tuple[int, ...]) -> DensePattern:
         """Return the pattern of a shape without checks."""
         pattern = cls.__new__(cls)
         pattern.shape = shape

@@ -48,8 +48,8 @@ def _undirected_graph(
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
     row, col, weight = _symmetrized(*both_ways(row, col, total), symmetrize, x.dtype)
-    pattern = SparsePattern._trusted(row, col, shape, self_loops)
-    return Graph._trusted(pattern, weight, mask, metric=metric, recall=recall)
+    pattern = SparsePattern.trusted(row, col, shape, self_loops)
+    return Graph.trusted(pattern, weight, mask, metric=metric, recall=recall)
 
 
 def _symmetrized(

@@ -141,8 +141,8 @@ class Grounded(Operator):
         ends, weight = np.c_[ends[:, kept], elimination.ends], np.r_[weight[kept], elimination.weight]
         matrix = scipy.sparse.coo_array((weight, ends), (len(chosen),) * 2).tocsr()
         row, col = (torch.as_tensor(part.astype(np.int64)).to(self.device) for part in matrix.tocoo().coords)
-        pattern = SparsePattern._trusted(row, col, (len(chosen),))
-        others = Graph._trusted(pattern, torch.as_tensor(matrix.data).to(self.device))
+        pattern = SparsePattern.trusted(row, col, (len(chosen),))
+        others = Graph.trusted(pattern, torch.as_tensor(matrix.data).to(self.device))
         return elimination, Grounded(others, (self.free & ~hard).reshape(-1))
 
 

@@ -176,5 +176,5 @@ def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
     entries, position = keys.unique_consecutive(return_inverse=True)
     products = (row[:, :, None] * row[:, None, :]).flatten()[order]
     values = sum_of_groups(products, position, len(entries))
-    pattern = SparsePattern._trusted(entries // n, entries % n, (n,))
+    pattern = SparsePattern.trusted(entries // n, entries % n, (n,))
     return SymmetricOperator(pattern, -values, values.new_zeros(n), constant_null=True)

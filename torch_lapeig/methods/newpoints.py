@@ -99,7 +99,7 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
     if not coincides.any():
         return found
     row, col = state["train_edges"]
-    pattern = SparsePattern._trusted(row, col, (len(points),))
+    pattern = SparsePattern.trusted(row, col, (len(points),))
     position, edge = pattern.edges_of(found.same[coincides])
     other = ~coincides[found.query]
     return Extension(

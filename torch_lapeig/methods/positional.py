@@ -234,7 +234,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
         and bool(bare.sum() < torch.inf)
     )
     mask = torch.arange(widest, device=batch.device) < sizes[:, None]
-    return Graph._trusted(DensePattern((count, widest)), affinity, mask) if is_sound else None
+    return Graph.trusted(DensePattern((count, widest)), affinity, mask) if is_sound else None
 
 
 def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

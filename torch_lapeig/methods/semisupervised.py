@@ -198,7 +198,7 @@ class SemiSupervised(OnGraph):
             return self._solved(x, targets, labelled, fill=fill)
         if len(x) < 2:
             none = torch.zeros(0, dtype=torch.int64, device=x.device)
-            graph = Graph._trusted(SparsePattern._trusted(none, none, (len(x),)), x[:0, 0])
+            graph = Graph.trusted(SparsePattern.trusted(none, none, (len(x),)), x[:0, 0])
             return self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
         assert self.weights is not None
         graph, state = fitted_graph(self.neighbors, self.weights, x)

@@ -192,8 +192,9 @@ typedef struct {
 
 /* A block of `width` vectors to be made orthonormal, and orthogonal to orthonormal rows, of which the first `near` have
    hardly a part in it. Rounding is `unit` of the products: shorter vectors are none. The block is made where pivots are
-   above `pivot`, and without repetition above `sound`. The loops allocate `work`: BLOCK products a row, after their sum
-   over the parts the products of each part. */
+   above `pivot`, and without repetition above `sound`. `mass` is M of the inner product, or has no rows. The loops
+   allocate `work`: BLOCK products a row, after their sum over the parts the products of each part, then `weighted`, M
+   times the block. */
 typedef struct {
     int64_t nodes, rows, near, width;
     const double *basis; /* (rows, nodes) */
@@ -201,7 +202,8 @@ typedef struct {
     double *products;    /* (rows, BLOCK): of the rows with the block before */
     double *factor;      /* F (BLOCK, BLOCK): the block before is F times the block after, beside the rows */
     double least, unit, least_left, pivot, sound;
-    double *work;
+    Rows_double mass;
+    double *work, *weighted;
 } Projection;
 
 #endif

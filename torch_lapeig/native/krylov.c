@@ -11,13 +11,30 @@ INLINE void span_of(const Projection *space, int64_t part, int64_t parts, int64_
     if (*to > space->nodes) *to = space->nodes;
 }
 
+/* Compute M times the numbers of the block that belong to a part: in the inner product of M it stands for the block. */
+FAST static void weigh_part(void *data, int64_t part, int64_t parts, double *room)
+{
+    const Projection *space = data;
+    const Rows_double *const mass = &space->mass;
+    int64_t from, to;
+    (void)room;
+    span_of(space, part, parts, &from, &to);
+    for (int64_t j = 0; j < space->width; j++)
+        for (int64_t i = from; i < to; i++) {
+            double sum = 0;
+            for (int32_t edge = mass->crow[i]; edge < mass->crow[i + 1]; edge++)
+                sum += mass->values[edge] * space->block[j * space->nodes + mass->col[edge]];
+            space->weighted[j * space->nodes + i] = sum;
+        }
+}
+
 /* Count the products of a block with all rows. */
 INLINE int64_t products_of(const Projection *space)
 {
     return (space->rows + 1) * BLOCK; /* rows are multiplied in pairs */
 }
 
-/* Compute inner products of the block with all rows, over the numbers of a part. u and v are two rows, w the
+/* Compute inner products of the weighted block with all rows, over the numbers of a part. u and v are two rows, w the
    block's; u0 is u · w0. */
 FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
 {
@@ -27,7 +44,7 @@ FAST static void dot_part(void *data, int64_t part, int64_t parts, double *room)
     const double *w[BLOCK];
     int64_t from, to;
     (void)room;
-    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->block + (j < space->width ? j : 0) * n;
+    for (int64_t j = 0; j < BLOCK; j++) w[j] = space->weighted + (j < space->width ? j : 0) * n;
     memset(products, 0, count * BLOCK * sizeof *products);
     for (span_of(space, part, parts, &from, &to); from < to; from += NUMBERS_IN_CACHE) {
         const int64_t end = from + NUMBERS_IN_CACHE < to ? from + NUMBERS_IN_CACHE : to;
@@ -82,6 +99,7 @@ static const double *take_off(const Projection *space, int64_t first, int64_t pa
 {
     Projection some = *space;
     some.basis += first * some.nodes, some.rows -= first;
+    if (some.mass.crow) share(weigh_part, &some, parts, threads, 0);
     const int64_t all = products_of(&some), count = some.rows * BLOCK;
     share(dot_part, &some, parts, threads, 0);
     memcpy(some.work, some.work + all, count * sizeof *some.work);
@@ -103,7 +121,7 @@ FAST static double cholesky(const Projection *space, double least, double l[BLOC
             for (int64_t from = 0; from < n; from += NUMBERS_IN_CACHE) {
                 const int64_t end = from + NUMBERS_IN_CACHE < n ? from + NUMBERS_IN_CACHE : n;
                 double sum = 0;
-                for (int64_t i = from; i < end; i++) sum += space->block[j * n + i] * space->block[k * n + i];
+                for (int64_t i = from; i < end; i++) sum += space->block[j * n + i] * space->weighted[k * n + i];
                 l[j][k] += sum;
             }
         }
@@ -143,7 +161,7 @@ FAST static void divide(const Projection *space, double l[BLOCK][BLOCK])
         }
 }
 
-/* Make the block the next one of a Krylov space:
+/* Make the block the next one of a Krylov space, in the inner product of M if there is one:
    1. Remove the large parts, in the span of the last two blocks, then what is left in all rows: one pass would leave the
       round-off of the large parts.
    2. Make the block orthonormal by the Cholesky factor of its Gram matrix.
@@ -153,7 +171,9 @@ int64_t next_block(Projection *space, int64_t parts, int64_t threads)
 {
     const int64_t count = space->rows * BLOCK, width = space->width;
     double l[BLOCK][BLOCK], squares[BLOCK], removed[BLOCK], norm = 0;
-    if (!(space->work = room_for((parts + 1) * products_of(space)))) return NO_MEMORY;
+    const int64_t in_work = (parts + 1) * products_of(space), of_block = space->mass.crow ? width * space->nodes : 0;
+    if (!(space->work = room_for(in_work + of_block))) return NO_MEMORY;
+    space->weighted = of_block ? space->work + in_work : space->block;
     const double *found = take_off(space, space->near, parts, threads);
     memset(space->products, 0, count * sizeof *space->products);
     memset(space->factor, 0, BLOCK * BLOCK * sizeof *space->factor);
@@ -171,6 +191,7 @@ int64_t next_block(Projection *space, int64_t parts, int64_t threads)
             removed[i % BLOCK] += found[i] * found[i];
             if (round == 0) space->products[i] += found[i];
         }
+        if (space->mass.crow) share(weigh_part, space, parts, threads, 0);
         const double pivot = cholesky(space, round ? space->least_left : space->least, l, squares);
         if (!(pivot >= space->pivot)) break;
         divide(space, l);

@@ -176,19 +176,24 @@ class NextBlock(NamedTuple):
     is_made: bool
 
 
-def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits) -> NextBlock:
+def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None) -> NextBlock:
     """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`.
 
     Args:
         near: number of the first rows, of which the block has hardly a part.
+        mass: M of the inner product, in CSR of int32; None for the identity.
 
     Raises:
         MemoryError.
     """
     (width, n), threads = block.shape, num_threads()
     products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
+    parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
+    csr = dict(zip(("crow", "col", "values"), parts, strict=True))
     task = fill_struct(
         "Projection",
+        mass=fill_struct("Rows_double", **csr, diagonal=None),
+        weighted=None,
         nodes=n,
         rows=len(rows),
         near=near,

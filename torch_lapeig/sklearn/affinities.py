@@ -55,7 +55,7 @@ class Affinities(ABC):
         if not issparse(self.matrix):
             weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
             # The matrix is checked already; a second check would take as long as the kernel.
-            return Graph._trusted(DensePattern((len(weight),)), weight)
+            return Graph.trusted(DensePattern((len(weight),)), weight)
         entries = self.matrix.tocoo()
         off = entries.row != entries.col
         matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)

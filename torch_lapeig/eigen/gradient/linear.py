@@ -151,7 +151,7 @@ class _System:
         part = torch.zeros(1, total, dtype=torch.int64, device=operator.device)
         null = NullSpace(operator.null.ground.reshape(1, -1), part, part[:, 0])
         union = SymmetricOperator(
-            SparsePattern._trusted(pattern.row, pattern.col, (total,)),
+            SparsePattern.trusted(pattern.row, pattern.col, (total,)),
             operator.values.detach(),
             operator.diagonal.detach().reshape(-1),
             bound=operator.bound.max()[None],

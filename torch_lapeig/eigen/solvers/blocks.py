@@ -18,7 +18,7 @@ from torch_lapeig.support.tuning import PART_OF_EIGH
 
 
 class BlockOperator(Protocol):
-    """Methods of an operator that the algebra of blocks needs."""
+    """Members of an operator that the algebra of blocks needs."""
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y."""
@@ -30,6 +30,14 @@ class BlockOperator(Protocol):
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return inner products of columns."""
+        ...
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, of orthonormal blocks."""
+        ...
+
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
         ...
 
     def random(self, m: int, seed: int) -> Tensor:
@@ -151,12 +159,6 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def same_on_all_ranks(operator: BlockOperator, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
-    share = getattr(operator, "same_on_all_ranks", None)
-    return tensors if share is None else share(*tensors)
-
-
 def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
     """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
 
@@ -171,7 +173,7 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = same_on_all_ranks(operator, *eigh(scale[:, None] * gram * scale))
+        values, turn = operator.same_on_all_ranks(*eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         combine = combined if w is given else right_multiply_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
@@ -184,16 +186,11 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
 def _outside(operator: BlockOperator, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
     """Return the squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
 
-    ``others`` are blocks of orthonormal columns.
+    ``others`` are blocks of orthonormal columns, orthogonal to each other.
     """
-    if getattr(operator, "is_sharded", False):  # `others` are orthogonal to each other: one message for all
-        before, *overlaps = operator.overlaps(w, *others)  # type: ignore[attr-defined]
-        for q, overlap in zip(others, overlaps, strict=True):
-            w, is_own = (project_out_ if is_own else without)(w, q, overlap), True
-        return before, w
-    before = operator.dots(w, w)
-    for q in others:
-        w, is_own = (project_out_ if is_own else without)(w, q, operator.inner(q, w)), True
+    before, *overlaps = operator.overlaps(w, *others)
+    for q, overlap in zip(others, overlaps, strict=True):
+        w, is_own = (project_out_ if is_own else without)(w, q, overlap), True
     return before, w
 
 
@@ -205,7 +202,7 @@ def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tens
     x = basis(operator, x, known)
     if x.shape[1] == 0:
         return x.new_empty(0, device="cpu"), x
-    values, turn = same_on_all_ranks(operator, *eigh(*to_host(operator.inner(x, operator.matmul(x)))))
+    values, turn = operator.same_on_all_ranks(*eigh(*to_host(operator.inner(x, operator.matmul(x)))))
     return values, x @ to_device(turn, x)
 
 
@@ -213,7 +210,7 @@ def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
     """Return orthonormal columns that span the part of ``c`` orthogonal to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
-        u, size = same_on_all_ranks(operator, *torch.linalg.svd(c, full_matrices=False)[:2])
+        u, size = operator.same_on_all_ranks(*torch.linalg.svd(c, full_matrices=False)[:2])
         c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
     return c
 
@@ -237,7 +234,7 @@ def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) 
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
-        factor, failed = same_on_all_ranks(operator, factor, failed.to(factor.dtype))
+        factor, failed = operator.same_on_all_ranks(factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         is_dependent = careful and bool(failed.any() or diagonal.amin() < 10 * info.eps**0.5)
         if is_dependent:
@@ -245,7 +242,7 @@ def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) 
             if empty.any():
                 x = torch.where(empty[:, None, :], operator.random(m, number), x)
                 continue
-            weight, turn = same_on_all_ranks(operator, *torch.linalg.eigh(gram))
+            weight, turn = operator.same_on_all_ranks(*torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)

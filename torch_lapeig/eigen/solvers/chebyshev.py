@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, same_on_all_ranks, to_device, to_host
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, to_device, to_host
 from torch_lapeig.eigen.solvers.solver import (
     SETTLED,
     Progress,
@@ -305,7 +305,7 @@ def _numbers(x: Tensor) -> Array:
 
 def _shared(operator: Operator, x: Array) -> Array:
     """Return numbers that every rank computed, identical on all."""
-    return _numbers(same_on_all_ranks(operator, torch.from_numpy(x))[0])
+    return _numbers(operator.same_on_all_ranks(torch.from_numpy(x))[0])
 
 
 class HostSpectrum(NamedTuple):
@@ -409,13 +409,13 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) ->
             break
     bound = torch.from_numpy(spectrum.bound).to(small)[:, None, None]
     projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
-    values, turn = same_on_all_ranks(operator, *eigh_of_batch(projected))
+    values, turn = operator.same_on_all_ranks(*eigh_of_batch(projected))
     values = values.clamp_min(0)
     within = small @ turn - values[:, None, :] * turn
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
-    (residuals,) = same_on_all_ranks(operator, (outside + within.square().sum(1)).sqrt())
+    (residuals,) = operator.same_on_all_ranks((outside + within.square().sum(1)).sqrt())
     return Ritz(values, basis @ to_device(turn, basis), residuals, spectrum, is_measured=False)
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,6 @@ from torch_lapeig.eigen.solvers.blocks import (
     basis,
     eigh,
     residual,
-    same_on_all_ranks,
     to_device,
     to_host,
 )
@@ -114,16 +114,23 @@ class Inverted:
 
     Args:
         operator: of the sums over nodes, on one machine, and of random columns.
-        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. weigh: M of blocks; None for the identity.
+        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. mass: M, dense or sparse; None for the identity.
     """
 
     operator: BlockOperator
     inverse: Inverse
-    weigh: Callable[[Tensor], Tensor] | None = None
+    mass: Tensor | None = None
 
     def weighted(self, y: Tensor) -> Tensor:
         """Return M Y."""
-        return y if self.weigh is None else self.weigh(y)
+        return y if self.mass is None else self.mass @ y
+
+    @property
+    def is_compiled(self) -> bool:
+        """Return whether C makes blocks in this inner product."""
+        if self.mass is None or self.mass.layout is not torch.sparse_csr:
+            return self.mass is None
+        return loops.csr_supported(self.mass.crow_indices(), self.mass.col_indices(), self.mass.values())
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return −(K + s M)⁻¹ M Y."""
@@ -136,6 +143,15 @@ class Inverted:
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return inner products of columns."""
         return self.operator.dots(x, self.weighted(y))
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """Return inner products of a block with itself, column by column, and with others."""
+        weighted = self.weighted(w)
+        return self.operator.dots(w, weighted), *(self.operator.inner(q, weighted) for q in others)
+
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors of the one machine."""
+        return tensors
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns."""
@@ -261,9 +277,10 @@ class Space:
         self._near = 0  # number of the first basis vectors that have no products with the next block
         self.degree = self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
-        is_plain = isinstance(operator, Inverted) and operator.weigh is None and known.dtype == torch.float64
-        can_load = is_plain and self.width <= BLOCK and loops.memory_supported(known)
-        self.is_compiled = can_load and loops.library() is not None
+        self.next_block = self._next_block
+        can_load = loops.memory_supported(known) and loops.library() is not None and known.dtype == torch.float64
+        if can_load and self.width <= BLOCK and isinstance(operator, Inverted) and operator.is_compiled:
+            self.next_block = partial(next_block, mass=operator.mass)
         self._begin(0)
 
     @property
@@ -288,8 +305,7 @@ class Space:
         end, count = j + p, self.c + j + p
         rest = self.rows[count : count + p]
         rest.copy_(self.operator.matmul(self.rows[self.c + j : count].mT).mT)
-        follow = next_block if self.is_compiled else self._next_block
-        found = follow(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
+        found = self.next_block(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
         self.matrix[j:end, :end] = found.products[self.c :].mT
         self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
         self.degree, self.products = self.degree + 1, self.products + p
@@ -360,7 +376,7 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = same_on_all_ranks(self.operator, *eigh(self._projected()))
+        values, turn = self.operator.same_on_all_ranks(*eigh(self._projected()))
         return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
 
     def _tail(self, turn: Tensor) -> Tensor:
