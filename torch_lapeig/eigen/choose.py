@@ -32,9 +32,9 @@ from torch_lapeig.support.tuning import (
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseFactors())
 # Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, for no pairs and for each pair
-# more. Over the driver's time Krylov spaces took 0.8 to 2.4 with 700 nodes and 8 pairs, 0.4 to 1.4 with 1200 and 8, 0.7
-# to 2.5 with 1200 and 16, 0.6 to 1.2 with 1600 and 8 to 32: cosines of clusters, RBF, patches with a floor.
-SUBSET_NODES, SUBSET_NODES_OF_PAIR = 600, 40
+# more. Over the driver's time Krylov spaces took 0.7 to 1.2 with 500 nodes and 2 pairs, 0.7 to 1.5 with 700 and 8, 0.5
+# to 1.6 with 900 and 16, 0.3 to 0.9 with 1200 and 8: cosines of clusters, RBF, patches with a floor.
+SUBSET_NODES, SUBSET_NODES_OF_PAIR = 400, 40
 LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
@@ -92,7 +92,7 @@ def _choose_for_dense(operator: Operator, k: int) -> Choice:
     if n > FALLBACK_NODES:
         return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
     # `Eigh` takes the time of as many products: calls take most of the time of small ones.
-    krylov = Krylov(max_products=min(n // 3, n**2 // 6500))
+    krylov = Krylov(max_products=min(n // 3, n**2 // 3600))
     return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
 
 

@@ -219,6 +219,12 @@ class Operator(Protocol):
         found = dots(x, y)
         return self.sum(found) if self.is_sharded else found
 
+    @property
+    def has_plain_sums(self) -> bool:
+        """Return whether `inner` and `dots` sum over rows in memory, so that compiled loops may do so, too."""
+        own = type(self)
+        return not self.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
+
     def sum(self, x: Tensor) -> Tensor:
         """Return the sum over all ranks, given the sum of this rank; differentiable. Used where `is_sharded`."""
         return x

@@ -20,6 +20,11 @@ from torch_lapeig.support.tuning import PART_OF_EIGH
 class BlockOperator(Protocol):
     """Members of an operator that the algebra of blocks needs."""
 
+    @property
+    def has_plain_sums(self) -> bool:
+        """Return whether C may sum over nodes in place of ``inner`` and ``dots``."""
+        ...
+
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y."""
         ...

@@ -41,7 +41,7 @@ Check = Callable[[int, Tensor, Tensor], bool]
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
-CHECK_EVERY = 10  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
+CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,12 @@ class Inverted:
         return y if self.mass is None else self.mass @ y
 
     @property
-    def is_compiled(self) -> bool:
-        """Return whether C makes blocks in this inner product."""
-        if self.mass is None or self.mass.layout is not torch.sparse_csr:
-            return self.mass is None
-        return loops.csr_supported(self.mass.crow_indices(), self.mass.col_indices(), self.mass.values())
+    def has_plain_sums(self) -> bool:
+        """Return whether C may sum over nodes, with a mass that it reads; see `Operator.has_plain_sums`."""
+        mass, is_plain = self.mass, self.operator.has_plain_sums
+        if mass is None or not is_plain or mass.layout is not torch.sparse_csr:
+            return is_plain and mass is None
+        return loops.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return −(K + s M)⁻¹ M Y."""
@@ -279,8 +280,8 @@ class Space:
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
         self.next_block = self._next_block
         can_load = loops.memory_supported(known) and loops.library() is not None and known.dtype == torch.float64
-        if can_load and self.width <= BLOCK and isinstance(operator, Inverted) and operator.is_compiled:
-            self.next_block = partial(next_block, mass=operator.mass)
+        if can_load and self.width <= BLOCK and operator.has_plain_sums:
+            self.next_block = partial(next_block, mass=operator.mass if isinstance(operator, Inverted) else None)
         self._begin(0)
 
     @property
