@@ -212,9 +212,8 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Ten
     quotients = start + operator.dots(vectors.double(), rest.double()) / squares
     # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the quotient.
     # A more negative quotient is returned as 0 with the residual of 0, which shows the error.
-    quotients = (
-        torch.where(quotients < -operator.rounding[:, None], 0, quotients).masked_fill(null, 0).to(vectors.dtype)
-    )
+    is_negative = quotients < -operator.rounding_of_entries[:, None]
+    quotients = torch.where(is_negative, 0, quotients).masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))

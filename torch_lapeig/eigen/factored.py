@@ -250,7 +250,7 @@ class FactoredCosine(Operator):
         return 1 + spread + 32 * torch.finfo(self.dtype).eps
 
     @property
-    def centre(self) -> Tensor:
+    def mean_value(self) -> Tensor:
         """Return the mean eigenvalue: 1 without loops, and at most 1 with them."""
         return torch.ones_like(self.bound)
 

@@ -103,7 +103,7 @@ class Laplacian:
         self._level = level = pattern.levels(weight) if is_delicate else None
         if level is not None:
             row = pattern.at_row(level)
-            weight, affinity = graph.over(weight, row, pattern.at_col(level)), graph.over(weight, row, row)
+            weight, affinity = graph.divided(weight, row, pattern.at_col(level)), graph.divided(weight, row, row)
         if present is not None:
             weight, affinity = (torch.where(present, x, 0) for x in (weight, affinity))
         self._weight = weight

@@ -186,12 +186,12 @@ class Operator(Protocol):
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property
-    def rounding(self) -> Tensor:
+    def rounding_of_entries(self) -> Tensor:
         """Return the change ``(B,)`` of an eigenvalue that rounding of the entries causes."""
         return self.round_off
 
     @property
-    def centre(self) -> Tensor | None:
+    def mean_value(self) -> Tensor | None:
         """Return an estimate of each graph's mean eigenvalue, ``(B,)``; None where there is none."""
         return None
 

@@ -354,12 +354,12 @@ class SymmetricOperator(WithEntries):
         return scale
 
     @property
-    def rounding(self) -> Tensor:
+    def rounding_of_entries(self) -> Tensor:
         """Return the change ``(B,)`` of an eigenvalue by the rounding of the entries to ``given``."""
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
-    def centre(self) -> Tensor | None:
+    def mean_value(self) -> Tensor | None:
         """Return the mean of the diagonal, ``(B,)``, which is the mean eigenvalue if there are no loops."""
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)

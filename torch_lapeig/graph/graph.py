@@ -99,7 +99,7 @@ class Graph:
             return checks.finite_gradient(self.weight)
         return in_double(self.pattern, self.weight) if self.wide is None else self.wide
 
-    def over(self, exact: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    def divided(self, exact: Tensor, one: Tensor, other: Tensor) -> Tensor:
         """Return the weights, `exact`, over two positive constants of each edge, with gradients by the exponent."""
         if self.wide is None or self.exponent is None:
             return checks.finite_gradient(exact) / one / other

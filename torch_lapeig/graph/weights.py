@@ -424,7 +424,7 @@ class DensityCorrected(Weighting):
             return graph._weighted(dtype, pattern.scaled(exact, scale), None)
         wide, exponent = graph.wide, graph.exponent
         if wide is None or exponent is None:
-            wide, exponent = graph.over(exact, pattern.at_row(level), pattern.at_col(level)), torch.zeros_like(exact)
+            wide, exponent = graph.divided(exact, pattern.at_row(level), pattern.at_col(level)), torch.zeros_like(exact)
             log_scale = log_scale + level.log()
         return graph._weighted(dtype, wide, exponent + pattern.at_row(log_scale) + pattern.at_col(log_scale))
 
@@ -433,7 +433,7 @@ class DensityCorrected(Weighting):
         pattern, exact = graph.pattern, graph.exact
         level = pattern.levels(exact) if graph.weight.dtype == torch.float64 else None
         row = None if level is None else pattern.at_row(level)
-        density = pattern.sum_rows(exact if row is None else graph.over(exact, row, row))
+        density = pattern.sum_rows(exact if row is None else graph.divided(exact, row, row))
         log_density = torch.where(density > 0, density, 1).log()
         return -self.alpha * (log_density if level is None else log_density + 2 * level.log()), level
 

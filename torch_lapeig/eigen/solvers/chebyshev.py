@@ -173,7 +173,7 @@ class ChebyshevSubspace:
         rows = operator.compiled
         if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * search.m)):
             return None
-        bound, centre = operator.bound, operator.centre
+        bound, centre = operator.bound, operator.mean_value
         random = operator.random(search.m, self.seed)
         centre = None if centre is None else centre.to(bound)
         spectrum = Spectrum(operator.nullity, bound, operator.round_off.to(bound), centre)
@@ -318,7 +318,7 @@ class HostSpectrum(NamedTuple):
     @classmethod
     def of(cls, operator: Operator) -> HostSpectrum:
         """Return the numbers of an operator, by one synchronisation."""
-        dtype, centre = operator.bound.dtype, operator.centre
+        dtype, centre = operator.bound.dtype, operator.mean_value
         there = (operator.bound, operator.round_off.to(dtype))
         found = to_host(*there, *(() if centre is None else (centre.to(dtype),)))
         bound, round_off = map(_numbers, found[:2])
