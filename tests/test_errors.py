@@ -103,6 +103,7 @@ FactoredCosine(torch.ones(3)) → x must have shape \(N, D\)
 FactoredCosine(torch.ones(0, 3)) → at least one row
 FactoredCosine(torch.ones(0, 3).to_sparse_csr()) → at least one row
 FactoredCosine(torch.ones(3, 2), similarity="angle") → similarity
+FunctionOperator(torch.clone, 0) → at least one graph with a node
 FunctionOperator(lambda y: y.roll(1, -2), 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
@@ -509,14 +510,12 @@ eigenpairs([[1.0]], 2) → got list
 eigenpairs(path(4).numpy(), 2) → got ndarray; use torch.from_numpy
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
-LaplacianEigenmaps(2, solve="eigh") → solver such as Eigh\(\)
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
 eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
 eigenpairs(LAPLACIAN, 2, warm_start=None) → unexpected keyword .*warm_start
 ShiftInvert(max_products=1.5) → max_products must be an integer
 LaplacianEigenmaps(2, diffusion="1") → diffusion must be a number
-LLE(2, solve="eigh") → solver such as Eigh\(\), got 'eigh'
 Isomap(2, 5) → KNN\(k\), Radius\(r\) or .* got 5
 KernelPCA(2, 3) → kernel must be a name such as "rbf", or a function
 KernelPCA(2, "poly", degree=1.5) → degree must be an integer
@@ -524,7 +523,6 @@ eigenpairs(X @ X.T, 2, Lobpcg())
     → operator must be a Laplacian for multigrid, got a ShiftedOperator; use Lobpcg\(preconditioner=
 GRAPH.subgraph(torch.ones(10, dtype=torch.bool)) → int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)
 SpectralClustering(2, seed=None) → seed must be an integer, got None
-SpectralClustering(2, solve="eigh") → solver such as Eigh\(\)
 SpectralClustering(2, 5) → KNN\(k\), Radius\(r\),
 SpectralClustering(2, KNN(3)).fit(GRAPH) → x must be points, got a Graph
 normalized_cut(LABELS.to(torch.complex64), GRAPH) → labels must be float32 or float64, got torch.complex64

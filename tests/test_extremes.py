@@ -247,10 +247,6 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
     assert gradient.abs().sum() > 0
 
 
-# Derivatives of any order and mode
-# ---------------------------------
-
-
 # float32 against float64
 # -----------------------
 

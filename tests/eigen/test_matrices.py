@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from torch_lapeig import KNN, Laplacian, eigenpairs
+from torch_lapeig import eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, ShiftInvert
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*[Ss]parse CSR tensor support is in beta")
@@ -110,16 +110,6 @@ def test_mass_beside_an_indefinite_matrix():
         torch.testing.assert_close(a @ pairs.vectors, mass[:, None] * pairs.vectors * pairs.values)
         expected = torch.linalg.eigvalsh(a / (mass[:, None] * mass).sqrt())
         torch.testing.assert_close(pairs.values, (expected.flip(0) if largest else expected)[:3])
-
-
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
-def test_largest_pairs_of_laplacians(normalization):
-    points = torch.rand(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    laplacian = KNN(5)(points)
-    laplacian = laplacian if not isinstance(laplacian, Laplacian) else laplacian.graph
-    laplacian = Laplacian(laplacian, normalization)
-    values = eigenpairs(laplacian, 3, largest=True).values
-    torch.testing.assert_close(values, torch.linalg.eigvalsh(laplacian.symmetric.to_dense()).flip(0)[:3])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from problems import cycle, random_affinity, surface
 from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import Eigh, FunctionOperator, Lobpcg
+from torch_lapeig.eigen import Eigh, Lobpcg
 
 
 def noise(*shape, seed=1):
@@ -132,14 +132,6 @@ def test_batches_of_pencils_are_those_of_each():
     torch.testing.assert_close(matrices @ u, masses @ u * pairs.values[:, None, :])
     with pytest.raises(ValueError, match=r"mass must have shape \(3, 7\) or \(3, 7, 7\) beside .* got \(2, 7, 7\)"):
         eigenpairs(matrices, 2, mass=masses[:2])
-
-
-def test_operators_of_products_only():
-    a, mass = random_affinity(20), mass_of(unnormalized(random_affinity(20)))
-    matrix = torch.diag(a.sum(1)) - a + torch.eye(20, dtype=a.dtype)
-    operator = FunctionOperator(lambda y: matrix @ y, 20, bound=30.0)
-    expected = torch.tensor(scipy.linalg.eigh(matrix, mass)[0][:3])
-    torch.testing.assert_close(eigenpairs(operator, 3, mass=mass).values, expected)
 
 
 def heat(pairs):

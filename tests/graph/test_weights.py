@@ -3,7 +3,6 @@
 import math
 import warnings
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,11 +15,9 @@ from torch_lapeig import (
     HeatKernel,
     ImprovedWeights,
     KernelWeights,
-    Laplacian,
     LaplacianEigenmaps,
     SelfTuning,
     SimpleWeights,
-    eigenpairs,
     knn_graph,
     radius_graph,
 )
@@ -85,10 +82,6 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     torch.testing.assert_close(gradient(there), expected[there], atol=1e-13, rtol=1e-12)
 
 
-def dense_kernel(x, graph, kernel):
-    return kernel((x[:, None] - x).square().sum(-1)) * graph.to_dense()
-
-
 def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point():
     """Four copies at 0, and points at 3 and 7: of m = 2 the scales are 3, 3 and 7."""
     x = torch.tensor([0.0, 0.0, 0.0, 0.0, 3.0, 7.0], dtype=torch.float64)[:, None].requires_grad_()
@@ -145,34 +138,6 @@ def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_med
         HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)
     alone = Graph.from_dense(torch.zeros(3, 3, dtype=torch.float64))
     assert torch.equal(HeatKernel("steepest").bandwidth(torch.ones(3, 3).double(), alone), torch.ones(3).double())
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-def test_improved_laplacian_eigenmaps_solve_the_nonsymmetric_problem(sparse):
-    """W = K diag(1/κ), (D − W) y = λ y: against `numpy.linalg.eig`."""
-    x = points(60, 2, seed=3)
-    graph = radius_graph(x, 1.3)
-    graph = graph if sparse else Graph.from_dense(graph.to_dense())
-    t = 0.6
-    k = dense_kernel(x, graph, lambda d2: torch.exp(-d2 / t))
-    w = k / (graph.to_dense() > 0).sum(0)
-    weighted = ImprovedWeights(t)(x, graph)
-    torch.testing.assert_close(weighted.to_dense(), w)
-    laplacian = Laplacian(weighted, "unnormalized")
-    torch.testing.assert_close(laplacian.to_dense(), torch.diag(w.sum(1)) - w)
-    values, vectors = np.linalg.eig((torch.diag(w.sum(1)) - w).numpy())
-    order = values.real.argsort()[:5]
-    pairs = eigenpairs(laplacian, 5)
-    np.testing.assert_allclose(pairs.values, values.real[order], atol=1e-10)
-    np.testing.assert_allclose(values.imag[order], 0, atol=1e-10)
-    residual = laplacian.to_dense() @ pairs.vectors - pairs.vectors * pairs.values
-    assert residual.norm(dim=0).max() < 1e-9
-    cosine = (torch.from_numpy(vectors.real[:, order]) * pairs.vectors).sum(0) / pairs.vectors.norm(dim=0)
-    np.testing.assert_allclose(cosine.abs(), 1, atol=1e-8)
-    random_walk = Laplacian(weighted, "random_walk")
-    walk = eigenpairs(random_walk, 4)
-    residual = random_walk.to_dense() @ walk.vectors - walk.vectors * walk.values
-    assert residual.norm(dim=0).max() < 1e-9
 
 
 WEIGHTINGS = [

@@ -275,12 +275,6 @@ def test_new_points_go_with_the_points(make):
         make().out_of_sample(x[0], sheet(4)[:, :2])
 
 
-@every_method
-def test_fit_of_a_batch_is_refused(make):
-    with pytest.raises(ValueError, match=r"one set of points \(N, D\), got a batch.*\(2, 20, 3\).*out_of_sample"):
-        make().fit(sheet(20, batch=2))
-
-
 @covering(2, make=METHODS, dtype=DTYPES, device=DEVICES)
 def test_training_points_get_their_rows(make, dtype, device):
     x = sheet(40, dtype=dtype).to(device)

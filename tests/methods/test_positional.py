@@ -71,26 +71,22 @@ def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, device):
         assert found.values[b, have:].isinf().all()
 
 
-def block_diagonal(*parts):
-    return torch.block_diag(*parts)
-
-
 SINGLE_GRAPHS = {
     "path": path(9),
     "cycle": cycle(12),
     "complete": complete(7),
     "tree with rings": molecule(37, 1),
     "weights": random_affinity(24),
-    "two components": block_diagonal(path(6), molecule(9, 2)),
-    "more components than columns": block_diagonal(*[path(3)] * 7),
-    "isolated nodes": block_diagonal(torch.zeros(2, 2), path(9), torch.zeros(1, 1)),
+    "two components": torch.block_diag(path(6), molecule(9, 2)),
+    "more components than columns": torch.block_diag(*[path(3)] * 7),
+    "isolated nodes": torch.block_diag(torch.zeros(2, 2), path(9), torch.zeros(1, 1)),
     "loops": path(9) + torch.eye(9),
 }
 
 
 NOT_PLAIN = {
     "nearly cut": path(8).double() * torch.where(torch.arange(8) == 4, 1e-14, 1.0) * torch.ones(8, 1),
-    "a tiny degree": block_diagonal(path(6)).double(),
+    "a tiny degree": torch.block_diag(path(6)).double(),
     "two nodes": path(2),
     "no edges": torch.zeros(5, 5),
 }

@@ -17,11 +17,9 @@ from torch_lapeig import (
     HarmonicFunction,
     HeatKernel,
     LabelSpreading,
-    Laplacian,
     Precomputed,
     Radius,
     SimpleWeights,
-    eigenpairs,
 )
 
 METHODS = {
@@ -45,21 +43,6 @@ def one_hot(labels, classes=3):
 
 
 X, NEW, LABELS = surface(60), surface(9, seed=1), some_labels(60)
-
-
-def expected(name, graph, labels):
-    """By dense solves."""
-    w, y = graph.to_dense(), one_hot(labels)
-    degrees, known = w.sum(1), labels >= 0
-    if name == "LabelSpreading":
-        s = w / (degrees[:, None] * degrees).sqrt()
-        return 0.1 * torch.linalg.solve(torch.eye(len(w)) - 0.9 * s, y)
-    if name == "HarmonicFunction":
-        laplacian = torch.diag(degrees) - w
-        y[~known] = torch.linalg.solve(laplacian[~known][:, ~known], w[~known][:, known] @ y[known])
-        return y
-    basis = eigenpairs(Laplacian(graph, "random_walk"), 3).vectors
-    return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
 
 
 @every_method

@@ -8,9 +8,7 @@ import scipy.sparse
 import torch
 
 from problems import points, preferential_attachment, sparse_path
-from torch_lapeig import Graph, Laplacian
-from torch_lapeig.eigen.choose import interior_fraction
-from torch_lapeig.eigen.solvers.factors import Shifted, shifted, superlu
+from torch_lapeig.eigen.solvers.factors import Shifted, superlu
 from torch_lapeig.native import loops as native
 from torch_lapeig.native.sparse import BlockLimits, Limits, SymbolicFactor, SymmetricFactors, next_block
 
@@ -182,27 +180,6 @@ class TestStructure:
         for wrong in (diagonal.astype(np.float32), np.full(40, 9.0)[::2]):
             with pytest.raises(TypeError, match="contiguous and of float64"):
                 SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, wrong)
-
-    def test_permuted_nodes_have_much_the_same_fill(self):
-        pattern, work = grid(25, 24), []
-        for seed in range(5):
-            order = np.random.default_rng(seed).permutation(600)
-            rows = pattern[order][:, order].tocsr().sorted_indices()
-            work.append(SymbolicFactor.of(rows.indptr.astype(np.int32), rows.indices.astype(np.int32)).work)
-        assert max(work) <= 2 * min(work)
-
-    def test_patterns_keep_theirs(self):
-        graph = Graph.from_scipy(grid(20, 20))
-        operator = Laplacian(graph).symmetric
-        first = shifted(operator, 0.0, self).structure()
-        other = Laplacian(graph.with_weight(2 * graph.weight)).symmetric
-        assert shifted(other, 0.0, self).structure() is first
-
-    @pytest.mark.parametrize(
-        ("pattern", "least", "most"), [(grid(60, 50), 0.7, 1), (random_pattern(3000, 8, 0), 0, 0.4)]
-    )
-    def test_the_share_of_a_ball_that_has_all_neighbours_in_it(self, pattern, least, most):
-        assert least <= interior_fraction(Graph.from_scipy(pattern).pattern) <= most
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])

@@ -34,18 +34,6 @@ from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
 
-@covering(1, normalization=NORMALIZATIONS, solver=[ChebyshevSubspace(guards=4), Eigh()])
-def test_gradcheck_of_edge_weights(normalization, solver):
-    weight, graph_of = edge_parameters(random_affinity(14))
-    loss = projector_loss(14)
-
-    def function(w):
-        pairs = eigenpairs(Laplacian(graph_of(w), normalization), 4, solver, tolerance=1e-13, backward_tolerance=1e-12)
-        return invariants(pairs, loss)
-
-    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
-
-
 @covering(2, batch=[None, 2], t=[0.8, "median"], device=DEVICES)
 def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     x = points(10, 2, batch=batch).to(device).requires_grad_()
@@ -60,19 +48,6 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
         return pairs.values, torch.stack([loss(v) for v in pairs.vectors.cpu()])
 
     assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6, fast_mode=device != "cpu")
-
-
-def test_conjugate_gradients_agree_with_the_whole_complement():
-    """On 500 points the guards of the Chebyshev solver are a handful: the rest is the linear solve's."""
-    x = points(500, 3, seed=2)
-    results = []
-    for solver in (Eigh(), ChebyshevSubspace()):
-        y = x.clone().requires_grad_()
-        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4, solver)
-        (projector_loss(500)(pairs.vectors) + pairs.values.sum()).backward()
-        results.append(y.grad)
-    exact, iterative = results
-    assert (exact - iterative).norm() <= 1e-7 * exact.norm()
 
 
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
@@ -143,7 +118,7 @@ class TestForwardMode:
         weight, graph_of = edge_parameters(random_affinity(9))
         loss = projector_loss(9)
         function = lambda w: invariants(eigenpairs(Laplacian(graph_of(w), normalization), 3), loss)  # noqa: E731
-        assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True, check_backward_ad=False)
+        assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True)
 
     def test_forward_over_reverse(self):
         """Hessian-vector products, against reverse over reverse."""
