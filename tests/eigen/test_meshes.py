@@ -359,19 +359,3 @@ def test_gradients_of_tetrahedra_and_consistent_masses():
     stiffness, mass = mesh_laplacian(both, faces, mass="consistent")
     torch.testing.assert_close(stiffness.to_dense()[1], 2 * function(vertices)[0])
     torch.testing.assert_close(mass.to_dense()[1], 8 * function(vertices)[1])
-
-
-@pytest.mark.parametrize(
-    ("faces", "options", "message"),
-    [
-        ([[0, 1, 2, 2]], {}, "four different"),
-        ([[0, 1, 2, 4], [4, 2, 1, 0]], {}, "different; drop copies"),
-        ([[0, 1, 2, 3]], {}, "volume"),  # the corners of a square
-        ([[0, 1, 2, 4]], {"intrinsic": True}, "intrinsic"),
-        ([[0, 1, 2]], {"intrinsic": True, "mass": "consistent"}, "intrinsic"),
-        ([[0, 1, 2]], {"mass": "full"}, "mass"),
-    ],
-)
-def test_errors_of_tetrahedra_and_masses(faces, options, message):
-    with pytest.raises(ValueError, match=message):
-        mesh_laplacian(box(1)[0], torch.tensor(faces), **options)

@@ -188,21 +188,6 @@ def test_gradients_of_large_pencils_are_those_of_small_ones():
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8 * float(found[0].abs().max()))
 
 
-@pytest.mark.parametrize(
-    ("mass", "message"),
-    [
-        (torch.eye(6, dtype=torch.float64) + torch.eye(6, dtype=torch.float64).roll(1, 0), "mass must be symmetric"),
-        (torch.eye(6, dtype=torch.float64) - 1, "mass must be positive definite"),
-        (torch.ones(6, 6, dtype=torch.float64) + torch.eye(6) * 1e-18, "mass must be positive definite"),
-        (torch.eye(5, dtype=torch.float64), r"mass must have shape \(6,\) or \(6, 6\)"),
-        (torch.full((6, 6), torch.nan), "mass"),
-    ],
-)
-def test_refused(mass, message):
-    with pytest.raises(ValueError, match=message):
-        eigenpairs(unnormalized(cycle(6)), 2, mass=mass)
-
-
 def test_large_indefinite_masses_are_refused():
     laplacian = unnormalized(KNN(8)(surface(700)))
     mass = mass_of(laplacian)

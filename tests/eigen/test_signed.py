@@ -133,13 +133,3 @@ class TestGradients:
         matrix = laplacian_of(weight.requires_grad_(), "unnormalized").to_dense()
         (gradient,) = torch.autograd.grad(matrix.diagonal().sum(), weight)
         assert torch.allclose(gradient.diagonal()[:3], torch.tensor([-2.0, 0.0, 0.0], dtype=torch.float64))
-
-
-class TestGraphsOfAllKinds:
-    def test_refusals(self):
-        with pytest.raises(ValueError, match="normalization must be one of 'symmetric', 'unnormalized'"):
-            laplacian_of(complete(3), "random_walk")
-        with pytest.raises(ValueError, match="at least one graph with a node"):
-            laplacian_of(torch.zeros(0, 0))
-        with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
-            eigenpairs(laplacian_of(torch.zeros(3, 3)), 1)

@@ -110,19 +110,6 @@ def test_the_path_is_that_of_single_fits():
     assert adjusted_rand_score(truth, path.labels[2]) > 0.97
 
 
-def test_what_the_number_of_clusters_refuses():
-    with pytest.raises(ValueError, match=r"n_clusters must be .*eigengap.* got 'best'"):
-        SpectralClustering("best")
-    with pytest.raises(ValueError, match="max_clusters must be at least 2, got 1"):
-        SpectralClustering("eigengap", max_clusters=1)
-    with pytest.raises(ValueError, match='n_components must be None with n_clusters="eigengap", got 3'):
-        SpectralClustering("eigengap", n_components=3)
-    with pytest.raises(ValueError, match=r"max_clusters must be at most .* got max_clusters=10 with 6"):
-        SpectralClustering("eigengap", KNN(3)).fit(points(6, 2))
-    with pytest.raises(ValueError, match="one set of points"):
-        SpectralClustering("eigengap", KNN(3)).path(points(20, 2).expand(2, -1, -1))
-
-
 # --- Refined cuts -----------------------------------------------------------------------------------------------------
 
 
