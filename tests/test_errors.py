@@ -276,6 +276,9 @@ LLE(1, KNN(3))(NAN) → x must be finite
 MDS(3).fit(X) → positive eigenvalues.*n_components=3 with 2
 KernelPCA(4, "linear").fit(points(500, 3)) → n_components=4 with 3; use fewer components
 MDS(1).fit(SAME) → n_components=1 with 0
+MDS(2)(1e20 * X.float()) → the kernel of x must be finite.*rescale the points
+MDS(2)(1e-25 * X.float()) → with 0; points are equal, or their squares underflow
+KernelPCA(2, "poly").fit(X.float()).transform(1e20 * X.float()) → the kernel of x_new must be finite
 DISTANCES(X) → \(N, N\) or \(B, N, N\), got \(10, 2\)
 DISTANCES(path(4).triu()) → must be symmetric
 DISTANCES(-path(4)) → got a minimum of -1
@@ -551,6 +554,11 @@ LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
 eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
 eigenpairs(LAPLACIAN, 2, warm_start=None) → unexpected keyword .*warm_start
+Lobpcg(preconditioner="amg") → preconditioner must be None or a preconditioner such as
+Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
+Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
+LaplacianEigenmaps(2, KNN(3), normalization="unnormalized", components="separate").fit(SHEET).frozen()
+    → frozen needs components="joint"
 ShiftInvert(memory=torch.ones(3)) → memory must be a number, got
 ShiftInvert(memory="1") → memory must be a number, got
 ShiftInvert(memory=True) → memory must be a number, got
@@ -619,6 +627,7 @@ SparsePattern(ROW, COL + 1, (3,)) → col .* from 0 to 2, got 1 to 3
 RuntimeError
 # Few labels
 HarmonicFunction().predict() → must be fitted
+MDS(2).frozen() → must be fitted
 NotFittedError
 # Labels of estimators
 estimators.HarmonicFunction().predict(X.numpy()) → not fitted

@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import cycle, random_affinity, surface
+from problems import cycle, heat_of, random_affinity, surface
 from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg
 
@@ -134,10 +134,6 @@ def test_batches_of_pencils_are_those_of_each():
         eigenpairs(matrices, 2, mass=masses[:2])
 
 
-def heat(pairs):
-    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
-
-
 def problem(is_equal, is_sparse, n=9, k=3):
     """Functions of edge weights and mass entries that do not depend on the basis; with equal values on a cycle."""
     affinity = cycle(n) if is_equal else random_affinity(n)
@@ -160,7 +156,7 @@ def problem(is_equal, is_sparse, n=9, k=3):
         else:
             mass = torch.zeros(n, n, dtype=torch.float64).index_put(tuple(index), values)
         pairs = eigenpairs(unnormalized(full + full.mT), k, mass=mass)
-        return (heat(pairs) * w).sum(), pairs.projected.square().sum()
+        return (heat_of(pairs) * w).sum(), pairs.projected.square().sum()
 
     return loss, (weights, entries)
 
@@ -183,7 +179,7 @@ def test_gradients_of_large_pencils_are_those_of_small_ones():
         values = mass.values().clone().requires_grad_()
         matrix = torch.sparse_coo_tensor(mass.indices(), values, mass.shape, check_invariants=False)
         pairs = eigenpairs(laplacian, 4, solver, mass=matrix)
-        loss = (w.mT @ heat(pairs) @ w).sum() + pairs.values.sum()
+        loss = (w.mT @ heat_of(pairs) @ w).sum() + pairs.values.sum()
         found.append(torch.autograd.grad(loss, values)[0])
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8 * float(found[0].abs().max()))
 

@@ -8,16 +8,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import (
-    KNN,
-    Graph,
-    HeatKernel,
-    Isomap,
-    LaplacianEigenmaps,
-    Radius,
-    knn_graph,
-    radius_graph,
-)
+from torch_lapeig import KNN, Graph, HeatKernel, Isomap, LaplacianEigenmaps, Radius, knn_graph, radius_graph
 
 
 @on_every_device

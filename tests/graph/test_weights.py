@@ -50,18 +50,6 @@ def test_a_learnable_factor_multiplies_every_bandwidth(t):
     assert math.isclose(learnable.factor, 2)
 
 
-@pytest.mark.parametrize("t", [0.7, "median"])
-def test_gradcheck_of_points_and_bandwidth(t):
-    x = points(12, 2).requires_grad_()
-    graph = knn_graph(x, 3)
-    kernel = HeatKernel(t, learnable=True).double()
-
-    def weights(x, log_factor):
-        return torch.func.functional_call(kernel, {"log_factor": log_factor}, (x, graph)).weight
-
-    assert torch.autograd.gradcheck(weights, (x, kernel.log_factor))
-
-
 @pytest.mark.parametrize(
     "weighting", [HeatKernel("median"), HeatKernel("component-median"), SelfTuning(2), DensityCorrected(1.0)], ids=repr
 )

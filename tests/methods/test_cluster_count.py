@@ -1,12 +1,10 @@
 """The number of clusters by the eigengap, what speaks for each number, and refined cuts."""
 
-import io
-
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from problems import DEVICES, points, random_affinity
+from problems import DEVICES, points, random_affinity, saved_and_loaded
 from torch_lapeig import KNN, Graph, GraphWarning, Precomputed, SpectralClustering, knn_graph, normalized_cut
 from torch_lapeig.methods import refine_cut
 
@@ -78,11 +76,8 @@ def test_more_components_than_clusters():
 def test_state_and_gradients():
     x, _ = blobs(3)
     model = SpectralClustering("eigengap", KNN(20), max_clusters=5).fit(x)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
     fresh = SpectralClustering("eigengap", KNN(20), max_clusters=5)
-    fresh.load_state_dict(torch.load(file, weights_only=True))
+    fresh.load_state_dict(saved_and_loaded(model.state_dict()))
     assert fresh.n_clusters_ == 3
     assert torch.equal(fresh.predict(x + 0.01), model.predict(x + 0.01))
     assert torch.equal(model.frozen()(x + 0.01)[:, 3:], torch.zeros(len(x), 2, dtype=x.dtype))

@@ -200,22 +200,23 @@ def test_the_vectors_of_pytorch_geometric(pyg, data):
         )
 
 
-def test_one_list_batch_and_pipeline_agree(pyg, data):
-    transform = AddLaplacianPE(5, eigenvalues="values")
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_one_list_batch_and_pipeline_agree(name, pyg, data):
+    transform = TRANSFORMS[name](5)
     alone = [transform(item) for item in data]
-    batch = transform(pyg.data.Batch.from_data_list(data))
-    in_list = transform(data)
+    in_list, batch = transform(data), transform(pyg.data.Batch.from_data_list(data))
     pipeline = pyg.transforms.Compose([pyg.transforms.ToUndirected(), transform])
     assert isinstance(batch, pyg.data.Batch)
-    for begin, item, other in zip(batch.ptr, alone, in_list, strict=False):
-        rows = batch.laplacian_eigenvector_pe[begin : begin + item.num_nodes]
-        values = item["values"][0]
-        for vectors in (rows, other.laplacian_eigenvector_pe, pipeline(item).laplacian_eigenvector_pe):
-            assert_same_eigenvectors(item.laplacian_eigenvector_pe, vectors, values)
-        torch.testing.assert_close(other["values"], item["values"])
+    for begin, one, other in zip(batch.ptr, alone, in_list, strict=False):
+        for rows in (batch.pe[begin : begin + one.num_nodes], other.pe, pipeline(one).pe):
+            if name == "signatures":
+                torch.testing.assert_close(rows, one.pe)
+            else:
+                assert_same_eigenvectors(one.pe, rows, one["values"][0])
+        torch.testing.assert_close(other["values"], one["values"])
     torch.testing.assert_close(batch["values"], torch.cat([item["values"] for item in alone]))
     again = pyg.data.Batch.from_data_list(in_list)
-    assert again.laplacian_eigenvector_pe.shape == (batch.num_nodes, 5)
+    assert again.pe.shape == batch.pe.shape
     assert again["values"].shape == (len(data), 5)
     assert transform([]) == []
 
@@ -271,20 +272,6 @@ class TestMagneticTransform:
             expected = torch.cat([torch.cat([y.real, y.imag], 1) for y in pairs.vectors], 1)
             torch.testing.assert_close(found.pe, expected, atol=1e-5, rtol=0)
             torch.testing.assert_close(found["values"], pairs.values.reshape(1, 6))
-
-    def test_one_list_and_batch_agree(self, pyg, flows):
-        transform = AddMagneticPE(4, q=0.2, eigenvalues="values")
-        alone, in_list = [transform(item) for item in flows], transform(flows)
-        batch = transform(pyg.data.Batch.from_data_list(flows))
-        for begin, one, other in zip(batch.ptr, alone, in_list, strict=False):
-            rows = batch.magnetic_eigenvector_pe[begin : begin + one.num_nodes]
-            for found in (other.magnetic_eigenvector_pe, rows):
-                torch.testing.assert_close(found, one.magnetic_eigenvector_pe, atol=1e-5, rtol=0)
-            torch.testing.assert_close(other["values"], one["values"])
-        assert not alone[0].magnetic_eigenvector_pe[:, 3].any()  # a ring of three nodes has three vectors
-        assert alone[0]["values"][0, 3].isinf()
-        assert not alone[-1].magnetic_eigenvector_pe.any()
-        assert transform([]) == []
 
     def test_weights_have_gradients_and_their_dtype(self, pyg):
         weight = torch.rand(12, dtype=torch.float64, requires_grad=True)
