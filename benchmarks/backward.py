@@ -35,9 +35,8 @@ def gradient(graph: Graph, tolerance: float, backward_tolerance: float) -> tuple
     to_vectors = torch.randn(graph.num_nodes, K, dtype=weight.dtype, generator=torch.Generator().manual_seed(0))
     now = clock()
     start = now()
-    pairs = eigenpairs(
-        Laplacian(graph.with_weight(weight)), K, tolerance=tolerance, backward_tolerance=backward_tolerance
-    )
+    laplacian = Laplacian(graph.with_weight(weight))
+    pairs = eigenpairs(laplacian, K, tolerance=tolerance, backward_tolerance=backward_tolerance)
     middle = now()
     (result,) = torch.autograd.grad([pairs.vectors, pairs.values], weight, [to_vectors, torch.ones_like(pairs.values)])
     return result, middle - start, now() - middle

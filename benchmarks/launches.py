@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks import pretended
+from benchmarks import graphs, pretended
 from benchmarks.record import Record
 from experiments.tables import Table
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
+from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg, SmoothedAggregation
 
 LAUNCH, WAIT = 6e-3, 30e-3  # ms
@@ -55,12 +55,6 @@ def each(name: str, seen: pretended.Seen, call: Callable[[Callable[..., None]], 
     steps = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(reports)]
     launches, waits = (statistics.median(counts) for counts in zip(*steps, strict=True))
     return Work(name, launches, waits, budget)
-
-
-def swiss_roll(n: int) -> Tensor:
-    u = torch.rand(2, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    angle = 1.5 * torch.pi * (1 + 2 * u[0])
-    return torch.stack([angle * angle.cos(), 21 * u[1], angle * angle.sin()], 1)
 
 
 def of_layer(seen: pretended.Seen, shape: tuple[int, int, int], budgets: tuple[int, int | None]) -> Iterator[Work]:
@@ -100,7 +94,7 @@ class Counting:
 
 def of_roll(seen: pretended.Seen, n: int) -> Iterator[Work]:
     """Yield multigrid, LOBPCG and the conjugate gradients of its backward."""
-    graph: Graph = knn_graph(swiss_roll(n), 10).to(torch.device(pretended.NAME, 0))
+    graph = graphs.swiss_roll(n, 10).to(torch.device(pretended.NAME, 0))
     graph = graph.with_weight(graph.weight.detach().requires_grad_())
     laplacian = Laplacian(graph)
     symmetric = laplacian.symmetric

@@ -44,10 +44,8 @@ def median(lengths: Tensor, present: Tensor) -> Tensor:
 def same_graph(x: Tensor) -> Tensor:
     lengths = torch.cdist(x, x).square()
     with torch.no_grad():
-        nearest = (lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))).topk(
-            NEIGHBORS, largest=False
-        )
-        edges = torch.zeros_like(lengths).scatter_(2, nearest.indices, 1)
+        others = lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))
+        edges = torch.zeros_like(lengths).scatter_(2, others.topk(NEIGHBORS, largest=False).indices, 1)
         edges = torch.maximum(edges, edges.mT)
     return generalized(edges * (-lengths / median(lengths, edges > 0)).exp())
 

@@ -58,12 +58,7 @@ MUTANTS = (
         "exact: Any = given",
         "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
     ),
-    Mutant(
-        "eigen/gradient/cg.py",
-        "return best, left",
-        "return z, norms(target - image(z))",
-        UNFOUND,
-    ),
+    Mutant("eigen/gradient/cg.py", "return best, left", "return z, norms(target - image(z))", UNFOUND),
     Mutant(
         "eigen/gradient/cg.py",
         "before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)",
@@ -92,10 +87,7 @@ MUTANTS = (
     ),
     Mutant("graph/groups.py", "/ copies", "/ 1", "tests/graph/test_weights.py"),
     Mutant(
-        "eigen/solvers/dense.py",
-        "alpha=-1)\n    inactive",
-        "alpha=1)\n    inactive",
-        "tests/eigen/test_eigenpairs.py",
+        "eigen/solvers/dense.py", "alpha=-1)\n    inactive", "alpha=1)\n    inactive", "tests/eigen/test_eigenpairs.py"
     ),
     Mutant("graph/pattern.py", "if not follows.all():", "if False:", "tests/test_errors.py -k SparsePattern"),
     Mutant(

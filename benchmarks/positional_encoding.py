@@ -70,11 +70,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
     columns = {"": "", "graphs / s": ",.0f", symmetric_peer: ".2f", general_peer: ".2f", "largest residual": ".1e"}
     table = Table(f"{title}, median of {rounds}", columns)
     for name, call in candidates.items():
-        table.add(
-            name,
-            count / median(seconds[name]),
-            ratio(seconds["PyG, is_undirected=True"], seconds[name]),
-            ratio(seconds["PyG, default"], seconds[name]),
-            residual(call(), sizes, [data.edge_index for data in graphs]),
-        )
+        gains = (ratio(seconds[peer], seconds[name]) for peer in ("PyG, is_undirected=True", "PyG, default"))
+        largest = residual(call(), sizes, [data.edge_index for data in graphs])
+        table.add(name, count / median(seconds[name]), *gains, largest)
     record.show(table)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from problems import path, random_affinity
+from problems import cotangents, path, random_affinity
 from torch_lapeig import (
     KNN,
     LLE,
@@ -272,16 +272,9 @@ def mesh() -> Made:
     faces = torch.cat(
         [torch.stack([corner, corner + 4, corner + 5], 1), torch.stack([corner, corner + 5, corner + 1], 1)]
     )
-    affinity, mass = torch.zeros(16, 16).double(), torch.zeros(16).double()
-    for face in faces.tolist():
-        for a in range(3):
-            o, p, q = (face[(a + turn) % 3] for turn in range(3))
-            u, v = vertices[p] - vertices[o], vertices[q] - vertices[o]
-            twice = torch.linalg.cross(u, v).norm()
-            affinity[p, q] += (u @ v) / twice / 2
-            mass[o] += twice / 6
+    affinity, mass = cotangents(vertices, faces)
     stiffness, areas = mesh_laplacian(vertices, faces)
-    matrix = laplacian(affinity + affinity.mT)
+    matrix = laplacian(affinity)
     return Made(
         stiffness,
         {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import warnings
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import coo_array, csr_array, dia_array
+from scipy.sparse import coo_array, csr_array, dia_array, eye, kron
 from torch import Tensor, nn
 
 from benchmarks import pretended
@@ -96,6 +97,14 @@ def spread_weights(n: int, *, orders: int = 12) -> Tensor:
 
 def sparse_path(n: int) -> csr_array:
     return dia_array((np.ones((2, n)), [1, -1]), shape=(n, n)).tocsr()
+
+
+def grid(*sides: int) -> csr_array:
+    """Products of paths."""
+    found = csr_array((1, 1))
+    for side in sides:
+        found = kron(found, eye(side)) + kron(eye(found.shape[0]), sparse_path(side))
+    return csr_array(found)
 
 
 def preferential_attachment(n: int, edges: int = 2) -> csr_array:
@@ -184,6 +193,25 @@ def edge_parameters(affinity):
     return weight, lambda w: graph.with_weight(w[number])
 
 
+def heat_of(pairs):
+    """The heat kernel: a function of values and vectors that no choice of basis changes, at equal values either."""
+    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+
+
+def cotangents(vertices, faces):
+    """The affinities and the areas of a mesh as a textbook has them, face by face and angle by angle."""
+    weight, mass = np.zeros((len(vertices), len(vertices))), np.zeros(len(vertices))
+    for face in faces.tolist():
+        for turn in range(3):
+            o, i, j = (face[(turn + step) % 3] for step in range(3))
+            u, v = (vertices[i] - vertices[o]).numpy(), (vertices[j] - vertices[o]).numpy()
+            sides = np.linalg.norm(u) * np.linalg.norm(v)
+            angle = np.arccos(u @ v / sides)
+            weight[i, j] += 0.5 / np.tan(angle)
+            mass[o] += sides * np.sin(angle) / 6
+    return torch.tensor(weight + weight.T), torch.tensor(mass)
+
+
 def invariants(pairs, loss):
     """Values and a function of the eigenspace: the same whatever basis the solver returns."""
     return pairs.values, loss(pairs.vectors)
@@ -206,6 +234,14 @@ def quiet(function, *args, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
         return function(*args, **options)
+
+
+def saved_and_loaded(value):
+    """Return what `torch.load` reads of a value in a file, with its weights only."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 class Gaussian(nn.Module):

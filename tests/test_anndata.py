@@ -70,15 +70,6 @@ def test_a_copy_is_written_to_if_asked_for():
     assert "kind_transferred" not in adata.obs
 
 
-def test_spectral_writes_a_start_for_umap():
-    adata = cells()
-    spectral(adata, 3)
-    assert adata.obsm["X_spectral"].shape == (90, 3)
-    assert adata.obsm["X_spectral"].dtype == np.float32
-    assert 9.9 < np.abs(adata.obsm["X_spectral"]).max() < 10.1
-    assert adata.uns["spectral_residuals"].max() < 1e-6
-
-
 def test_dense_connectivities_are_those_of_a_sparse_matrix():
     """As `scanpy.pp.neighbors(method="gauss", knn=False)` leaves them."""
     found = []

@@ -20,14 +20,17 @@ from torch_lapeig import (
     LaplacianSmoothness,
     SelfTuning,
     SpectralClustering,
+    SpectralFilter,
     SpectralLoss,
     eigenpairs,
     knn_graph,
     laplacian_positional_encoding,
     laplacian_smoothness,
     normalized_cut,
+    spectral_signature,
 )
 from torch_lapeig.losses import orthogonality, whiten
+from torch_lapeig.methods import HeatResponse
 
 X = points(40, 3, dtype=torch.float32)
 GRAPH = knn_graph(X, 6)
@@ -46,6 +49,10 @@ WEIGHTINGS = [
 def dense(x):
     differences = x[:, None] - x
     return Graph.from_dense((-differences.square().sum(-1)).exp())
+
+
+def pairs_of(x):
+    return eigenpairs(Laplacian(HeatKernel()(x, GRAPH)), 3)
 
 
 def fitted(module):
@@ -76,6 +83,8 @@ FUNCTIONS = {
     "orthogonality": orthogonality,
     "whiten": whiten,
     "positions": lambda x: laplacian_positional_encoding(GRAPH.edge_index, 40, 3, HeatKernel()(x, GRAPH).weight)[0],
+    "filter": lambda x: SpectralFilter(HeatResponse([1.0]))(pairs_of(x), x),
+    "signature": lambda x: spectral_signature(pairs_of(x), HeatResponse([1.0])),
     "cut": lambda x: normalized_cut(x.softmax(-1), HeatKernel()(x, GRAPH)),
     "transform Isomap": fitted(Isomap(2, KNN(6))),
     **{

@@ -6,7 +6,6 @@ dense reference unless `REFUSED` has it. A new feature is one line in a list.
 
 import fnmatch
 import functools
-import io
 import re
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from combined import (
 from matplotlib.figure import Figure
 from scipy.sparse.csgraph import connected_components, shortest_path
 
-from problems import distances, grams
+from problems import distances, grams, saved_and_loaded
 from torch_lapeig import (
     KNN,
     DensityCorrected,
@@ -93,10 +92,7 @@ def numbers(*shape, seed=0):
 def conversions(made):
     close(made.value.to_dense(), shaped(made.matrix, made))
     close(made.value.to_sparse().to_dense(), shaped(made.matrix, made))
-    file = io.BytesIO()
-    torch.save(made.value, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
+    loaded = saved_and_loaded(made.value)
     assert type(loaded) is type(made.value)
     close(loaded.to_dense(), made.value.to_dense())
 
@@ -754,11 +750,8 @@ def out_of_sample(fit):
 
 
 def saved(fit):
-    expected, file = fit.rows_new, io.BytesIO()
-    torch.save(fit.model.state_dict(), file)
-    file.seek(0)
-    other = fit.make()
-    other.load_state_dict(torch.load(file, weights_only=True))
+    expected, other = fit.rows_new, fit.make()
+    other.load_state_dict(saved_and_loaded(fit.model.state_dict()))
     close(other.transform(fit.new), expected, rtol=0, atol=0)
 
 

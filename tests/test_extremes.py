@@ -247,10 +247,6 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
     assert gradient.abs().sum() > 0
 
 
-# Derivatives of any order and mode
-# ---------------------------------
-
-
 # float32 against float64
 # -----------------------
 
@@ -288,19 +284,25 @@ def test_units_of_length_change_no_bit(weighting, exponent):
     assert torch.equal(results[0][1], results[1][1])
 
 
-@pytest.mark.parametrize("method", [MDS(2), Isomap(2, KNN(5)), KernelPCA(2, "linear")])
+SCALED = [MDS(2), Isomap(2, KNN(5)), Isomap(2, KNN(5), landmarks=9), KernelPCA(2, "linear"), LLE(2, KNN(5))]
+
+
+@pytest.mark.parametrize("method", SCALED)
 @pytest.mark.parametrize("exponent", [-50, 45])
 def test_units_of_length_scale_scaling(method, exponent):
-    x = cloud("plain", torch.Generator().manual_seed(0)).float()
+    """Rows of points and new points are in their unit, those of LLE in none."""
+    x, new = (cloud("plain", torch.Generator().manual_seed(seed)).float() for seed in (0, 1))
     results = []
     for factor in (1.0, 2.0**exponent):
+        unit = 1.0 if isinstance(method, LLE) else factor
         v = (x * factor).requires_grad_()
-        y = method(v)
-        (gradient,) = torch.autograd.grad(y.abs().sum(), v, create_graph=True)
+        y, y_new = method.out_of_sample(v, new[:4] * factor)
+        loss = (y.abs().sum() + y_new.abs().sum()) * (factor / unit)
+        (gradient,) = torch.autograd.grad(loss, v, create_graph=True)
         (second,) = torch.autograd.grad((gradient * x.cos()).sum(), v)
-        results.append((y.detach() / factor, gradient.detach(), second * factor))
+        results.append((y.detach() / unit, y_new.detach() / unit, gradient.detach(), second * factor))
     for ours, expected in zip(results[1], results[0], strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(expected.abs().max())))
 
 
 # Nothing but finite numbers

@@ -160,12 +160,8 @@ def test_padding_has_no_part(fill, sparse):
 def test_orthogonality(dtype, device):
     y = points(30, 3, dtype=dtype).to(device)
     torch.testing.assert_close(orthogonality(y), (y.T @ y / 30 - torch.eye(3).to(y)).square().sum())
-    affinity = random_affinity(30).to(y)
-    degrees = affinity.sum(1)
-    excess = y.T @ (degrees[:, None] * y) / degrees.sum() - torch.eye(3).to(y)
-    for graph in both_kinds(affinity):
-        torch.testing.assert_close(orthogonality(y, graph), excess.square().sum())
-        assert orthogonality(whiten(y, graph) * degrees.sum().sqrt(), graph) < 1e-9
+    for graph in both_kinds(random_affinity(30).to(y)):
+        assert orthogonality(whiten(y, graph) * graph.to_dense().sum().sqrt(), graph) < 1e-9
     assert orthogonality(whiten(y) * 30**0.5) < 1e-9
     twice = torch.cat([y, y])  # does not grow with N
     torch.testing.assert_close(orthogonality(twice), orthogonality(y))
@@ -255,20 +251,6 @@ def test_nan_gives_nan():
     y[3, 1] = torch.nan
     assert spectral_loss(y, Graph.from_dense(random_affinity(12))).isnan()
     assert laplacian_smoothness(y, Graph.from_dense(random_affinity(12))).isnan()
-
-
-@on_every_device
-@in_every_dtype
-def test_whitened_columns_span_the_same_and_are_orthonormal(dtype, device):
-    affinity, y = random_affinity(20).to(device, dtype), points(20, 3, dtype=dtype).to(device) + 5
-    degrees = affinity.sum(1)[:, None]
-    for graph in both_kinds(affinity):
-        z = whiten(y, graph)
-        torch.testing.assert_close(z.T @ (degrees * z), torch.eye(3).to(z), atol=1e-6, rtol=0)
-        torch.testing.assert_close((degrees * z).sum(0), torch.zeros(3).to(z), atol=1e-5, rtol=0)
-        torch.testing.assert_close(laplacian_smoothness(z, graph, "sum"), spectral_loss(y, graph), rtol=1e-5, atol=0)
-    spanned = torch.linalg.lstsq(torch.cat([y, torch.ones_like(y[:, :1])], 1), z).solution
-    torch.testing.assert_close(torch.cat([y, torch.ones_like(y[:, :1])], 1) @ spanned, z, atol=1e-4, rtol=0)
 
 
 def test_whitening_is_a_map_that_can_be_stored():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_lapeig import KNN, DirectedGraph, Graph, SignedGraph, knn_graph
+from torch_lapeig import DirectedGraph, SignedGraph, knn_graph
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -100,16 +100,6 @@ def test_edges_of_negative_weight_have_a_colour_of_their_own():
     assert not heads
     assert len(np.unique(colours[:, :3], axis=0)) == 2
     assert colours[:, 3].argmin() == 2
-
-
-def test_a_graph_may_have_no_edges_or_padding():
-    segments, _, _ = drawn(plot_graph(Graph.from_dense(torch.eye(3)), X[:3], axes=axes()))
-    assert len(segments) == 0
-    mask = torch.arange(60) < 50
-    place = X.masked_fill(~mask[:, None], torch.nan)
-    panel = plot_graph(KNN(4)(place, mask=mask), place, np.arange(60) % 2, axes=axes())
-    assert sum(len(part.get_offsets()) for part in panel.collections if len(part.get_offsets()) > 1) == 50
-    assert len(drawn(panel)[0]) == (knn_graph(X[:50], 4).weight > 0).sum() / 2
 
 
 def test_nothing_of_matplotlib_changes_but_a_new_figure():

@@ -217,8 +217,6 @@ def test_isomap_says_that_it_joins_components():
         Isomap().fit(FAR)
     with pytest.raises(RuntimeError, match="sparse distances do not join them"):
         Isomap(metric="precomputed").fit(NEIGHBOURS_OF_PARTS)
-    with pytest.raises(ValueError, match="n_neighbors must be None with a radius"):
-        Isomap(radius=1.0).fit(X)
 
 
 def test_functions_are_those_of_scikit_learn():

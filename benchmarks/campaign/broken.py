@@ -254,13 +254,8 @@ def cosine(rng: Rng) -> None:
     dense = rng.random((size(rng), int(rng.choice([1, 3, 7])))) * (rng.random() < 0.9)
     dense = dense * (rng.random(dense.shape) < 0.5)
     how = int(rng.integers(3))
-    x: Any = (
-        scipy_matrix(rng, dense)
-        if how == 0
-        else torch_sparse(rng, dense)
-        if how == 1
-        else tensor(rng, spoilt(rng, dense))
-    )
+    makers: tuple[Callable[..., Any], ...] = scipy_matrix, torch_sparse, lambda *_: tensor(rng, spoilt(rng, dense))
+    x = makers[how](rng, dense)
     operator = FactoredCosine(x, loops=flip(rng, 0.5), similarity="cosine" if flip(rng, 0.5) else "shifted")
     if how == 0 and hasattr(x, "indices") and flip(rng, 0.3):  # the caller writes to its own matrix
         x.indices[:] = np.iinfo(x.indices.dtype).max
@@ -334,11 +329,9 @@ def encoding(rng: Rng) -> None:
 def samplers(rng: Rng) -> None:
     """Draw batches of a graph."""
     graph = Graph.from_edge_index(*edges(rng, size(rng)))
-    sampler: Any = (
-        NeighborhoodSampler(graph, int(rng.integers(2, 9)), neighbors=int(rng.integers(1, 6)))
-        if flip(rng, 0.5)
-        else EdgeSampler(graph, 2 * int(rng.integers(1, 5)))
-    )
+    sampler: Any = EdgeSampler(graph, 2 * int(rng.integers(1, 5)))
+    if flip(rng, 0.5):
+        sampler = NeighborhoodSampler(graph, int(rng.integers(2, 9)), neighbors=int(rng.integers(1, 6)))
     for nodes in sampler:
         graph.subgraph(torch.tensor(nodes).unique())
 

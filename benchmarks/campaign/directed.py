@@ -20,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.campaign import families
 from benchmarks.campaign.edges import Edges
+from benchmarks.campaign.functions import Function, Spectral
 from benchmarks.campaign.gradients import ILL, LOOSE, SPLIT
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import splitting
@@ -166,10 +167,9 @@ class Truth:
             found.append(Finding("dishonest residual", f"{reported.max():.2e} is {norms.max():.2e}"))
         if (pairs.projected.detach() - torch.diag(pairs.values.detach())).abs().max() > floor:
             found.append(Finding("projected", "is not diag(values)"))
-        peak = y.gather(0, (y.abs() >= 0.9995 * y.abs().amax(0)).int().argmax(0)[None])[0]
-        near = (y.abs() >= 0.998 * y.abs().amax(0)).int().argmax(0) == (
-            y.abs() >= 0.9995 * y.abs().amax(0)
-        ).int().argmax(0)
+        height = y.abs() / y.abs().amax(0)
+        first = (height >= 0.9995).int().argmax(0)
+        peak, near = y.gather(0, first[None])[0], (height >= 0.998).int().argmax(0) == first
         if ((peak / peak.abs() - 1).abs() * near > 1e-6).any():
             found.append(Finding("sign", "the largest entry is not real and positive"))
         if not pairs.converged:
@@ -202,17 +202,10 @@ class Truth:
     def gradient(self) -> Tensor:
         """Return the gradient of the loss in closed form."""
         log_scale = torch.zeros(len(self.weight), dtype=torch.float64, requires_grad=True)
-        matrix, (g, t), k = self.matrix(log_scale)[0], self._weights(), self.case["k"]
-        above = torch.where(self.active, 0.0, 4 * self.bound + 1)
-        values, vectors = torch.linalg.eigh(matrix.detach() + torch.diag(above).to(matrix))
-        inside = torch.arange(self.n) < k
-        f = torch.where(inside, (-t * values).exp(), 0)
-        difference = values[:, None] - values
-        near = (difference.abs() <= 1e-7 * self.bound) & (inside[:, None] == inside)
-        quotient = (f[:, None] - f) / torch.where(near | (difference == 0), 1, difference)
-        quotient = torch.where(near, -t * (f[:, None] + f) / 2, quotient)
-        change = vectors @ (quotient * (vectors.mH @ g @ vectors)) @ vectors.mH
-        return torch.autograd.grad((change.mT * matrix).sum().real, log_scale)[0]
+        g, t = self._weights()
+        heat = Function("heat", t, self.case["k"], self.case["normalization"], self.case["seed"])
+        kernel = Spectral.apply(*self.matrix(log_scale), heat)
+        return torch.autograd.grad((g.mT * kernel).sum().real, log_scale)[0]
 
     def judged_gradient(self, gradient: Tensor, is_warned: bool) -> tuple[list[Finding], dict[str, int]]:
         """Return what is wrong with a gradient, and what was counted."""

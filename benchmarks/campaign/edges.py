@@ -27,11 +27,8 @@ class Edges:
 
     def pack(self) -> dict[str, object]:
         """Return plain values and tensors, which `torch.save` writes and reads back without running code."""
-        return {
-            "nodes": self.nodes,
-            "pairs": torch.from_numpy(self.pairs.copy()),
-            "weight": torch.from_numpy(self.weight.copy()),
-        }
+        pairs, weight = (torch.from_numpy(part.copy()) for part in (self.pairs, self.weight))
+        return {"nodes": self.nodes, "pairs": pairs, "weight": weight}
 
     @classmethod
     def unpack(cls, packed: dict[str, object]) -> Edges:

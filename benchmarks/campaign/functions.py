@@ -86,7 +86,7 @@ class Function:
     def by_reference(self, edges: Edges, log_scale: Tensor) -> Tensor:
         """Return the same densely in float64."""
         matrix, degrees, active = dense_laplacian(edges, log_scale, self.normalization)
-        f: Tensor = _Spectral.apply(matrix, active, self)
+        f: Tensor = Spectral.apply(matrix, active, self)
         if self.kind == "diffusion":
             whole = torch.where(active, torch.ones_like(degrees), 0)
             null = whole if self.normalization == "unnormalized" else torch.where(active, degrees, 1).sqrt() * whole
@@ -119,19 +119,19 @@ def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tupl
     return inverse[:, None] * matrix * inverse, degrees, active
 
 
-class _Spectral(torch.autograd.Function):
-    """A -> V f(Λ) Vᵀ of its k smallest pairs; the derivative by Daleckii and Krein's divided differences."""
+class Spectral(torch.autograd.Function):
+    """A -> V f(Λ) Vᴴ of its k smallest pairs; the derivative by Daleckii and Krein's divided differences."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, active: Tensor, function: Function) -> Tensor:
-        shift = torch.where(active, 0.0, 1 + 4 * matrix.diagonal().max())  # inactive nodes last
-        values, vectors = torch.linalg.eigh(matrix + torch.diag(shift))
+        shift = torch.where(active, 0.0, 1 + 4 * matrix.diagonal().real.max())  # inactive nodes last
+        values, vectors = torch.linalg.eigh(matrix + torch.diag(shift).to(matrix))
         k = min(function.k, int(active.sum()))
         f, slope = torch.zeros_like(values), torch.zeros_like(values)
         f[:k], slope[:k] = function.at(values[:k])
         ctx.save_for_backward(values, vectors, f, slope)
         ctx.k = k
-        found: Tensor = (vectors * f) @ vectors.mT
+        found: Tensor = (vectors * f) @ vectors.mH
         return found
 
     @staticmethod
@@ -143,6 +143,6 @@ class _Spectral(torch.autograd.Function):
         near = (difference.abs() <= 1e-7 * values.abs().max()) & (inside[:, None] == inside)
         quotient = (f[:, None] - f) / torch.where(near | (difference == 0), 1, difference)
         quotient = torch.where(near, (slope[:, None] + slope) / 2, quotient)
-        middle = vectors.mT @ ((cotangents[0] + cotangents[0].mT) / 2) @ vectors
-        gradient: Tensor = vectors @ (quotient * middle) @ vectors.mT
+        middle = vectors.mH @ ((cotangents[0] + cotangents[0].mH) / 2) @ vectors
+        gradient: Tensor = vectors @ (quotient * middle) @ vectors.mH
         return gradient, None, None

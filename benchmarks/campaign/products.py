@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.campaign import families
-from benchmarks.campaign.functions import Function, _Spectral
+from benchmarks.campaign.functions import Function, Spectral
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.reference import reference
 from benchmarks.campaign.solves import is_due
@@ -89,7 +89,7 @@ def _of_gradient(
 ) -> list[Finding]:
     """Return a finding where a gradient is wrong; ``spectrum`` is over the bound."""
     active = torch.ones(len(matrix), dtype=torch.bool)
-    (exact,) = torch.autograd.grad(loss.loss(_Spectral.apply(matrix, active, loss)), given)
+    (exact,) = torch.autograd.grad(loss.loss(Spectral.apply(matrix, active, loss)), given)
     exact = exact * (case["parts"] != 0) if case["kind"] == "sparse" else exact
     gap = float(spectrum.diff()[loss.k - 1]) if loss.k < len(spectrum) else 1.0
     error, size = float((gradient - exact).norm()), float(exact.norm())

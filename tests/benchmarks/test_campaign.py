@@ -41,61 +41,46 @@ def few(count: int) -> settings:
     )
 
 
-def default_is_right(probe: Probe, cases: Iterator[Case]) -> None:
-    for case in cases:
-        if case.get("solver", "default") == "default":
-            outcome = probe.check(case)
-            assert not outcome.findings, (outcome.family, outcome.findings)
+def faults(probe: Probe, cases: Iterator[Case]) -> list[tuple[str, object]]:
+    """Return what a probe finds wrong with the answers of the default solver."""
+    outcomes = [probe.check(case) for case in cases if case.get("solver", "default") == "default"]
+    return [(outcome.family, outcome.findings) for outcome in outcomes if outcome.findings]
 
 
-class TestShortCampaign:
-    @few(25)
-    @given(names, seeds, st.integers(2, 120))
-    def test_eigenpairs(self, name: str, seed: int, n: int) -> None:
+# Probes of graphs of the families: examples, and numbers of nodes; and probes that draw their own problems.
+OF_FAMILIES = {
+    "eigenpairs": (Solve(), 25, st.integers(2, 120)),
+    "eigenpairs beyond dense solves": (Solve(), 6, st.just(450)),
+    "gradients": (Gradient(), 20, st.integers(3, 80)),
+    "signed and directed": (Directed(), 25, st.integers(2, 80)),
+}
+OF_THEIR_OWN = {
+    "adversarial points": (Layer(most=100), 12),
+    "meshes": (Mesh(), 8),
+    "pencils": (PencilProbe(most=60, large=0.0), 10),
+    "products": (Products(most=60), 8),
+}
+
+
+@pytest.mark.parametrize(("probe", "count", "sizes"), OF_FAMILIES.values(), ids=OF_FAMILIES)
+def test_graphs_of_the_families(probe: Probe, count: int, sizes: st.SearchStrategy[int]) -> None:
+    @few(count)
+    @given(names, seeds, sizes)
+    def check(name: str, seed: int, n: int) -> None:
         rng = np.random.default_rng(seed)
-        default_is_right(probe := Solve(), probe.cases(rng, *families.draw(rng, n, name)))
+        assert faults(probe, probe.cases(rng, *families.draw(rng, n, name))) == []
 
-    @few(6)
-    @given(names, seeds)
-    def test_eigenpairs_beyond_dense_solves(self, name: str, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        default_is_right(probe := Solve(), probe.cases(rng, *families.draw(rng, 450, name)))
+    check()
 
-    @few(20)
-    @given(names, seeds, st.integers(3, 80))
-    def test_gradients(self, name: str, seed: int, n: int) -> None:
-        rng = np.random.default_rng(seed)
-        default_is_right(probe := Gradient(), probe.cases(rng, *families.draw(rng, n, name)))
 
-    @few(25)
-    @given(names, seeds, st.integers(2, 80))
-    def test_signed_and_directed(self, name: str, seed: int, n: int) -> None:
-        rng = np.random.default_rng(seed)
-        default_is_right(probe := Directed(), probe.cases(rng, *families.draw(rng, n, name)))
-
-    @few(12)
+@pytest.mark.parametrize(("probe", "count"), OF_THEIR_OWN.values(), ids=OF_THEIR_OWN)
+def test_problems_of_their_own(probe: Probe, count: int) -> None:
+    @few(count)
     @given(seeds)
-    def test_adversarial_points(self, seed: int) -> None:
-        probe = Layer(most=100)
-        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+    def check(seed: int) -> None:
+        assert faults(probe, probe.draw(np.random.default_rng(seed))) == []
 
-    @few(8)
-    @given(seeds)
-    def test_meshes(self, seed: int) -> None:
-        probe = Mesh()
-        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
-
-    @few(10)
-    @given(seeds)
-    def test_pencils(self, seed: int) -> None:
-        probe = PencilProbe(most=60, large=0.0)
-        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
-
-    @few(8)
-    @given(seeds)
-    def test_products(self, seed: int) -> None:
-        probe = Products(most=60)
-        default_is_right(probe, probe.draw(np.random.default_rng(seed)))
+    check()
 
 
 def solve_case(graph: edges.Edges, k: int, **changes: object) -> Case:

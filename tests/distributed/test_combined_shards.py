@@ -4,14 +4,12 @@
 """
 
 import dataclasses
-import io
 
 import pytest
-import torch
 from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet
 from test_combinations import OF_GRAPHS, OF_PAIRS, K, N, close, first_words, laplacian, quietly, wrong_cells
 
-from problems import grams
+from problems import grams, saved_and_loaded
 from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianSmoothness, SpectralLoss, eigenpairs
 from torch_lapeig.distributed import Sharded
 
@@ -29,10 +27,7 @@ def transform(make):
 def state_dict(make):
     x, new = sheet(N), sheet(6, 1)
     other = Sharded(make())
-    file = io.BytesIO()
-    torch.save(make().fit(x).state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
+    other.load_state_dict(saved_and_loaded(make().fit(x).state_dict()))
     close(other.transform(new), make().fit(x).transform(new))
     back = make()
     back.load_state_dict(Sharded(make()).fit(x).state_dict())

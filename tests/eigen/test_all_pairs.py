@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from torch_lapeig import DegeneracyWarning, eigh
-from torch_lapeig.eigen import AllPairs
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 DTYPES = [torch.float64, torch.complex128]
@@ -109,26 +108,3 @@ def test_extremes(a):
         warnings.simplefilter("error")
         eigh(a).matrix_function(torch.exp).sum().backward()
     torch.testing.assert_close(a.grad, torch.ones_like(a))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: eigh([[1.0]]), "tensor"),
-        (lambda: eigh(torch.ones(2, 2, dtype=torch.int64)), "float or complex"),
-        (lambda: eigh(torch.ones(2, 3)), "shape"),
-        (lambda: eigh(torch.full((2, 2), torch.nan)), "finite"),
-        (lambda: eigh(torch.tensor([[1.0, 2.0], [0.5, 1.0]])), r"symmetric.* 1\.5"),
-        (lambda: eigh(torch.tensor([[1.0, 1j], [1j, 1.0]])), "Hermitian.* 2"),
-        (lambda: eigh(-torch.eye(2)).matrix_function(torch.log), "finite"),
-        (lambda: eigh(torch.eye(2)).matrix_function(torch.sum), "shape and dtype"),
-        (lambda: eigh(torch.eye(2)).matrix_function("sqrt"), "function"),
-    ],
-)
-def test_errors(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        call()
-
-
-def test_the_result_unpacks_by_name():
-    assert AllPairs._fields == ("values", "vectors", "projected")

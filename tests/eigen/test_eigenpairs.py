@@ -77,17 +77,6 @@ def test_residuals_are_norms_of_residual_vectors(dtype, device):
     torch.testing.assert_close(pairs.gap.double(), everything[5] - everything[4], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace()], ids=str)
-def test_batched_equals_looped(solver):
-    x = points(60, 3, batch=4)
-    pairs = eigenpairs(Laplacian(knn_graph(x, 8)), 4, solver)
-    for b in range(4):
-        single = eigenpairs(Laplacian(knn_graph(x[b], 8)), 4, solver)
-        torch.testing.assert_close(pairs.values[b], single.values)
-        torch.testing.assert_close(pairs.vectors[b], single.vectors, atol=1e-7, rtol=0)
-        torch.testing.assert_close(pairs.gap[b], single.gap, atol=1e-4, rtol=0)
-
-
 def test_signs_are_deterministic():
     laplacian = Laplacian(knn_graph(points(100, 3), 8), "random_walk")
     for solver in (Eigh(), ChebyshevSubspace(), ChebyshevSubspace(seed=5)):

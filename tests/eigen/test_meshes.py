@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from scipy.spatial import Delaunay
 
-from problems import covering
+from problems import cotangents, covering, heat_of
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors
 
@@ -49,29 +48,13 @@ def bent(level=1, *, seed=0, noise=0.05):
     return v * torch.tensor([1.0, 0.3, 3.0]) + noise * torch.randn(v.shape, generator=generator).double(), f
 
 
-def heat(pairs):
-    """A function of values and vectors that no choice of basis changes, at equal eigenvalues either."""
-    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
-
-
 def is_used(vertices, faces):
     return torch.zeros(len(vertices), dtype=torch.bool).index_fill(0, faces.flatten(), True)
 
 
 def by_loops(vertices, faces):
-    """The stiffness and the areas as a textbook has them, face by face and angle by angle."""
-    n = len(vertices)
-    weight, mass = np.zeros((n, n)), np.zeros(n)
-    for face in faces.tolist():
-        p = vertices[face].numpy()
-        for c in range(3):
-            i, j = face[(c + 1) % 3], face[(c + 2) % 3]
-            u, v = p[(c + 1) % 3] - p[c], p[(c + 2) % 3] - p[c]
-            angle = np.arccos(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
-            weight[i, j] += 0.5 / np.tan(angle)
-            weight[j, i] += 0.5 / np.tan(angle)
-            mass[face[c]] += np.linalg.norm(u) * np.linalg.norm(v) * np.sin(angle) / 6
-    return torch.tensor(np.diag(weight.sum(1)) - weight), torch.tensor(mass)
+    affinity, areas = cotangents(vertices, faces)
+    return torch.diag(affinity.sum(1)) - affinity, areas
 
 
 def test_matrices_are_those_of_the_textbook():
@@ -151,15 +134,6 @@ def test_intrinsic_triangulations_are_delaunay(seed):
     assert stiffness.matmul(torch.ones_like(y)).abs().max() < 1e-12 * stiffness.bound
 
 
-def test_flips_of_a_plane_triangulation_give_the_delaunay_triangulation():
-    inner = 0.2 + 0.6 * torch.rand(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    points = torch.cat([inner, square(6)[0]])  # a boundary without obtuse angles, and vertices on circles
-    faces = [torch.tensor(Delaunay(points * torch.tensor(stretch)).simplices).long() for stretch in ([1, 1], [1, 9])]
-    found = mesh_laplacian(points, faces[1], intrinsic=True)
-    expected = mesh_laplacian(points, faces[0])
-    torch.testing.assert_close(found.stiffness.to_dense(), expected.stiffness.to_dense(), rtol=0, atol=1e-9)
-
-
 def test_flips_agree_with_robust_laplacian():
     robust_laplacian = pytest.importorskip("robust_laplacian")
     vertices, faces = bent(3)
@@ -183,7 +157,7 @@ def test_gradcheck_of_vertices(intrinsic):
     def functions(vertices):
         stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
         pairs = eigenpairs(stiffness, 3, mass=mass)
-        return pairs.values, heat(pairs)
+        return pairs.values, heat_of(pairs)
 
     vertices.requires_grad_()
     assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True, fast_mode=True)
@@ -359,19 +333,3 @@ def test_gradients_of_tetrahedra_and_consistent_masses():
     stiffness, mass = mesh_laplacian(both, faces, mass="consistent")
     torch.testing.assert_close(stiffness.to_dense()[1], 2 * function(vertices)[0])
     torch.testing.assert_close(mass.to_dense()[1], 8 * function(vertices)[1])
-
-
-@pytest.mark.parametrize(
-    ("faces", "options", "message"),
-    [
-        ([[0, 1, 2, 2]], {}, "four different"),
-        ([[0, 1, 2, 4], [4, 2, 1, 0]], {}, "different; drop copies"),
-        ([[0, 1, 2, 3]], {}, "volume"),  # the corners of a square
-        ([[0, 1, 2, 4]], {"intrinsic": True}, "intrinsic"),
-        ([[0, 1, 2]], {"intrinsic": True, "mass": "consistent"}, "intrinsic"),
-        ([[0, 1, 2]], {"mass": "full"}, "mass"),
-    ],
-)
-def test_errors_of_tetrahedra_and_masses(faces, options, message):
-    with pytest.raises(ValueError, match=message):
-        mesh_laplacian(box(1)[0], torch.tensor(faces), **options)

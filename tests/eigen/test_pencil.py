@@ -8,9 +8,9 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import cycle, random_affinity, surface
+from problems import cycle, heat_of, random_affinity, surface
 from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import Eigh, FunctionOperator, Lobpcg
+from torch_lapeig.eigen import Eigh, Lobpcg
 
 
 def noise(*shape, seed=1):
@@ -134,18 +134,6 @@ def test_batches_of_pencils_are_those_of_each():
         eigenpairs(matrices, 2, mass=masses[:2])
 
 
-def test_operators_of_products_only():
-    a, mass = random_affinity(20), mass_of(unnormalized(random_affinity(20)))
-    matrix = torch.diag(a.sum(1)) - a + torch.eye(20, dtype=a.dtype)
-    operator = FunctionOperator(lambda y: matrix @ y, 20, bound=30.0)
-    expected = torch.tensor(scipy.linalg.eigh(matrix, mass)[0][:3])
-    torch.testing.assert_close(eigenpairs(operator, 3, mass=mass).values, expected)
-
-
-def heat(pairs):
-    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
-
-
 def problem(is_equal, is_sparse, n=9, k=3):
     """Functions of edge weights and mass entries that do not depend on the basis; with equal values on a cycle."""
     affinity = cycle(n) if is_equal else random_affinity(n)
@@ -168,7 +156,7 @@ def problem(is_equal, is_sparse, n=9, k=3):
         else:
             mass = torch.zeros(n, n, dtype=torch.float64).index_put(tuple(index), values)
         pairs = eigenpairs(unnormalized(full + full.mT), k, mass=mass)
-        return (heat(pairs) * w).sum(), pairs.projected.square().sum()
+        return (heat_of(pairs) * w).sum(), pairs.projected.square().sum()
 
     return loss, (weights, entries)
 
@@ -191,24 +179,9 @@ def test_gradients_of_large_pencils_are_those_of_small_ones():
         values = mass.values().clone().requires_grad_()
         matrix = torch.sparse_coo_tensor(mass.indices(), values, mass.shape, check_invariants=False)
         pairs = eigenpairs(laplacian, 4, solver, mass=matrix)
-        loss = (w.mT @ heat(pairs) @ w).sum() + pairs.values.sum()
+        loss = (w.mT @ heat_of(pairs) @ w).sum() + pairs.values.sum()
         found.append(torch.autograd.grad(loss, values)[0])
     torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8 * float(found[0].abs().max()))
-
-
-@pytest.mark.parametrize(
-    ("mass", "message"),
-    [
-        (torch.eye(6, dtype=torch.float64) + torch.eye(6, dtype=torch.float64).roll(1, 0), "mass must be symmetric"),
-        (torch.eye(6, dtype=torch.float64) - 1, "mass must be positive definite"),
-        (torch.ones(6, 6, dtype=torch.float64) + torch.eye(6) * 1e-18, "mass must be positive definite"),
-        (torch.eye(5, dtype=torch.float64), r"mass must have shape \(6,\) or \(6, 6\)"),
-        (torch.full((6, 6), torch.nan), "mass"),
-    ],
-)
-def test_refused(mass, message):
-    with pytest.raises(ValueError, match=message):
-        eigenpairs(unnormalized(cycle(6)), 2, mass=mass)
 
 
 def test_large_indefinite_masses_are_refused():

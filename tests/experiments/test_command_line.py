@@ -63,17 +63,6 @@ def test_options_are_spelled_out():
     assert spelled_out(["bars", "--help"]) == ["bars", "--help"]
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "what"),
-    [
-        ("cut", ["--data", "[mnist]"], r"t10k-images.* is missing: the MNIST test set"),
-    ],
-)
-def test_missing_data_is_named_with_its_source(name, more, what, tmp_path):
-    with pytest.raises(SystemExit, match=what):
-        main([name, "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), *more])
-
-
 FOREIGN = [
     ["--trainer.profiler.class_path=foreign.Thing"],
     ["--trainer", '{"profiler": {"class_path": "foreign.Thing"}}'],

@@ -3,19 +3,10 @@
 import gzip
 
 import numpy as np
-import torch
 
-from experiments.data import bars, digits, mnist_test
+from experiments.data import bars, mnist_test
 
 MNIST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
-
-
-def test_digits_are_split_by_class():
-    split = digits()
-    assert len(split.train) + len(split.heldout) == 1797
-    assert split.train.shape[1] == 64
-    counts = torch.bincount(split.heldout_labels)
-    assert counts.min() >= 34
 
 
 def test_bars_are_bars():

@@ -131,20 +131,8 @@ def test_run_of_other_arguments_is_refused_unless_fresh(tmp_path):
 
 
 def test_command_line_resumes_and_refuses(tmp_path, capsys):
-    arguments = [
-        "bars",
-        "--images",
-        "100",
-        "--seeds",
-        "2",
-        "--seeds_of_others",
-        "1",
-        "--neighbors",
-        "8",
-        "--out",
-        str(tmp_path),
-    ]
-    main(arguments)
+    arguments = ["bars", "--images", "100", "--seeds", "2", "--seeds_of_others", "1", "--neighbors"]
+    main([*arguments, "8", "--out", str(tmp_path)])
     first = json.loads((tmp_path / "metrics.json").read_text())
     main(["bars", "--config", str(tmp_path / "config.yaml")])
     assert re.search(r"(\d+) of \1 cells read", capsys.readouterr().out)
@@ -152,4 +140,4 @@ def test_command_line_resumes_and_refuses(tmp_path, capsys):
     times = {"seconds": 0, "elapsed": 0}
     assert {**first, **times} == {**second, **times}
     with pytest.raises(SystemExit, match="neighbors was 8, is 9"):
-        main([*arguments[:-4], "--neighbors", "9", "--out", str(tmp_path)])
+        main([*arguments, "9", "--out", str(tmp_path)])

@@ -122,6 +122,3 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     padded = torch.nn.functional.pad(clouds.points, (0, 0, 0, 7), value=5.0)
     mask = torch.nn.functional.pad(clouds.mask, (0, 7))
     torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)
-
-
-# Clouds

@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from combined import OwnExtendingRule
 
-from problems import points
+from problems import points, sheet
 from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
-from torch_lapeig.graph import Extension, SparsePattern
-from torch_lapeig.graph.rules import KNN
+from torch_lapeig.graph import SparsePattern
 
 NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
 
@@ -204,46 +204,28 @@ def test_edges_of_a_caller_are_copied():
     assert kept.keys().tolist() == [1, 3, 5, 7]
 
 
-def broken_extension(found, fault):
-    query, point, connectivity, same = found[:4]
-    changes = {
-        "query out of range": {"query": query + 5},
-        "negative point": {"point": point - 3},
-        "same out of range": {"same": same + 1000},
-        "same below −1": {"same": same - 1},
-        "twice": {"query": query.repeat(2), "point": point.repeat(2), "connectivity": connectivity.repeat(2)},
-        "lengths": {"connectivity": connectivity[1:]},
-        "integers": {"connectivity": connectivity.long()},
-        "same of another length": {"same": same[1:]},
-    }
-    return Extension(query, point, connectivity, same)._replace(**changes[fault])
-
-
+# What an extension of new points gets wrong, its new parts, and what the error says.
 FAULTS = {
-    "query out of range": "query of the Extension",
-    "negative point": "point of the Extension",
-    "same out of range": "same of the Extension",
-    "same below −1": "same of the Extension",
-    "twice": "query and point of the Extension must be distinct",
-    "lengths": "query, point and connectivity of the Extension",
-    "integers": "connectivity of the Extension",
-    "same of another length": "same of the Extension must have shape",
+    "query out of range": (lambda e: {"query": e.query + 5}, "query of the Extension"),
+    "negative point": (lambda e: {"point": e.point - 3}, "point of the Extension"),
+    "same out of range": (lambda e: {"same": e.same + 1000}, "same of the Extension"),
+    "same below −1": (lambda e: {"same": e.same - 1}, "same of the Extension"),
+    "twice": (lambda e: {name: getattr(e, name).repeat(2) for name in EDGES}, "must be distinct"),
+    "lengths": (lambda e: {"connectivity": e.connectivity[1:]}, "query, point and connectivity of the Extension"),
+    "integers": (lambda e: {"connectivity": e.connectivity.long()}, "connectivity of the Extension"),
+    "same of another length": (lambda e: {"same": e.same[1:]}, "same of the Extension must have shape"),
 }
+EDGES = ("query", "point", "connectivity")
 
 
-@pytest.mark.parametrize(("fault", "message"), FAULTS.items(), ids=FAULTS)
-def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(fault, message):
-    class Rule:
-        def __call__(self, x, mask=None):
-            return KNN(4)(x, mask)
-
-        def with_state(self, x):
-            return KNN(4).with_state(x)
-
+@pytest.mark.parametrize(("change", "message"), FAULTS.values(), ids=FAULTS)
+def test_edges_of_new_points_by_a_rule_of_the_users_own_are_checked(change, message):
+    class Rule(OwnExtendingRule):
         def extend(self, queries, x, state):
-            return broken_extension(KNN(4).extend(queries, x, state), fault)
+            found = super().extend(queries, x, state)
+            return found._replace(**change(found))
 
-    x = points(30, 3)
+    x = sheet(30)
     module = LaplacianEigenmaps(2, Rule()).fit(x)
     with pytest.raises((TypeError, ValueError), match=message):
         module.transform(x[:5] + 0.01)

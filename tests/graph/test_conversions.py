@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from problems import DEVICES, cycle, in_every_dtype, path, points, random_affinity
+from problems import cycle, in_every_dtype, path, points, random_affinity
 from torch_lapeig import Graph, GraphWarning, ImprovedWeights, Laplacian, eigenpairs, knn_graph, pad_batch
 
 
@@ -75,15 +75,3 @@ def test_pad_batch_and_back():
     assert torch.equal(padded[mask], x)
     padded.square().sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("sparse", [True, False])
-def test_to_dtype_and_device(sparse, device):
-    graph = Graph.from_dense(random_affinity(8))
-    graph = graph.to_sparse() if sparse else graph
-    moved = graph.to(torch.float32).to(device)
-    assert moved.weight.dtype == torch.float32
-    assert moved.weight.device.type == device
-    torch.testing.assert_close(moved.to_dense().cpu(), graph.to_dense().float())
-    assert eigenpairs(Laplacian(moved), 2).vectors.device.type == device

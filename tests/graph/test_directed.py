@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import coo_array
 from torch.autograd import gradcheck
 
 from problems import path
@@ -42,36 +42,14 @@ class TestDirectedGraph:
             graph = DirectedGraph.from_edge_index(torch.tensor([[0, 0], [1, 1]]))
         assert graph.to_dense().tolist() == [[0, 2], [0, 0]]
 
-    @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-    def test_bad_weights(self, bad):
-        weight = self.weight.clone()
-        weight[2] = bad
-        with pytest.raises(ValueError, match=r"edge_weight must be (non-negative|finite)"):
-            DirectedGraph.from_edge_index(self.arcs, weight)
-
-    def test_complex_matrices_and_other_fields_are_refused(self):
-        with pytest.raises(TypeError, match="affinity must hold real numbers"):
-            DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j))
-        with pytest.raises(TypeError, match="must be float32 or float64"):
-            DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64))
-        graph = DirectedGraph.from_edge_index(self.arcs, self.weight)
-        with pytest.raises(ValueError, match="similarity must be None in a DirectedGraph"):
-            DirectedGraph(graph.pattern, graph.weight, similarity=torch.ones(4))
-
 
 class TestSignedGraph:
-    def test_weights_of_either_sign_are_taken_and_must_be_symmetric(self):
+    def test_weights_of_either_sign_are_taken(self):
         weight = torch.tensor([[0.0, -1.0], [-1.0, 2.0]])
         for graph in (SignedGraph.from_dense(weight), SignedGraph.from_dense(weight).to_sparse()):
             assert torch.equal(graph.to_dense(), weight)
             assert torch.equal(graph.affinities().to_dense(), weight.abs())
             assert graph.connected_components().tolist() == [0, 0]
-        with pytest.raises(ValueError, match="affinity must be symmetric"):
-            SignedGraph.from_dense(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
-        with pytest.raises(ValueError, match="must hold both directions"):
-            SignedGraph.from_edge_index(torch.tensor([[0], [1]]), torch.tensor([-1.0]))
-        with pytest.raises(ValueError, match="edge_weight must be finite"):
-            SignedGraph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), torch.tensor([-1.0, torch.nan]))
 
 
 @pytest.mark.parametrize("graph", [SignedGraph.from_dense(-path(8)), DirectedGraph.from_dense(path(8).triu())])
@@ -107,19 +85,3 @@ class TestHyperedges:
 
         positive = self.weight.clone().requires_grad_()
         assert gradcheck(values, (positive,), check_forward_ad=False)
-
-    @pytest.mark.parametrize(
-        ("members", "weight", "message"),
-        [
-            ([[0, 1, 0], [0, 0, 0]], None, "must be distinct"),
-            ([[0, 1], [0, 1]], [1.0], r"hyperedges of hyperedge_index must lie in \[0, 1\)"),
-            ([[0, -1], [0, 0]], None, "nodes of hyperedge_index must lie in"),
-            ([[0, 1], [0, 0]], [-1.0], "hyperedge_weight must be non-negative"),
-            ([[0, 1], [0, 0]], [torch.nan], "hyperedge_weight must be finite"),
-            ([[0, 1], [0, 0]], [[1.0]], r"hyperedge_weight must have shape \(E,\)"),
-            ([0, 1], None, r"hyperedge_index must have shape \(2, E\)"),
-        ],
-    )
-    def test_bad_hyperedges(self, members, weight, message):
-        with pytest.raises(ValueError, match=message):
-            Graph.from_hyperedges(torch.tensor(members), None if weight is None else torch.tensor(weight))

@@ -25,27 +25,6 @@ def test_squared_lengths(sparse, batch, small_blocks):
     torch.testing.assert_close(graph.pattern.squared_lengths(x), lengths)
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-def test_products_of_symmetric_values_have_the_same_derivatives(sparse):
-    """First ones without a look at the reversed edges; second ones in directions that are not symmetric, too."""
-    affinity, y, cotangent = random_affinity(9), points(9, 4), points(9, 4, seed=1)
-    graph = Graph.from_dense(affinity)
-    graph = graph.to_sparse() if sparse else graph
-    direction = torch.linspace(-1, 1, graph.weight.numel(), dtype=y.dtype).reshape(graph.weight.shape)
-    results = []
-    for is_symmetric in (False, True):
-        w, operand = graph.weight.clone().requires_grad_(), y.clone().requires_grad_()
-        first = torch.autograd.grad(
-            graph.pattern.matmul(w, operand, is_symmetric=is_symmetric), (w, operand), cotangent
-        )
-        product = graph.pattern.matmul(w, operand, is_symmetric=is_symmetric)
-        to_w, to_y = torch.autograd.grad(product, (w, operand), cotangent, create_graph=True)
-        second = torch.autograd.grad((to_w * direction).sum() + to_y.square().sum(), (w, operand))
-        results.append((*first, to_w, to_y, *second))
-    torch.testing.assert_close(results[0], results[1])
-    torch.testing.assert_close(results[1][1], affinity @ cotangent)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("columns", [1, 9, 10, 33])
 def test_products_of_blocks_in_any_storage(columns, dtype):

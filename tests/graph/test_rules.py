@@ -1,7 +1,5 @@
 """Neighbour rules: graphs and their symmetrisation, extension to new points, rules of the user's own."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -10,16 +8,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
 from problems import in_every_dtype, on_every_device, points
-from torch_lapeig import (
-    KNN,
-    Graph,
-    HeatKernel,
-    Isomap,
-    LaplacianEigenmaps,
-    Radius,
-    knn_graph,
-    radius_graph,
-)
+from torch_lapeig import KNN, Graph, HeatKernel, Isomap, LaplacianEigenmaps, Radius, knn_graph, radius_graph
 
 
 @on_every_device
@@ -135,32 +124,9 @@ def test_a_new_point_that_is_a_training_point_is_told(rule):
     assert found.same.tolist() == [5, 3, 3, of_twice]
 
 
-class Chain:
-    """Each point and the next one: a rule for points in order."""
-
-    def __call__(self, x, mask=None):
-        node = torch.arange(len(x) - 1)
-        edges = torch.stack([node, node + 1])
-        return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), torch.ones(2 * len(node), dtype=x.dtype))
-
-
-def test_a_rule_of_the_user_embeds_and_is_refused_for_new_points():
-    x = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None].requires_grad_()
-    module = LaplacianEigenmaps(2, Chain(), HeatKernel(1.0))
-    y = module(x)
-    # A chain has the eigenvectors of a path: its first is monotonous.
-    assert (y[:, 0].diff() > 0).all() or (y[:, 0].diff() < 0).all()
-    y[:, 0].square().sum().backward()
-    assert x.grad.isfinite().all()
-    torch.testing.assert_close(module.fit(x.detach()).embedding_, y.detach())
-    assert Isomap(1, Chain())(x).shape == (20, 1)
-    for new_points in (module.transform, partial(module.out_of_sample, x), Isomap(1, Chain()).fit(x).transform):
-        with pytest.raises(TypeError, match=r"neighbors must have the methods with_state and extend .* got Chain with"):
-            new_points(x[:3].detach() + 0.1)
-
-
 def test_the_graph_of_a_rule_is_checked():
     x = points(12, 3)
+    torch.testing.assert_close(Isomap(2, lambda x, mask=None: knn_graph(x, 4))(x), Isomap(2, KNN(4))(x))
     with pytest.raises(TypeError, match="neighbors must give a Graph of the points, got Tensor"):
         LaplacianEigenmaps(2, lambda x, mask=None: torch.cdist(x, x))(x)
     for method in (LaplacianEigenmaps, Isomap):

@@ -5,12 +5,9 @@ A state dict says what its fit means, and is refused where it would mean somethi
 
 import copy
 import functools
-import io
 import os
 import pickle
 import sys
-import time
-import traceback
 import warnings
 from datetime import timedelta
 
@@ -20,7 +17,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
-from problems import covering, points
+from problems import covering, points, saved_and_loaded
 from torch_lapeig import (
     KNN,
     LLE,
@@ -81,13 +78,6 @@ def same(fit, other):
     return fit.keys() == other.keys() and all(
         torch.equal(fit[name].nan_to_num(), other[name].nan_to_num()) for name in fit
     )
-
-
-def saved_and_loaded(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 # State
@@ -256,35 +246,6 @@ def test_a_state_without_a_fit_has_no_configuration():
 
 # Two processes
 
-PATIENCE = 60  # seconds, of a process that waits for the other
-
-
-def in_two_processes(work, folder):
-    """Run ``work(rank)`` in two processes that have a group, by a file and the loopback device; bounded in time."""
-    context = torch.multiprocessing.spawn(_with_group, (work, str(folder / "group")), nprocs=2, join=False)
-    end = time.monotonic() + 4 * PATIENCE
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < end, "the processes wait for each other"
-    finally:
-        for process in context.processes:
-            process.kill()
-
-
-def _with_group(rank, work, file):
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    os.environ.update(GLOO_SOCKET_IFNAME=loopback, LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{file}", rank=rank, world_size=2, timeout=timedelta(seconds=PATIENCE)
-    )
-    try:
-        work(rank)
-    except BaseException:
-        traceback.print_exc()  # a rank that fails makes the other fail, too
-        raise
-    torch.distributed.destroy_process_group()
-
 
 class Network(lightning.LightningModule):
     """An encoder, a layer whose bandwidth is learned, and fitted modules that have no part in the loss."""
@@ -313,10 +274,6 @@ def data(rank, same_size=False):
     return points(40 if same_size else 40 + 10 * rank, 3, seed=rank)
 
 
-def kept(module):
-    return {name: value.clone() for name, value in fitted_tensors(module).items()}
-
-
 def slopes(network, rank):
     return torch.autograd.grad(network(data(rank)), [p for p in network.parameters() if p.requires_grad])
 
@@ -325,7 +282,7 @@ def plain(rank):
     """Fits stay as they are, and gradients, those of bandwidths among them, are the means over the processes."""
     for same_size in (True, False):
         network = Network(rank, same_size)
-        before = kept(network)
+        before = copy.deepcopy(fitted_tensors(network))
         expected = [(first + second) / 2 for first, second in zip(slopes(network, 0), slopes(network, 1), strict=True)]
         wrapped = DistributedDataParallel(network)
         for _ in range(2):
@@ -334,21 +291,6 @@ def plain(rank):
             found = [p.grad for p in network.parameters() if p.requires_grad]
             torch.testing.assert_close(found, expected)
             assert same(fitted_tensors(network), before)
-
-
-def layer_alone(rank):
-    """A layer whose only parameter is its bandwidth; without a parameter there is nothing to wrap."""
-    layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).double().fit(data(rank))
-    before = kept(layer)
-    wrapped = DistributedDataParallel(layer)
-    wrapped(data(rank)).square().square().sum().backward()
-    found = [torch.zeros_like(layer.weights.log_factor) for _ in range(2)]
-    torch.distributed.all_gather(found, layer.weights.log_factor.grad)
-    assert found[0].abs() > 0
-    assert torch.equal(*found)
-    assert same(fitted_tensors(layer), before)
-    with pytest.raises(RuntimeError, match="parameter"):
-        DistributedDataParallel(LaplacianEigenmaps(2, KNN(6)))
 
 
 def state_of_the_first(rank):
@@ -363,7 +305,7 @@ def state_of_the_first(rank):
 def through_lightning(rank):
     """Two epochs of Lightning's own strategy, with a loss by callback, validation and a checkpoint of the first."""
     network, smoothness = Network(rank), SmoothnessCallback(1.0, "encoder", LaplacianSmoothness(KNN(4)))
-    before, start = kept(network), network.encoder.weight.detach().clone()
+    before, start = copy.deepcopy(fitted_tensors(network)), network.encoder.weight.detach().clone()
     batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points(40, 3)), batch_size=10)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     runner = lightning.Trainer(
@@ -381,11 +323,18 @@ def through_lightning(rank):
     assert torch.equal(*trained)
 
 
-def under_ddp(rank):
+def under_ddp(rank, file):
+    """Do the work of one of two processes, which have a group by a file and the loopback device."""
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    os.environ.update(GLOO_SOCKET_IFNAME=loopback, LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    torch.set_num_threads(1)
     warnings.simplefilter("error")
-    for check in (plain, layer_alone, state_of_the_first, through_lightning):
+    patience = timedelta(seconds=60)  # of a process that waits for the other
+    torch.distributed.init_process_group("gloo", f"file://{file}", patience, world_size=2, rank=rank)
+    for check in (plain, state_of_the_first, through_lightning):
         check(rank)
+    torch.distributed.destroy_process_group()
 
 
 def test_under_ddp(tmp_path):
-    in_two_processes(under_ddp, tmp_path)
+    torch.multiprocessing.spawn(under_ddp, (tmp_path / "group",), nprocs=2)

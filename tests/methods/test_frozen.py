@@ -8,12 +8,9 @@ import torch
 from problems import covering
 from torch_lapeig import (
     KNN,
-    MDS,
     DensityCorrected,
     GraphWarning,
-    HeatKernel,
     KernelPCA,
-    KernelWeights,
     Landmarks,
     LaplacianEigenmaps,
     Radius,
@@ -22,23 +19,15 @@ from torch_lapeig import (
     SpectralClustering,
 )
 
+# test_combinations.py has all methods, rules and weightings in float64, on points that are no copies.
 MAPS = {
     "heat kernel": lambda: LaplacianEigenmaps(3, KNN(6)),
-    "union": lambda: LaplacianEigenmaps(3, KNN(6, "union"), HeatKernel(0.05, learnable=True).double()),
     "mutual, self-tuning": lambda: LaplacianEigenmaps(3, KNN(9, "mutual"), SelfTuning(4)),
     "self-tuning of few edges": lambda: LaplacianEigenmaps(2, KNN(6), SelfTuning(12)),
     "radius, simple": lambda: LaplacianEigenmaps(3, Radius(0.4), SimpleWeights(), scale="unit"),
-    "density": lambda: LaplacianEigenmaps(3, KNN(6), DensityCorrected(0.5), diffusion=2.5),
     "density of self-tuning": lambda: LaplacianEigenmaps(3, KNN(6), DensityCorrected(1.0, SelfTuning(4))),
-    "improved": lambda: LaplacianEigenmaps.improved(3, Radius(0.4)),
-    "unnormalized": lambda: LaplacianEigenmaps(3, KNN(6), normalization="unnormalized"),
-    "orthonormal": lambda: LaplacianEigenmaps(3, KNN(6), scale="orthonormal", drop_trivial=False),
-    "kernel": lambda: LaplacianEigenmaps(3, KNN(6), KernelWeights(lambda d2: 1 / (1 + d2))),
-    "cosine": lambda: LaplacianEigenmaps(3, KNN(6, metric="cosine")),
     "landmarks": lambda: LaplacianEigenmaps(3, Landmarks(30, 4)),
     "clusters": lambda: SpectralClustering(3, KNN(6)),
-    "clusters, Shi–Malik": lambda: SpectralClustering(3, KNN(6), variant="shi_malik"),
-    "MDS": lambda: MDS(2),
     "rbf": lambda: KernelPCA(3),
     "linear": lambda: KernelPCA(3, "linear"),
     "poly": lambda: KernelPCA(3, "poly", degree=2),
@@ -117,11 +106,3 @@ def test_gradients_of_frozen_maps_are_those_of_transform():
     new = points(5, seed=1).requires_grad_()
     gradients = [torch.autograd.grad(call(new).square().sum(), new)[0] for call in (model.frozen(), model.transform)]
     torch.testing.assert_close(*gradients)
-
-
-def test_what_cannot_be_frozen():
-    x = points(60)
-    with pytest.raises(RuntimeError, match="must be fitted"):
-        MDS(2).frozen()
-    with pytest.raises(TypeError, match='frozen needs components="joint"'):
-        LaplacianEigenmaps(2, KNN(6), normalization="unnormalized", components="separate").fit(x).frozen()

@@ -4,9 +4,20 @@ import copy
 
 import pytest
 import torch
+from combined import OwnExtendingRule
 
 from problems import grams, quiet, sheet
-from torch_lapeig import KNN, LLE, MDS, KernelPCA, LaplacianEigenmaps, Precomputed, Radius, SpectralClustering
+from torch_lapeig import (
+    KNN,
+    LLE,
+    MDS,
+    DiffusionMap,
+    KernelPCA,
+    LaplacianEigenmaps,
+    Precomputed,
+    Radius,
+    SpectralClustering,
+)
 
 
 def distances(x, y):
@@ -21,6 +32,7 @@ def gaussian(x, y):
 GIVEN = {
     "LaplacianEigenmaps": (gaussian, LaplacianEigenmaps(2, Precomputed("affinity"))),
     "SpectralClustering": (gaussian, SpectralClustering(2, Precomputed("affinity"))),
+    "DiffusionMap": (gaussian, DiffusionMap(2, Precomputed("affinity"), alpha=0.8, time=1.5)),
     "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
     "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
 }
@@ -62,23 +74,10 @@ def test_gradients_to_given_pairs(pairs, module):
     assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
 
 
-class Rule:
-    """A rule of the user's: that of `KNN`, by another object."""
-
-    def __init__(self, k):
-        self.inner = KNN(k)
-
-    def __call__(self, x, mask=None):
-        return self.inner(x, mask)
-
-    def with_state(self, x):
-        return self.inner.with_state(x)
-
-    def extend(self, queries, x, state):
-        return self.inner.extend(queries, x, state)
+NOT_NEAREST = [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), OwnExtendingRule(), None]
 
 
-@pytest.mark.parametrize("wrong", [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), Rule(6), None])
+@pytest.mark.parametrize("wrong", NOT_NEAREST)
 def test_lle_takes_exactly_the_nearest(wrong):
     with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
         LLE(2, wrong)

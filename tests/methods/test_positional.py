@@ -71,26 +71,22 @@ def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, device):
         assert found.values[b, have:].isinf().all()
 
 
-def block_diagonal(*parts):
-    return torch.block_diag(*parts)
-
-
 SINGLE_GRAPHS = {
     "path": path(9),
     "cycle": cycle(12),
     "complete": complete(7),
     "tree with rings": molecule(37, 1),
     "weights": random_affinity(24),
-    "two components": block_diagonal(path(6), molecule(9, 2)),
-    "more components than columns": block_diagonal(*[path(3)] * 7),
-    "isolated nodes": block_diagonal(torch.zeros(2, 2), path(9), torch.zeros(1, 1)),
+    "two components": torch.block_diag(path(6), molecule(9, 2)),
+    "more components than columns": torch.block_diag(*[path(3)] * 7),
+    "isolated nodes": torch.block_diag(torch.zeros(2, 2), path(9), torch.zeros(1, 1)),
     "loops": path(9) + torch.eye(9),
 }
 
 
 NOT_PLAIN = {
     "nearly cut": path(8).double() * torch.where(torch.arange(8) == 4, 1e-14, 1.0) * torch.ones(8, 1),
-    "a tiny degree": block_diagonal(path(6)).double(),
+    "a tiny degree": torch.block_diag(path(6)).double(),
     "two nodes": path(2),
     "no edges": torch.zeros(5, 5),
 }
@@ -205,21 +201,18 @@ def test_the_vectors_of_pytorch_geometric(pyg, data):
 
 
 def test_one_list_batch_and_pipeline_agree(pyg, data):
-    transform = AddLaplacianPE(5, eigenvalues="values")
+    transform = TRANSFORMS["vectors"](5)
     alone = [transform(item) for item in data]
-    batch = transform(pyg.data.Batch.from_data_list(data))
-    in_list = transform(data)
+    in_list, batch = transform(data), transform(pyg.data.Batch.from_data_list(data))
     pipeline = pyg.transforms.Compose([pyg.transforms.ToUndirected(), transform])
     assert isinstance(batch, pyg.data.Batch)
-    for begin, item, other in zip(batch.ptr, alone, in_list, strict=False):
-        rows = batch.laplacian_eigenvector_pe[begin : begin + item.num_nodes]
-        values = item["values"][0]
-        for vectors in (rows, other.laplacian_eigenvector_pe, pipeline(item).laplacian_eigenvector_pe):
-            assert_same_eigenvectors(item.laplacian_eigenvector_pe, vectors, values)
-        torch.testing.assert_close(other["values"], item["values"])
+    for begin, one, other in zip(batch.ptr, alone, in_list, strict=False):
+        for rows in (batch.pe[begin : begin + one.num_nodes], other.pe, pipeline(one).pe):
+            assert_same_eigenvectors(one.pe, rows, one["values"][0])
+        torch.testing.assert_close(other["values"], one["values"])
     torch.testing.assert_close(batch["values"], torch.cat([item["values"] for item in alone]))
     again = pyg.data.Batch.from_data_list(in_list)
-    assert again.laplacian_eigenvector_pe.shape == (batch.num_nodes, 5)
+    assert again.pe.shape == batch.pe.shape
     assert again["values"].shape == (len(data), 5)
     assert transform([]) == []
 
@@ -277,18 +270,16 @@ class TestMagneticTransform:
             torch.testing.assert_close(found["values"], pairs.values.reshape(1, 6))
 
     def test_one_list_and_batch_agree(self, pyg, flows):
-        transform = AddMagneticPE(4, q=0.2, eigenvalues="values")
+        transform = AddMagneticPE(4, "pe", q=0.2, eigenvalues="values")
         alone, in_list = [transform(item) for item in flows], transform(flows)
         batch = transform(pyg.data.Batch.from_data_list(flows))
         for begin, one, other in zip(batch.ptr, alone, in_list, strict=False):
-            rows = batch.magnetic_eigenvector_pe[begin : begin + one.num_nodes]
-            for found in (other.magnetic_eigenvector_pe, rows):
-                torch.testing.assert_close(found, one.magnetic_eigenvector_pe, atol=1e-5, rtol=0)
+            for rows in (other.pe, batch.pe[begin : begin + one.num_nodes]):
+                torch.testing.assert_close(rows, one.pe, atol=1e-5, rtol=0)
             torch.testing.assert_close(other["values"], one["values"])
-        assert not alone[0].magnetic_eigenvector_pe[:, 3].any()  # a ring of three nodes has three vectors
+        assert not alone[0].pe[:, 3].any()  # a ring of three nodes has three vectors
         assert alone[0]["values"][0, 3].isinf()
-        assert not alone[-1].magnetic_eigenvector_pe.any()
-        assert transform([]) == []
+        assert not alone[-1].pe.any()
 
     def test_weights_have_gradients_and_their_dtype(self, pyg):
         weight = torch.rand(12, dtype=torch.float64, requires_grad=True)

@@ -17,11 +17,9 @@ from torch_lapeig import (
     HarmonicFunction,
     HeatKernel,
     LabelSpreading,
-    Laplacian,
     Precomputed,
     Radius,
     SimpleWeights,
-    eigenpairs,
 )
 
 METHODS = {
@@ -45,21 +43,6 @@ def one_hot(labels, classes=3):
 
 
 X, NEW, LABELS = surface(60), surface(9, seed=1), some_labels(60)
-
-
-def expected(name, graph, labels):
-    """By dense solves."""
-    w, y = graph.to_dense(), one_hot(labels)
-    degrees, known = w.sum(1), labels >= 0
-    if name == "LabelSpreading":
-        s = w / (degrees[:, None] * degrees).sqrt()
-        return 0.1 * torch.linalg.solve(torch.eye(len(w)) - 0.9 * s, y)
-    if name == "HarmonicFunction":
-        laplacian = torch.diag(degrees) - w
-        y[~known] = torch.linalg.solve(laplacian[~known][:, ~known], w[~known][:, known] @ y[known])
-        return y
-    basis = eigenpairs(Laplacian(graph, "random_walk"), 3).vectors
-    return basis @ torch.linalg.lstsq(basis[known], y[known]).solution
 
 
 @every_method
@@ -158,21 +141,7 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
 
 
 @every_method
-def test_probabilities_are_shares_of_the_scores(make):
-    x = torch.cat([points(40, 2), points(10, 2) + 100])
-    labels = torch.full((50,), -1)
-    labels[:3] = torch.arange(3)
-    with pytest.warns(GraphWarning, match="without any label"):
-        model = make(KNN(6)).fit(x, labels)
-    scores = model.scores_.clamp_min(0)
-    torch.testing.assert_close(model.predict_proba() * scores.sum(1, keepdim=True), scores)
-    torch.testing.assert_close(model.predict_proba()[:40].sum(1), torch.ones(40, dtype=x.dtype))
-    assert not model.predict_proba()[40:].any()
-    torch.testing.assert_close(model.predict_proba(x[:5]), model.predict_proba()[:5])
-
-
-@every_method
-def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
+def test_a_component_without_labels_has_zeros_and_minus_one_and_others_have_shares(make):
     x = torch.cat([X, X + 100.0])
     labels = torch.cat([LABELS, torch.full((60,), -1)])
     with pytest.warns(GraphWarning, match="60 of 120 nodes lie in components of the graph without any label"):
@@ -183,6 +152,10 @@ def test_a_component_without_labels_has_zeros_and_minus_one_and_a_warning(make):
         assert torch.equal(model.predict()[:60], make(KNN(6)).fit(X, LABELS).predict())
     assert (model.predict(NEW + 100.0) == -1).all()
     assert (model.predict(NEW) >= 0).all()
+    scores, shares = model.scores_.clamp_min(0), model.predict_proba()
+    torch.testing.assert_close(shares * scores.sum(1, keepdim=True), scores)
+    torch.testing.assert_close(shares.sum(1), (torch.arange(120) < 60).double())
+    torch.testing.assert_close(model.predict_proba(x[:5]), shares[:5])
 
 
 @every_method

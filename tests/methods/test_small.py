@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from torch.autograd import forward_ad
 
 from problems import points
 from torch_lapeig import KNN, DegeneracyWarning, GraphWarning, HeatKernel, LaplacianEigenmaps
@@ -91,17 +90,6 @@ def test_unusual_sets_have_the_warnings_of_all_sizes(x, message):
         warnings.simplefilter("ignore", GraphWarning)
         expected = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0), solve=Eigh())(x)
     torch.testing.assert_close(short @ short.T, expected @ expected.T, atol=1e-9, rtol=0)
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
-def test_forward_mode():
-    x, direction = points(40, 3), points(40, 3, seed=1)
-    tangents = []
-    for solve in (None, Eigh()):
-        with forward_ad.dual_level():
-            y = LaplacianEigenmaps(2, KNN(6), solve=solve)(forward_ad.make_dual(x, direction))
-            tangents.append(forward_ad.unpack_dual(y).tangent)
-    torch.testing.assert_close(*tangents, atol=1e-9, rtol=1e-9)
 
 
 def test_a_ring_has_its_known_values():

@@ -58,15 +58,6 @@ def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypat
         torch.testing.assert_close(gram, torch.eye(gram.shape[1], dtype=gram.dtype).expand_as(gram), rtol=0, atol=1e-12)
 
 
-def test_a_graph_has_the_same_pairs_in_a_batch():
-    operator = batch_of(4).symmetric
-    together = ChebyshevSubspace()(operator, 4, 1e-4)
-    for b, item in enumerate(operator.items()):
-        alone = ChebyshevSubspace()(item, 4, 1e-4)
-        assert torch.equal(alone.values[0], together.values[b])
-        assert torch.equal(alone.vectors[0], together.vectors[b])
-
-
 @pytest.mark.parametrize("guards", [3, 8, 35])
 def test_columns_are_filtered_on_threads_as_on_one(guards, monkeypatch):
     operator = Laplacian(knn_graph(points(3000, 3), 8)).symmetric
@@ -93,16 +84,3 @@ def test_clusters_whose_values_are_tiny_beside_the_others(spread, monkeypatch):
     exact = torch.linalg.eigvalsh(laplacian.to_dense().double())[:8]
     assert pairs.converged
     torch.testing.assert_close(pairs.values.double(), exact, rtol=0, atol=1e-12)
-
-
-def test_limits_are_kept():
-    operator = Laplacian(knn_graph(points(900, 2), 8)).symmetric
-    for limited in (ChebyshevSubspace(max_iterations=1), ChebyshevSubspace(max_products=20)):
-        pairs = limited(operator, 4, 1e-10)
-        assert not pairs.finished.any()
-        assert pairs.iterations <= 2
-        assert pairs.vectors.isfinite().all()
-    none = ChebyshevSubspace(max_iterations=0)(operator, 4, 1e-10)
-    assert none.iterations == 0
-    assert not none.finished.any()
-    assert ChebyshevSubspace(max_degree=6)(operator, 4, 1e-6).finished.all()

@@ -33,10 +33,6 @@ def test_code_runs_as_pasted(name, capsys):
     assert capsys.readouterr().out.count("\n") >= 1
 
 
-def test_there_is_code():
-    assert len(BLOCKS) >= 4
-
-
 def test_code_fits_a_page():
     """README and its pages; `docs/conf.py` checks all that the site shows: outputs, examples and programs too."""
     for name, page in PAGES.items():

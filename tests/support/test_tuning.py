@@ -6,18 +6,6 @@ import torch
 from problems import points
 from torch_lapeig import KNN, Isomap, LaplacianEigenmaps
 from torch_lapeig.graph import nearest_neighbors
-from torch_lapeig.support import tuning
-
-
-@pytest.mark.parametrize("room", ["memory", "cache"])
-def test_rows_fit_the_budget_but_for_a_single_one(room):
-    for device in ("cpu", "cuda", "xpu"):
-        budget = getattr(tuning.budget_of(torch.device(device)), room)
-        for row_bytes in (0, 1, 1000, budget - 1, budget, 10 * budget):
-            rows = tuning.rows_of_block(row_bytes, torch.device(device), room)
-            assert rows >= 1
-            assert rows == 1 or rows * row_bytes <= budget
-            assert (rows + 1) * max(row_bytes, 1) > budget
 
 
 @pytest.mark.parametrize("shape", [(300, 3), (4500, 2)], ids=str)

@@ -155,16 +155,3 @@ def test_unsolved_columns_are_warned_of(monkeypatch):
     monkeypatch.setattr(linear, "MOST_PRODUCTS", 2)
     with pytest.warns(ConvergenceWarning, match="linear solve has not reached its tolerance for 2 of 2 columns"):
         solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
-
-
-@pytest.mark.parametrize(
-    ("rhs", "error", "message"),
-    [
-        (torch.ones(30, 1), TypeError, "must be float64, got torch.float64 and torch.float32"),
-        (torch.ones(30).double(), ValueError, r"rhs must have shape \(30, 'm'\), got \(30,\)"),
-        ([1.0], TypeError, "rhs must be a torch.Tensor"),
-    ],
-)
-def test_errors(rhs, error, message):
-    with pytest.raises(error, match=message):
-        solve_linear(with_excess(knn_graph(points(30, 2), 4), 0.5), rhs)

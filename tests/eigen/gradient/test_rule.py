@@ -29,21 +29,9 @@ from torch_lapeig import (
     eigh,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
-
-
-@covering(1, normalization=NORMALIZATIONS, solver=[ChebyshevSubspace(guards=4), Eigh()])
-def test_gradcheck_of_edge_weights(normalization, solver):
-    weight, graph_of = edge_parameters(random_affinity(14))
-    loss = projector_loss(14)
-
-    def function(w):
-        pairs = eigenpairs(Laplacian(graph_of(w), normalization), 4, solver, tolerance=1e-13, backward_tolerance=1e-12)
-        return invariants(pairs, loss)
-
-    assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
 
 
 @covering(2, batch=[None, 2], t=[0.8, "median"], device=DEVICES)
@@ -60,19 +48,6 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
         return pairs.values, torch.stack([loss(v) for v in pairs.vectors.cpu()])
 
     assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6, fast_mode=device != "cpu")
-
-
-def test_conjugate_gradients_agree_with_the_whole_complement():
-    """On 500 points the guards of the Chebyshev solver are a handful: the rest is the linear solve's."""
-    x = points(500, 3, seed=2)
-    results = []
-    for solver in (Eigh(), ChebyshevSubspace()):
-        y = x.clone().requires_grad_()
-        pairs = eigenpairs(Laplacian(HeatKernel()(y, knn_graph(y, 8))), 4, solver)
-        (projector_loss(500)(pairs.vectors) + pairs.values.sum()).backward()
-        results.append(y.grad)
-    exact, iterative = results
-    assert (exact - iterative).norm() <= 1e-7 * exact.norm()
 
 
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
@@ -143,7 +118,7 @@ class TestForwardMode:
         weight, graph_of = edge_parameters(random_affinity(9))
         loss = projector_loss(9)
         function = lambda w: invariants(eigenpairs(Laplacian(graph_of(w), normalization), 3), loss)  # noqa: E731
-        assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True, check_backward_ad=False)
+        assert torch.autograd.gradcheck(function, (weight,), check_forward_ad=True)
 
     def test_forward_over_reverse(self):
         """Hessian-vector products, against reverse over reverse."""
@@ -164,7 +139,7 @@ class TestForwardMode:
         torch.testing.assert_close(product, expected)
 
 
-@pytest.mark.parametrize("solver", [Lobpcg(), ChebyshevSubspace()], ids=str)
+@pytest.mark.parametrize("solver", [Lobpcg(), ChebyshevSubspace(), Krylov()], ids=str)
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 def test_gradients_agree_between_solvers(solver, storage):
     """The linear solve with guards and multigrid, against the whole complement."""
@@ -192,19 +167,6 @@ def test_gradgradcheck_of_solvers(solver):
 
     assert torch.autograd.gradcheck(function, (weight,), atol=1e-6, fast_mode=True)
     assert torch.autograd.gradgradcheck(function, (weight,), atol=1e-5, fast_mode=True)
-
-
-def test_differentiate_through_the_solver_as_oracle():
-    """Autograd through a plain subspace iteration that has converged, without any rule of ours."""
-    weight, graph_of = edge_parameters(random_affinity(14))
-    loss = projector_loss(14)
-    (ours,) = torch.autograd.grad(loss(eigenpairs(Laplacian(graph_of(weight)), 3).vectors), weight)
-    x = torch.linalg.qr(points(14, 3))[0]
-    shifted = 2 * torch.eye(14, dtype=torch.float64) - Laplacian(graph_of(weight)).to_dense()
-    for _ in range(400):
-        x = torch.linalg.qr(shifted @ x)[0]
-    (oracle,) = torch.autograd.grad(loss(x), weight)
-    torch.testing.assert_close(ours, oracle, atol=1e-8, rtol=1e-6)
 
 
 def test_the_sign_of_projected_is_that_of_the_vectors():

@@ -4,10 +4,9 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from problems import known_spectra, projector_loss, quiet, random_affinity, subspace_angle
+from problems import known_spectra, quiet, random_affinity, subspace_angle
 from torch_lapeig import ConvergenceWarning, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov, MagneticLaplacian
-from torch_lapeig.graph import DirectedGraph
+from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov
 
 
 def diagonal(values):
@@ -81,26 +80,8 @@ def test_few_products_end_with_a_warning():
     assert not pairs.converged
 
 
-def test_a_weakly_joined_pair_of_clusters_and_a_magnetic_laplacian():
+def test_a_weakly_joined_pair_of_clusters():
     affinity = torch.block_diag(*(random_affinity(60, seed=s) for s in range(2)))
     affinity[0, 60] = affinity[60, 0] = 1e-7
-    generator = torch.Generator().manual_seed(0)
-    arcs = torch.randperm(80 * 80, generator=generator)[:400]
-    arcs = torch.stack([arcs // 80, arcs % 80])
-    directed = DirectedGraph.from_edge_index(arcs[:, arcs[0] != arcs[1]], num_nodes=80).to(torch.float64)
-    solved = (
-        lambda solver: eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver),
-        lambda solver: MagneticLaplacian(directed, 0.1).eigenpairs(4, solver),
-    )
-    for solve in solved:
-        torch.testing.assert_close(solve(Krylov()).values, solve(Eigh()).values, atol=1e-12, rtol=0)
-
-
-def test_gradients_are_those_of_all_pairs():
-    weight = random_affinity(50, seed=2)[None].requires_grad_()
-    found = []
-    for solver in (Eigh(), Krylov()):
-        pairs = eigenpairs(Laplacian(Graph.from_dense(weight)), 4, solver)
-        loss = projector_loss(50)(pairs.vectors[0]) + pairs.values.square().sum()
-        found.append(torch.autograd.grad(loss, weight)[0])
-    torch.testing.assert_close(found[1], found[0], atol=1e-8, rtol=1e-6)
+    found, exact = (eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver) for solver in (Krylov(), Eigh()))
+    torch.testing.assert_close(found.values, exact.values, atol=1e-12, rtol=0)

@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 
 from benchmarks.atlas.families import graph_of
-from problems import covering, in_every_dtype, points, sparse_path
+from problems import covering, grid, in_every_dtype, points, sparse_path
 from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
@@ -27,13 +27,6 @@ def scipy_graph(matrix):
 def product(a, b):
     """Adjacency of the Cartesian product of two graphs."""
     return scipy.sparse.kron(a, scipy.sparse.eye(b.shape[0])) + scipy.sparse.kron(scipy.sparse.eye(a.shape[0]), b)
-
-
-def grid(*sides):
-    found = sparse_path(sides[0])
-    for side in sides[1:]:
-        found = product(found, sparse_path(side))
-    return found.tocsr()
 
 
 def hypercube(dimensions):

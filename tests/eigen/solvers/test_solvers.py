@@ -35,7 +35,7 @@ from torch_lapeig import (
     eigenpairs,
     knn_graph,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, component_eigenpairs
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 
 SOLVERS = {
     "default": None,
@@ -189,18 +189,6 @@ def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
         torch.testing.assert_close(pairs.values.double(), exact[:k], atol=allowed, rtol=0)
 
 
-def test_edges_of_weight_zero_do_not_connect():
-    affinity = torch.block_diag(random_affinity(300), random_affinity(300, seed=1))
-    row, col = affinity.nonzero(as_tuple=True)
-    bridge = torch.tensor([[0, 300], [300, 0]])
-    weight = torch.cat([affinity[row, col], torch.zeros(2, dtype=torch.float64)])
-    graph = Graph.from_edge_index(torch.cat([torch.stack([row, col]), bridge], 1), weight)
-    for solver in (None, ChebyshevSubspace(), Lobpcg()):
-        pairs = eigenpairs(Laplacian(graph), 4, solver)
-        assert (pairs.values[:2] == 0).all()
-        assert pairs.values[2] > 0.1
-
-
 class TestHardGraphs:
     """The right answer, or a loud one: never a silently wrong vector."""
 
@@ -247,23 +235,6 @@ def test_reports_of_a_search_count_its_blocks_down():
     assert search == reports[: len(search)]
     assert [done for done, _, _ in search] == list(range(1, len(search) + 1))
     assert [left for _, left, _ in search] == pytest.approx([1 - done / len(search) for done, _, _ in search])
-
-
-def test_components_on_their_own():
-    x = torch.cat([points(30, 2), points(3, 2) + 100, torch.full((1, 2), 500.0, dtype=torch.float64)])
-    graph = knn_graph(x[:33], 2)
-    row, col = graph.edge_index
-    graph = Graph.from_edge_index(torch.stack([row, col]), graph.weight.clone().requires_grad_(), 34)
-    found = component_eigenpairs(graph, 4)
-    whole = eigenpairs(Laplacian(graph), 1)
-    assert whole.values.tolist() == [0]
-    assert sum(len(c.nodes) for c in found) == 33
-    for component in found:
-        k = min(4, len(component.nodes))
-        affinity = graph.to_dense()[component.nodes][:, component.nodes].detach()
-        exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity)).to_dense())
-        torch.testing.assert_close(component.pairs.values.detach(), exact[:k], atol=1e-12, rtol=0)
-        assert component.pairs.values.requires_grad
 
 
 def test_an_item_of_a_batch_does_not_depend_on_the_others():

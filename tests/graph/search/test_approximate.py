@@ -112,13 +112,3 @@ def test_without_faiss_the_error_names_the_extra(options, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match=r"pip install .*faiss"):
         nearest_neighbors(points(20, 2), 3, **options)
-
-
-@pytest.mark.parametrize(
-    ("value", "error"), [(0, ValueError), (1.5, ValueError), (-0.1, ValueError), ("all", TypeError), (True, TypeError)]
-)
-def test_recall_is_checked(value, error):
-    with pytest.raises(error, match="recall must"):
-        KNN(5, recall=value)
-    with pytest.raises(error, match="recall must"):
-        nearest_neighbors(points(20, 2), 3, recall=value)
