@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import DTYPES, covering, points, preferential_attachment, sparse_path, swiss_roll
+from problems import DTYPES, covering, in_every_dtype, points, preferential_attachment, sparse_path, swiss_roll
 from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import Auto, ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.choose import Choice
@@ -144,3 +144,16 @@ def test_weights_that_are_zero_take_no_part_in_the_choice():
     pairs = eigenpairs(Laplacian(graph.with_weight(graph.weight.masked_fill(crossing, 0))), 6)
     assert pairs.converged
     assert pairs.values[2] == 0 < pairs.values[3]
+
+
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning", "ignore::torch_lapeig.ResolutionWarning")
+@in_every_dtype
+@pytest.mark.parametrize("seed", range(3))
+def test_heavy_tails_break_no_solver_down(seed, dtype):
+    """Weights down to the smallest normal number: multigrid divides by none of them."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(600, 3, generator=generator) * torch.exp(1.5 * torch.randn(600, 1, generator=generator))
+    laplacian = Laplacian(HeatKernel()(x.to(dtype), knn_graph(x.to(dtype), 8)))
+    pairs, exact = eigenpairs(laplacian, 3), eigenpairs(laplacian, 3, Eigh())
+    assert pairs.converged | ~pairs.resolved
+    torch.testing.assert_close(pairs.values, exact.values, atol=1e-12 if dtype == torch.float64 else 1e-6, rtol=0)
