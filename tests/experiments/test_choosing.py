@@ -34,7 +34,7 @@ def test_every_option_is_measured_and_differences_are_paired():
         name: [{"scores": {"k": {"10": 50.0 + s, "5": 52.0 + s}}, "kind": "labels"} for s in range(3)] for name in "ab"
     }
     found = contrasts(cells, "k")
-    assert found["10"]["all"] == {"mean": 0, "interval": 0}
+    assert found["10"]["all"] == {"mean": 0, "interval": 0, "seeds": [0, 0]}
     assert (found["5"]["all"]["mean"], found["5"]["better"], found["5"]["worse"]) == (2, 2, 0)
 
 

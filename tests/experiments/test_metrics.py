@@ -37,7 +37,7 @@ def test_interval_is_students():
     assert value["mean"] == pytest.approx(1)
     assert value["interval"] == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
     assert plus_minus(value, 1, 100, "+") == "+100.0 ± 248.4"
-    assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": None}
+    assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": None, "seeds": [3.0]}
     assert plus_minus(mean_and_interval([3.0])) == "3.00"
 
 
