@@ -103,7 +103,7 @@ def harmonics(places: Numbers, degree: int) -> Numbers:
 class Surface(Search):
     """The loss of radii 1 + Σ c Y over a mesh of the sphere, by one way and one kind of data, and its truth."""
 
-    iterations = 100
+    iterations, step = 100, 0.03
 
     def __init__(self, level: int, landmarks: int, data: str, way: str, seed: int, cap: float) -> None:
         self.vertices, self.faces = icosphere(level)

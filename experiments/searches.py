@@ -37,6 +37,7 @@ class Search:
     """
 
     iterations = ITERATIONS
+    step = 0.3  # the first one of CMA-ES
 
     def __init__(self, count: int, cap: float, penalty: float) -> None:
         self.deadline, self.penalty = time.process_time() + cap, penalty
@@ -105,8 +106,8 @@ def descend(search: Search, start: Numbers) -> None:
 
 
 def cma(search: Search, start: Numbers) -> None:
-    """Minimise by CMA-ES (Hansen 2016, its default constants), from steps of 0.3 on."""
-    generator, n, size = np.random.default_rng(0), len(start), 0.3
+    """Minimise by CMA-ES (Hansen 2016, its default constants), from `Search.step` on."""
+    generator, n, size = np.random.default_rng(0), len(start), search.step
     count = 4 + int(3 * np.log(n))
     weights = np.log((count + 1) / 2) - np.log(np.arange(1, count // 2 + 1))
     weights /= weights.sum()
