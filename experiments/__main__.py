@@ -3,7 +3,7 @@
 ``python -m experiments list`` names the experiments; ``results`` fills README and docs with the numbers of recorded
 runs (`experiments.results`); ``embed`` is for your own data (`torch_lapeig.command`). An experiment is added by its
 name in `EXPERIMENTS`, that of a module and of the function in it, by a file ``configs/<name>.yaml`` of its defaults,
-and by a section in docs/experiments.md.
+and by a page docs/experiments/<name>.md.
 """
 
 from __future__ import annotations

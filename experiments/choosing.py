@@ -296,7 +296,7 @@ def contrasts(scores: Mapping[str, Sequence[Mapping[str, Any]]], question: str) 
             **{kind: [value for name, value in means.items() if scores[name][0]["kind"] == kind] for kind in KINDS},
         }
         result[option] = {
-            **{group: mean_and_interval(values) for group, values in groups.items() if values},
+            **{group: mean_and_interval(values, len(first) - 1) for group, values in groups.items() if values},
             "lowest": min(means.values()),
             "highest": max(means.values()),
             "better": sum(value > 0.1 for value in means.values()),

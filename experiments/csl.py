@@ -33,7 +33,7 @@ ENCODINGS = {
     "signed": "sign-invariant (SignNet)",
     "stable": "basis-invariant (SPE)",
 }
-GRAPHS = {"csl": "circular skip links", "cubelike": "pairs of equal spectra"}
+GRAPHS = {"csl": "circular skip links", "cubelike": "pairs of equal spectra", "regular": "strongly regular pair"}
 # Neighbours of 0 in Cayley graphs of Z_2^5, where i and j are neighbours if i xor j is in the set: three pairs of one
 # spectrum each, with eigenvalues of multiplicity up to 15. Found among random sets.
 CUBELIKE = (
@@ -43,6 +43,11 @@ CUBELIKE = (
     (1, 2, 8, 9, 11, 15, 19, 22, 25, 26),
     (5, 8, 9, 11, 12, 22, 28, 29),
     (5, 10, 15, 21, 22, 23, 26, 30),
+)
+# The same in Z_4 x Z_4: the rook's graph and Shrikhande's, strongly regular with the parameters (16, 6, 2, 2).
+STRONGLY_REGULAR = (
+    ((0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0)),
+    ((0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)),
 )
 BATCH = 16
 
@@ -63,7 +68,8 @@ def csl(
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
-        graphs: csl (circular skip links), cubelike (pairs of graphs with the same multiple eigenvalues).
+        graphs: csl (circular skip links), cubelike (pairs of graphs with the same multiple eigenvalues), regular (the
+            rook's graph and Shrikhande's: every spectral projector is a combination of 1, A and the matrix of ones).
         encodings: none, random (new random numbers in each step), vectors (Laplacian eigenvectors, with random signs in
             training), values (with the eigenvalues too), signatures (of the heat kernel), signed (by SignInvariant of
             eigenvectors and eigenvalues), stable (by StableEncoding).
@@ -72,16 +78,17 @@ def csl(
         epochs: of a training.
         width: of the network.
         rate: of Adam.
-        quick: one split of csl, none and values.
+        quick: one split of csl, none and values, 60 epochs.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        graphs, encodings, seeds = ["csl"], ["none", "values"], 1
+        graphs, encodings, seeds, epochs = ["csl"], ["none", "values"], 1, 60
     check_names("graphs", graphs, GRAPHS)
     check_names("encodings", encodings, ENCODINGS)
     check_least("seeds", seeds, 1)
     run = Run(out, locals())
-    sets = {name: (skip_links if name == "csl" else cubelike_graphs)() for name in graphs}
+    made = {"csl": skip_links, "cubelike": cubelike_graphs, "regular": strongly_regular_graphs}
+    sets = {name: made[name]() for name in graphs}
     pairs = {name: pairs_of(adjacency, columns) for name, (adjacency, _) in sets.items()}
 
     def accuracy(kind: str, name: str, seed: int) -> dict[str, Any]:
@@ -101,7 +108,10 @@ def csl(
         return [cells[kind, name, seed]["accuracy"] for seed in range(seeds)]
 
     last = encodings[-1]
-    metrics = {kind: {name: summary(scores(kind, name), scores(kind, last)) for name in encodings} for kind in graphs}
+    others = max(len(encodings) - 1, 1)
+    metrics = {
+        kind: {name: summary(scores(kind, name), scores(kind, last), others) for name in encodings} for kind in graphs
+    }
     run.figure("csl", figure(pairs[graphs[0]].values[:, 1:], sets[graphs[0]][1]), dpi=80)
 
     def told(found: dict[str, Any]) -> list[str]:
@@ -114,9 +124,9 @@ def csl(
     run.finish({**metrics, "splits": seeds}, table(title, ["features of the nodes", *heads], rows))
 
 
-def summary(found: list[float], other: list[float]) -> dict[str, Any]:
+def summary(found: list[float], other: list[float], others: int) -> dict[str, Any]:
     """Return mean accuracy of splits, and how far it is behind that of another encoding on the same splits."""
-    behind = mean_and_interval([b - a for a, b in zip(found, other, strict=True)])
+    behind = mean_and_interval([b - a for a, b in zip(found, other, strict=True)], others)
     return {**mean_and_interval(found), "behind": behind}
 
 
@@ -131,6 +141,14 @@ def cubelike_graphs() -> tuple[Tensor, Tensor]:
     """Return adjacency ``(48, 32, 32)`` and classes: Cayley graphs of Z_2^5, their nodes in random order."""
     node = torch.arange(32)
     plain = [torch.isin(node[:, None] ^ node, torch.tensor(half)).float() for half in CUBELIKE]
+    return in_random_order(plain)
+
+
+def strongly_regular_graphs() -> tuple[Tensor, Tensor]:
+    """Return adjacency ``(16, 16, 16)`` and classes: two Cayley graphs of Z_4 x Z_4, their nodes in random order."""
+    node = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    step = (node[:, None] - node) % 4
+    plain = [(step[:, :, None] == torch.tensor(half)).all(-1).any(-1).float() for half in STRONGLY_REGULAR]
     return in_random_order(plain)
 
 

@@ -216,7 +216,7 @@ def summary(cells: dict[str, list[Result]]) -> dict[str, Any]:
         found[way] |= {"gain": mean_and_interval(gains), "ended": all(result["ended"] for result in results)}
         pairs = zip(gains, cells.get("smooth", []), strict=False)
         if behind := [1 - gain / ours["gain"] for gain, ours in pairs]:
-            found[way]["behind"] = mean_and_interval(behind)
+            found[way]["behind"] = mean_and_interval(behind, max(len(cells) - 1, 1))
     return found
 
 

@@ -526,7 +526,7 @@ def differences(metrics: dict[str, Any]) -> None:
         layer = by_variant.get("layer")
         for found in (found for found in by_variant.values() if layer and found is not layer):
             pairs = zip(layer["agreement"]["seeds"], found["agreement"]["seeds"], strict=True)
-            found["layer_less_it"] = mean_and_interval([ours - other for ours, other in pairs])
+            found["layer_less_it"] = mean_and_interval([ours - other for ours, other in pairs], len(by_variant) - 1)
 
 
 def results_table(metrics: dict[str, Any]) -> Table:

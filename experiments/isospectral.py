@@ -70,7 +70,7 @@ def isospectral(
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, level, seeds, cap = ["layer", "eigh"], 2, 1, 2.0
+        ways, level, seeds, cap = ["layer", "eigh"], 2, 1, 1.0
     check_names("ways", ways, WAYS)
     run = Run(out, locals())
     cell = partial(attempted, level, landmarks, cap)

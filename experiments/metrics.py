@@ -80,10 +80,15 @@ def trustworthiness(rank: NDArray[np.int64], y: Numbers, neighbors: int = NEIGHB
     return np.asarray(1 - 2 * excess / (k * (2 * n - 3 * k - 1)))
 
 
-def mean_and_interval(values: Numbers | list[float]) -> dict[str, Any]:
-    """Return ``mean``, half the width of its 95 % ``interval`` by Student's t (None for one), and all ``seeds``."""
+def mean_and_interval(values: Numbers | list[float], among: int = 1) -> dict[str, Any]:
+    """Return ``mean``, half the width of its 95 % ``interval`` by Student's t (None for one), and all ``seeds``.
+
+    Args:
+        values: one for each seed.
+        among: number of intervals of which all shall hold at once in 95 % (Bonferroni).
+    """
     n = len(values)
-    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else None
+    half = float(t.ppf(1 - 0.025 / among, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else None
     return {"mean": float(np.mean(values)), "interval": half, "seeds": [float(value) for value in values]}
 
 

@@ -109,11 +109,11 @@ def outofsample(
         seed: of all draws.
         data_dir: folder of the files; default: what TORCH_LAPEIG_DATA names.
         jobs: processes that work on the splits; default: one for each core.
-        quick: two splits of at most 150 points, two points left out, three fractions.
+        quick: two splits of at most 100 points, two points left out, three fractions.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        points, repeats, left_out, fractions, jobs = min(points, 150), 2, 2, (0.04, 0.1, 0.25), 1
+        points, repeats, left_out, fractions, jobs = min(points, 100), 2, 2, (0.04, 0.1, 0.25), 1
     fractions = tuple(sorted(set(fractions)))
     _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
     run = Run(out, locals())

@@ -302,7 +302,7 @@ def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str
         return {
             **{key: mean_and_interval([cell[key] for cell in found]) for key in found[0] if key != "energy"},
             "energy": mean_and_interval([cell["energy"] for cell in found if "energy" in cell] or [math.nan]),
-            "encoder_over_nystrom": mean_and_interval(paired),
+            "encoder_over_nystrom": mean_and_interval(paired, len(kinds)),
         }
 
     return {name: {kind: over_seeds(name, kind) for kind in kinds} for name in data}

@@ -171,7 +171,7 @@ def contrast(
         difference = {name: float((mean[name] - base[name]).mean()) for name in sets}
         result[measure] = {
             "mean": mean_and_interval([float(of.mean()) for of in mean.values()]),
-            "difference": mean_and_interval(list(difference.values())),
+            "difference": mean_and_interval(list(difference.values()), len(METHODS) - 1),
             "better": sum(value > 0.1 for value in difference.values()),
             "worse": sum(value < -0.1 for value in difference.values()),
             "sets": difference,

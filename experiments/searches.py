@@ -163,7 +163,8 @@ def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         }
         if way != "layer" and "layer" in cells:
             pairs = zip(cells["layer"], results, strict=False)
-            found[way]["it_less_layer"] = mean_and_interval([other["error"] - ours["error"] for ours, other in pairs])
+            behind = [other["error"] - ours["error"] for ours, other in pairs]
+            found[way]["it_less_layer"] = mean_and_interval(behind, len(cells) - 1)
     return found
 
 

@@ -103,7 +103,7 @@ def weightings(
     """
     if quick:
         sets, labels, splits, tuning, trainings, labels_new = ["digits"], [1], 4, 1, 2, [1]
-        strengths, tuned_at, steps = [1.0], 1, 40
+        strengths, tuned_at, steps = [1.0], 1, 30
     _check(locals())
     run = Run(out, locals())
     points = loaded(sets, data_dir)
@@ -265,8 +265,7 @@ def summaries(of: Accuracies, base: str) -> dict[str, Any]:
         method: {
             count: {
                 "accuracy": mean_and_interval(values),
-                "difference": mean_and_interval(np.subtract(values, of[base][count])),
-                "values": values,
+                "difference": mean_and_interval(np.subtract(values, of[base][count]), len(of) - 1),
             }
             for count, values in by_count.items()
         }
@@ -292,7 +291,7 @@ def gains(swept: dict[Any, float], name: str, count: int) -> dict[str, Any]:
     of = {kind: np.array([swept[name, count, kind, seed] for seed in seeds]) for kind in _kinds(swept)}
     alone = {"alone": mean_and_interval(of[ALONE])}
     rest = {
-        f"{kind.batches}.{kind.layer}.{kind.strength:g}": mean_and_interval(values - of[ALONE])
+        f"{kind.batches}.{kind.layer}.{kind.strength:g}": mean_and_interval(values - of[ALONE], len(of) - 1)
         for kind, values in of.items()
         if kind != ALONE
     }

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.__main__ import main
-from experiments.csl import COPIES, NODES, SKIPS, cubelike_graphs, pairs_of, skip_links
+from experiments.csl import COPIES, NODES, SKIPS, cubelike_graphs, pairs_of, skip_links, strongly_regular_graphs
 
 
 def test_graphs_are_regular_circulants():
@@ -55,3 +55,13 @@ def test_encodings_do(tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["csl"]["none"]["mean"] == pytest.approx(0.1, abs=0.05)
     assert metrics["csl"]["values"]["mean"] > 0.8
+
+
+def test_strongly_regular_graphs_have_the_same_projectors():
+    """(16, 6, 2, 2): A² = 6 I + 2 A + 2 (J − I − A), so that each projector is a combination of I, A and J."""
+    adjacency, labels = strongly_regular_graphs()
+    eye = torch.eye(16)
+    assert (adjacency == adjacency.mT).all()
+    assert torch.equal(adjacency @ adjacency, 6 * eye + 2 * adjacency + 2 * (1 - eye - adjacency))
+    walks = [torch.linalg.matrix_power(graph[graph[0] > 0][:, graph[0] > 0], 3).trace().item() for graph in adjacency]
+    assert walks == [12 * (1 - int(label)) for label in labels]  # neighbours: two triangles, or a cycle of six

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sklearn.manifold
 import torch
+from scipy.stats import t as student
 
 from experiments.cut import KNOWN, cheeger, cuts_of, known_graph, normalized_cuts, small_graph
 from experiments.demo import neighbour_loss
@@ -71,3 +72,11 @@ def test_cheegers_bounds_hold_and_the_hypercube_attains_the_lower_one():
     for result in found.values():
         assert cheeger([result])["holds"] == 1
     assert cheeger([found["hypercube"]])["h_over_lower"]["mean"] == pytest.approx(1)
+
+
+def test_intervals_that_hold_together_are_wider():
+    """Bonferroni: each of m has the level 1 − 0.05 / m."""
+    values = [0.0, 1.0, 2.0, 4.0]
+    one, five = mean_and_interval(values), mean_and_interval(values, 5)
+    ratio = student.ppf(0.995, 3) / student.ppf(0.975, 3)
+    assert five["interval"] == pytest.approx(ratio * one["interval"])

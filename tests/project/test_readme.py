@@ -18,6 +18,7 @@ from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpa
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted([*DOCS.glob("*.md"), *DOCS.glob("paths/*.md")])]}
+PAGES |= {f"experiments/{page.name}": page for page in sorted(DOCS.glob("experiments/*.md"))}
 BLOCKS = {
     f"{name} {number}": block
     for name, page in PAGES.items()
