@@ -75,8 +75,8 @@ class Trial(NamedTuple):
 def inverse(
     out: Path = Path("runs/inverse"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [64, 400, 1000, 4000],  # noqa: B006
-    seeds: list[int] = [2, 10, 10, 3],  # noqa: B006
+    sizes: list[int] = [64, 400, 1000, 4000, 20000],  # noqa: B006
+    seeds: list[int] = [2, 10, 10, 3, 3],  # noqa: B006
     few_seeds: int = 3,
     first_seed: int = 0,
     sensors: int = 16,
