@@ -40,12 +40,12 @@ SHARPNESS = (5.0, 500.0)  # β λ₂ in the first and the last step
 def design(
     out: Path = Path("runs/design"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [100, 1000, 4000],  # noqa: B006
-    seeds: int = 2,
+    sizes: list[int] = [100, 1000, 4000, 20000],  # noqa: B006
+    seeds: int = 3,
     steps: int = 300,
     rate: float = 0.5,
     columns: int = 10,
-    cap: float = 40.0,
+    cap: float = 180.0,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -200,7 +200,7 @@ def sdp(network: Network, cap: float) -> tuple[Tensor, bool]:
     constraints = [laplacian - least * (np.eye(n) - 1 / n) >> 0, cvxpy.sum(weights) == m]
     problem = cvxpy.Problem(cvxpy.Maximize(least), constraints)
     try:
-        problem.solve(solver="SCS", time_limit_secs=4 * cap)  # of the clock, on a loaded machine
+        problem.solve(solver="SCS", time_limit_secs=2 * cap)  # of the clock, on a loaded machine
     except cvxpy.SolverError:
         return torch.ones(m, dtype=torch.float64), False
     found = torch.from_numpy(np.maximum(weights.value, 0)) if weights.value is not None else torch.ones(m).double()

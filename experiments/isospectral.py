@@ -49,7 +49,7 @@ def isospectral(
     out: Path = Path("runs/isospectral"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
     level: int = 4,
-    seeds: int = 2,
+    seeds: int = 4,
     landmarks: int = 16,
     cap: float = 60.0,
     jobs: int = 1,

@@ -261,3 +261,13 @@ def test_importing_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
     with pytest.raises(ImportError, match=r"pip install .scikit-learn"):
         importlib.import_module("torch_lapeig.sklearn")
+
+
+def test_masked_entries_are_refused():
+    """NumPy's masked arrays lose their mask in scikit-learn's checks: what was hidden would count."""
+    x = np.ma.masked_greater(np.random.default_rng(0).normal(size=(30, 3)), 1.5)
+    for estimator in (SpectralEmbedding, ClassicalMDS, Isomap, KernelPCA):
+        with pytest.raises(ValueError, match="X must have no masked entries, got"):
+            estimator().fit(x)
+    with pytest.raises(ValueError, match="y must have no masked entries, got 1"):
+        HarmonicFunction().fit(x.data, np.ma.masked_equal(np.arange(30), 7))

@@ -204,10 +204,12 @@ class EigenmapsRegression(SemiSupervised):
     included. Its coefficients are fitted to the labelled nodes only. With fewer columns the scores are smoother.
 
     Args:
-        n_components: p, number of eigenvectors; a fifth of the number of labels in the paper.
+        n_components: p, number of eigenvectors: more than classes, and at most half of the number of labels (a fifth in
+            the paper). With as many as labels the regression interpolates, and tells the others worst.
         neighbors, weights: as for `LaplacianEigenmaps`.
         ridge: ρ > 0, penalty on the squares of the coefficients, relative to the mean over columns of their squares at
-            the labelled nodes. With fewer labels than columns the coefficients are nearly the smallest that fit.
+            the labelled nodes; 1e-2 where few labels leave no room for p. With fewer labels than columns the
+            coefficients are nearly the smallest that fit.
         n_classes, unreached: see `SemiSupervised`.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 

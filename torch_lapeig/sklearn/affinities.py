@@ -27,7 +27,7 @@ from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
-from torch_lapeig.sklearn.base import Estimator, check_sparse
+from torch_lapeig.sklearn.base import Estimator, check_entries_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import check_dense, rows_of_block
 
@@ -260,7 +260,7 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
 
     Less than round-off below zero counts as zero.
     """
-    check_sparse(matrix, name)
+    check_entries_of(matrix, name)
     matrix = check_array(matrix, accept_sparse="csr", dtype=dtype, ensure_min_features=0, input_name=name)
     if matrix.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {matrix.shape}")

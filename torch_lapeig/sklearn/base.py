@@ -48,7 +48,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _samples(self, X: Any) -> Any:
         """Return training samples, or a matrix of their pairs, checked."""
         check_shared(self)
-        check_sparse(X)
+        check_entries_of(X)
         return validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
@@ -62,7 +62,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _new_samples(self, X: Any) -> Any:
         """Return new samples in the dtype of the training samples."""
-        check_sparse(X)
+        check_entries_of(X)
         return validate_data(
             self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
         )
@@ -89,8 +89,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def check_sparse(X: Any, name: str = "X") -> None:
-    """Raise ValueError for a sparse matrix with entries outside of it, which scikit-learn would convert unchecked."""
+def check_entries_of(X: Any, name: str = "X") -> None:
+    """Raise ValueError for what scikit-learn would take unchecked: masked entries, sparse entries out of the matrix."""
+    if np.ma.is_masked(X):
+        raise ValueError(f"{name} must have no masked entries, got {np.ma.count_masked(X)}; fill them, or leave rows out")
     if issparse(X) and len(X.shape) == 2:
         check_entries(X, name)
 

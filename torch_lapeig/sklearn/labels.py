@@ -21,7 +21,7 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
-from torch_lapeig.sklearn.base import as_numpy, check_below, check_shared, check_sparse
+from torch_lapeig.sklearn.base import as_numpy, check_below, check_shared, check_entries_of
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
@@ -46,7 +46,8 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
         check_shared(self)
-        check_sparse(X)
+        check_entries_of(X)
+        check_entries_of(y, "y")
         options = {"order": "C", "accept_sparse": self.SPARSE, "ensure_min_samples": 2}
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
         unlabelled = np.array([value == UNLABELLED for value in y.tolist()])
