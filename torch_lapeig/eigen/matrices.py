@@ -104,6 +104,11 @@ class NegatedProducts(Operator):
         """Return b, less the shift of A; see `Operator.spectral_shift`."""
         return _shift_of_negative(self._inside)
 
+    def in_unit(self) -> tuple[Operator, Tensor | None]:
+        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
+        inside, unit = self._inside.in_unit()
+        return (self, None) if unit is None else (NegatedProducts(inside), unit)
+
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return b Y − A Y; see `Operator.matmul_at`."""
         bound = self.bound.reshape(-1, *[1] * (len(self.shape)))

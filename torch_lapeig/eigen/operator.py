@@ -318,6 +318,15 @@ class ScaledProducts(Operator):
         shift = self._inside.spectral_shift
         return None if shift is None else shift * self._largest
 
+    def in_unit(self) -> tuple[Operator, Tensor | None]:
+        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
+        inside, of_inside = self._inside.in_unit()
+        root = checks.next_power(self._largest.sqrt())
+        unit = root.square() if of_inside is None else root.square() * of_inside
+        if ((unit >= 2.0**-20) & (unit <= 2.0**20)).all():
+            return self, None
+        return ScaledProducts(inside, self._factor / (root[:, None] if len(self.shape) > 1 else root)), unit
+
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return S A S Y, plus the shift times Y; see `Operator.matmul_at`."""
         *own, factor = parameters

@@ -21,7 +21,7 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
-from torch_lapeig.sklearn.base import as_numpy, check_below, check_shared, check_entries_of
+from torch_lapeig.sklearn.base import as_numpy, check_below, check_entries_of, check_shared
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
