@@ -1,11 +1,12 @@
 """Lanczos with restarts: known spectra, copies of multiple values, spaces that end early, operators of every kind."""
 
+import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
 
 from problems import known_spectra, quiet, random_affinity, subspace_angle
-from torch_lapeig import ConvergenceWarning, Graph, Laplacian, eigenpairs
+from torch_lapeig import ConvergenceWarning, Graph, Laplacian, ResolutionWarning, eigenpairs
 from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov
 
 
@@ -85,3 +86,13 @@ def test_a_weakly_joined_pair_of_clusters():
     affinity[0, 60] = affinity[60, 0] = 1e-7
     found, exact = (eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver) for solver in (Krylov(), Eigh()))
     torch.testing.assert_close(found.values, exact.values, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("seed", [28, 30])
+def test_a_copy_beside_a_heavy_eigenspace_is_no_gap(seed):
+    """Two zeros, 3000 copies of 0.01 just above: a random start holds next to nothing of the second zero."""
+    values = np.concatenate([[0, 0], np.full(3000, 0.01), np.linspace(1, 1.05, 998)])
+    with pytest.warns(ResolutionWarning, match="ask for more pairs"):
+        pairs = eigenpairs(diagonal(np.random.default_rng(seed).permutation(values)), 1)
+    assert abs(pairs.values) < 1e-9
+    assert abs(pairs.gap) < 1e-9

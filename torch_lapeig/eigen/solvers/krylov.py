@@ -41,6 +41,8 @@ Check = Callable[[int, Tensor, Tensor], bool]
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
+# A random start may hold next to nothing of a copy beside a heavy eigenspace just above: products amplify it.
+FEWEST_CHECKS = 3
 CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 
 
@@ -213,11 +215,11 @@ def pairs_with_copies(
     while is_finished and not is_known:
         known, most = torch.cat([null, x], 1), float(values[wanted - 1])
 
-        def is_told(_: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
+        def is_told(number: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
             value, r = float(ritz[0]), float(residuals[0])
             # The gap is not known yet: a copy that was missed lies within it.
             share = NEXT_RESIDUAL if value > most else tolerance
-            return r <= max(share * abs(value - most), round_off)
+            return number >= FEWEST_CHECKS and r <= max(share * abs(value - most), round_off)
 
         c = x.shape[1]
         rest = extent._replace(free=free - c, most=extent.most - products, seed=extent.seed + c + 1)
