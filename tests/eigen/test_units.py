@@ -8,7 +8,7 @@ import torch
 
 from problems import in_every_dtype, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SymmetricOperator
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert, SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.weights import inverse_power
 
@@ -94,3 +94,22 @@ def test_powers_of_degrees_are_right_to_round_off():
     torch.autograd.gradcheck(
         lambda d: inverse_power(d, 0.5), torch.linspace(0.5, 2, 5, dtype=torch.float64, requires_grad=True)
     )
+
+
+@pytest.mark.parametrize("form", ["products", "dense", "sparse"])
+@pytest.mark.parametrize("kind", ["diagonal", "graded", "matrix"])
+@pytest.mark.parametrize("n", [100, 500])
+def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
+    d = 1e200 * torch.linspace(1, 2, n, dtype=torch.float64)
+    mass = 1e-200 * (
+        torch.logspace(-6, 0, n, dtype=torch.float64) if kind == "graded" else torch.linspace(1, 2, n).double()
+    )
+    dense = torch.diag(d)
+    given = {
+        "products": FunctionOperator(lambda y, d: d[:, None] * y, n, [d]),
+        "dense": dense,
+        "sparse": dense.to_sparse_coo(),
+    }[form]
+    for largest in (False, True):
+        with pytest.raises(ValueError, match="mass must leave the eigenvalues below"):
+            eigenpairs(given, 2, mass=torch.diag(mass) if kind == "matrix" else mass, largest=largest)

@@ -151,7 +151,7 @@ class FunctionOperator(Operator):
     def in_unit(self) -> tuple[Operator, Tensor | None]:
         """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
         unit = checks.next_power(self.bound)
-        if ((unit >= 2.0**-20) & (unit <= 2.0**20)).all():
+        if checks.are_near_one(unit).all():
             return self, None
         scaled = object.__new__(type(self))
         shift = None if self.spectral_shift is None else self.spectral_shift / unit

@@ -323,7 +323,7 @@ class ScaledProducts(Operator):
         inside, of_inside = self._inside.in_unit()
         root = checks.next_power(self._largest.sqrt())
         unit = root.square() if of_inside is None else root.square() * of_inside
-        if ((unit >= 2.0**-20) & (unit <= 2.0**20)).all():
+        if checks.are_near_one(unit).all():
             return self, None
         return ScaledProducts(inside, self._factor / (root[:, None] if len(self.shape) > 1 else root)), unit
 

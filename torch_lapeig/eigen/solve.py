@@ -323,6 +323,7 @@ def _pairs_of(
     is_laplacian = isinstance(exact, Laplacian)
     factor = exact.factor if is_laplacian else None
     if root is not None:
+        _check_range(operator.bound / checks.primal(root).square().reshape(operator.batch_size, -1).amin(1))
         operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
     operator = negated(operator) if largest else operator
     arranged = ScaledAndReordered.of(operator)
@@ -392,6 +393,7 @@ def _pencil_pairs(
         pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
     projected, vectors = differentiable(pencil, solution, solve.gradient_options(dtype))
     solution, bound = solution.times(unit), pencil.bound * unit
+    _check_range(solution.values)
     found = Differentiated(projected * unit, vectors if of_mass is None else vectors * of_mass.rsqrt())
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
@@ -563,6 +565,15 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
         value = float(checks.primal(mass)[tuple(node)])
         raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
+
+
+def _check_range(values: Tensor) -> None:
+    """Check that a mass leaves eigenvalues, or a bound on them, in the range of the dtype."""
+    if values.isinf().any():
+        raise ValueError(
+            f"mass must leave the eigenvalues below {torch.finfo(values.dtype).max:.1e}, got entries so small beside "
+            "those of the matrix that they overflow; divide the matrix, or multiply the mass, by a number"
+        )
 
 
 def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:

@@ -251,8 +251,9 @@ class SymmetricOperator(WithEntries):
     def _unit(self) -> Tensor:
         """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 for bounds near 1."""
         unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
-        is_near = (unit >= 2.0**-20) & (unit <= 2.0**20)
-        return torch.where(is_near, 1, unit.clamp(least, 1 / least))  # powers whose inverse is exact, too
+        return torch.where(
+            checks.are_near_one(unit), 1, unit.clamp(least, 1 / least)
+        )  # powers whose inverse is exact, too
 
     def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
         """Return this operator divided by a power of two for each graph, next to its bound; and the powers ``(B,)``.

@@ -472,6 +472,11 @@ def next_power(magnitude: Tensor) -> Tensor:
     return torch.where(power.isnan(), 1, power)
 
 
+def are_near_one(powers: Tensor) -> Tensor:
+    """Return which powers of two are so near 1 that squares of what they measure stay in the range of the dtype."""
+    return (powers >= 2.0**-20) & (powers <= 2.0**20)
+
+
 def finite_gradient(value: Tensor) -> Tensor:
     """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
 

@@ -41,9 +41,8 @@ Check = Callable[[int, Tensor, Tensor], bool]
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
-# A random start may hold next to nothing of a copy beside a heavy eigenspace just above: products amplify it.
-FEWEST_CHECKS = 3
 CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
+FEWEST_CHECKS = 3  # of a search for copies: a random start may hold next to nothing of one, until products amplify it
 
 
 @dataclass(frozen=True)
