@@ -275,7 +275,8 @@ def eigenpairs(
 
     Raises:
         TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass of
-            another dtype or shape, that is not positive and finite, or beside a normalised Laplacian.
+            another dtype or shape, not positive and finite, so small that eigenvalues overflow, or beside a normalised
+            Laplacian.
             ConvergenceError: with ``on_failure="raise"``. ImportError: a progress bar without tqdm.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
