@@ -8,10 +8,11 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from problems import points
 from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, LaplacianSmoothness, knn_graph, laplacian_smoothness
-from torch_lapeig.samplers import NeighborhoodSampler
+from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
     warnings.simplefilter("ignore")
@@ -60,7 +61,7 @@ def trainer(*callbacks, module=lightning, steps=2, **options):
 
 def fitted(*callbacks, model=None, **options):
     model = Regression() if model is None else model
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, TARGET), batch_size=12)
+    loader = DataLoader(TensorDataset(X, TARGET), batch_size=12)
     runner = trainer(*callbacks, **options)
     runner.fit(model, loader)
     return model, runner
@@ -118,16 +119,36 @@ def test_the_global_graph_gives_each_batch_its_part():
             term = laplacian_smoothness(self.encoder(X[self.nodes]), graph.subgraph(self.nodes))
             self.trained.append((loss.item(), self.own[-1] + 3.0 * term.item()))
 
-    data = torch.utils.data.TensorDataset(X, TARGET, torch.arange(24))
+    data = TensorDataset(X, TARGET, torch.arange(24))
     for nodes in ({}, {"nodes": lambda batch: batch[2]}):
         model = Numbered()
         batches = NeighborhoodSampler(graph, 12, neighbors=3)
-        loader = torch.utils.data.DataLoader(data, batch_sampler=batches)
+        loader = DataLoader(data, batch_sampler=batches)
         callback = SmoothnessCallback(3.0, "encoder", graph_from=graph, **nodes)
         trainer(callback, steps=-1, max_epochs=3).fit(model, loader)
         assert len(model.trained) == 3 * len(batches) == 24
         assert all(found == pytest.approx(expected, rel=1e-5) for found, expected in model.trained)
         assert batches.epoch == 3  # as Lightning sets it, and one more for each
+
+
+@pytest.mark.parametrize("kind", [NeighborhoodSampler, EdgeSampler])
+def test_a_resumed_training_has_the_batches_of_its_epochs(kind, tmp_path):
+    class Noting(Regression):
+        def training_step(self, batch, batch_idx):
+            seen.append((self.current_epoch, batch[2].tolist()))
+            return super().training_step(batch[:2], batch_idx)
+
+    def train(epochs, path=None):
+        loader = DataLoader(TensorDataset(X, TARGET, torch.arange(24)), batch_sampler=kind(GRAPH, 12, seed=3))
+        runner = trainer(steps=-1, max_epochs=epochs)
+        seen.clear()
+        runner.fit(Noting(), loader, ckpt_path=path)
+        return runner, list(seen)
+
+    seen = []
+    whole = train(4)[1]
+    train(2)[0].save_checkpoint(tmp_path / "two.ckpt")
+    assert train(4, tmp_path / "two.ckpt")[1] == [step for step in whole if step[0] >= 2]
 
 
 class TwoLoaders(Regression):
@@ -147,7 +168,7 @@ def two_loaders(nodes, labelled):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pytorch_lightning.utilities import CombinedLoader
-    loader, data = torch.utils.data.DataLoader, torch.utils.data.TensorDataset
+    loader, data = DataLoader, TensorDataset
     loaders = {
         "near": loader(data(X, torch.arange(24)), batch_size=12),
         "labelled": loader(data(X[:labelled], TARGET[:labelled]), batch_size=labelled),

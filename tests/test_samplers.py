@@ -57,6 +57,14 @@ def test_epochs_differ_and_seeds_repeat_them(kind):
     assert list(resumed) == second
     assert list(kind(Graph.from_dense(GRAPH.to_dense()), 20, seed=3)) == first
     assert sampler.sampler is sampler
+    ahead = iter(sampler)
+    next(ahead)
+    sampler.set_epoch(5)  # too late for the batch that is drawn
+    with pytest.warns(UserWarning, match=r"those of epoch 2 before set_epoch\(5\)"):
+        list(ahead)
+    one = iter(sampler)
+    next(one), next(iter(sampler))
+    assert len(list(one)) == len(sampler) - 1  # another iteration is no reason for the warning
 
 
 @pytest.mark.parametrize("kind", [NeighborhoodSampler, EdgeSampler])

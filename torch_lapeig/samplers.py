@@ -35,6 +35,7 @@ class _GraphSampler(Sampler[list[int]]):
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
         self.epoch = 0
+        self._set: int | None = None  # what `set_epoch` set since an iteration began
         if num_replicas is not None:
             num_replicas = checks.check_count(num_replicas, "num_replicas")
         if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
@@ -50,7 +51,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, from 0 on, on every process."""
-        self.epoch = checks.check_count(epoch, "epoch", 0)
+        self.epoch = self._set = checks.check_count(epoch, "epoch", 0)
 
     @property
     def sampler(self) -> _GraphSampler:
@@ -77,9 +78,18 @@ class _GraphSampler(Sampler[list[int]]):
         return 1, 0
 
     def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed((self.seed << 31) + self.epoch)
+        # As this is a generator, the epoch is read at the first batch: Lightning sets it after `iter(loader)`.
+        epoch, self._set = self.epoch, None
         self.epoch += 1
-        return self._batches(generator)
+        for batch in self._batches(torch.Generator().manual_seed((self.seed << 31) + epoch)):
+            yield batch
+            if self._set not in (None, epoch):
+                checks.warn(
+                    f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as a DataLoader with "
+                    f"num_workers draws ahead; call set_epoch({self._set}) before the training is resumed",
+                    UserWarning,
+                )
+                self._set = None
 
     @abstractmethod
     def __len__(self) -> int:
