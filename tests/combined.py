@@ -87,24 +87,26 @@ class Made:
         return tuple(shape[:-1])
 
     def spectra(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Nodes, eigenvalues and M-orthonormal vectors of each item, by a dense solver."""
+        """Nodes, eigenvalues and M-orthonormal vectors of each item from the end of the pairs on, by a dense solver."""
         found = []
         for b, matrix in enumerate(self.matrix):
             at = self.nodes[b].nonzero().flatten()
             root = torch.ones(len(at)).double() if self.mass is None else self.mass[b][at].sqrt()
             values, vectors = torch.linalg.eigh(matrix[at][:, at] / (root[:, None] * root))
+            if "largest" in self.kinds:
+                values, vectors = values.flip(0), vectors.flip(1)
             found.append((at, values, vectors / root[:, None]))
         return found
 
     def values(self, k: int = K) -> Tensor:
-        """The k smallest eigenvalues ``(B, k)``, infinite where an item has fewer."""
+        """The first k eigenvalues ``(B, k)``, infinite where an item has fewer."""
         found = self.matrix.new_full((len(self.matrix), k), torch.inf).real.clone()
         for b, (_, values, _) in enumerate(self.spectra()):
             found[b, : len(values[:k])] = values[:k]
         return found
 
     def function(self, phi: Callable[[Tensor], Tensor], k: int = K) -> Tensor:
-        """U φ(Λ) Uᴴ of the k smallest pairs, ``(B, N, N)``."""
+        """U φ(Λ) Uᴴ of the first k pairs, ``(B, N, N)``."""
         found = torch.zeros_like(self.matrix)
         for b, (at, values, u) in enumerate(self.spectra()):
             u, weight = u[:, :k], phi(values[:k, None])[:, 0]
@@ -391,7 +393,8 @@ OPERATORS: dict[str, Callable[[], Made]] = {
 
 def pairs_of(operator: Callable[[], Made], k: int = K, **options: Any) -> Made:
     made = operator()
-    return dataclasses.replace(made, value=made.pairs(made.value, k, **options), kinds={*made.kinds, "pairs"})
+    kinds = {*made.kinds, "pairs", *(["largest"] if options.get("largest") else [])}
+    return dataclasses.replace(made, value=made.pairs(made.value, k, **options), kinds=kinds)
 
 
 def embedded(model: Any, made: Made) -> Made:
@@ -407,6 +410,9 @@ EIGENPAIRS: dict[str, Callable[[], Made]] = {
     **{name: lambda make=make: pairs_of(make) for name, make in OPERATORS.items()},
     "with missing pairs": lambda: pairs_of(OPERATORS["Laplacian, symmetric, batch"], 10, fill=True),
     "complex with missing pairs": lambda: pairs_of(OPERATORS["MagneticLaplacian, batch"], 9, fill=True),
+    "largest": lambda: pairs_of(OPERATORS["SymmetricOperator"], largest=True),
+    "largest, batch": lambda: pairs_of(OPERATORS["Laplacian, random_walk, batch"], largest=True),
+    "largest, with a mass": lambda: pairs_of(lambda: with_mass(W), largest=True),
     "of eigenmaps": lambda: embedded(LaplacianEigenmaps(2, KNN(6)), walk_of(KNN(6), HeatKernel())),
     "of a diffusion map": lambda: embedded(DiffusionMap(2, KNN(6)), walk_of(KNN(6), DensityCorrected())),
     "of clustering": lambda: embedded(SpectralClustering(3, KNN(6)), walk_of(KNN(6), HeatKernel())),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_lapeig import DirectedGraph, SignedGraph, knn_graph
+from torch_lapeig import LLE, MDS, DirectedGraph, SignedGraph, knn_graph
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -154,3 +154,9 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     for call in (lambda: plot_embedding(X), lambda: plot_spectrum([0.0]), lambda: plot_graph(knn_graph(X, 3), X)):
         with pytest.raises(ImportError, match=r'pip install .*"matplotlib'):
             call()
+
+
+@pytest.mark.parametrize("method", [MDS, LLE])
+def test_the_next_eigenvalue_is_a_hollow_dot(method):
+    (dot,) = (line for line in plot_spectrum(method(2).embed(X), axes=axes()).lines if line.get_mfc() == "none")
+    assert dot.get_ydata()[0] == pytest.approx(float(method(3).embed(X).eigenvalues[2]), rel=0.1)

@@ -52,8 +52,8 @@ def plot_embedding(
         labels: one for each point ``(N,)``; default: one colour. Words, flags and up to 20 whole numbers are classes.
             Of more words the most frequent 19 have a colour each, and the rest is "other". Other numbers are a scale
             with a colour bar. Points of NaN, infinity and None have no label: pale grey.
-        columns: numbers of the two columns, from 0; default: the first two, of `Eigenpairs` the second and third, as
-            the first is trivial.
+        columns: numbers of the two columns, from 0; default: the first two, of the smallest `Eigenpairs` the second
+            and third, as the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
         images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn in the place of some.
         parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a panel of its own.
@@ -111,9 +111,9 @@ def plot_spectrum(
     """Draw eigenvalues over their numbers, and the next one if the gap to it is known.
 
     Args:
-        found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot; or values ``(k,)``. Items of a
-            batch are lines, and so are components of ``components="separate"``. Infinite values, which an item lacks,
-            are left out.
+        found: an `Embedding` or `Eigenpairs`, with the next eigenvalue as a hollow dot (of the largest pairs a smaller
+            one); or values ``(k,)``. Items of a batch are lines, and so are components of ``components="separate"``.
+            Infinite values, which an item lacks, are left out.
         first: number of the first one; default: 1.
         after: number of the eigenvalue after which a dashed line is drawn, such as the last one before a gap.
         axes: to draw into; default: a new figure of pyplot's.
@@ -131,8 +131,9 @@ def plot_spectrum(
     values: Any = found
     gap: Any = np.inf
     if isinstance(found, Embedding | Eigenpairs):
-        values = found.eigenvalues if isinstance(found, Embedding) else found.values
-        values, gap = values.reshape(-1, values.shape[-1]), _array(found.gap, "gap").flatten()
+        values, pairs = (found.eigenvalues, found.pairs) if isinstance(found, Embedding) else (found.values, (found,))
+        sign = -1 if any(pair.which == "largest" for pair in pairs) else 1
+        values, gap = values.reshape(-1, values.shape[-1]), sign * _array(found.gap, "gap").flatten()
     rows = np.atleast_2d(_array(values, "found").astype(float))
     if rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")
@@ -305,7 +306,8 @@ def _plane(
     """
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
-        embedding, first, words = embedding.vectors, 1 if embedding.vectors.shape[-1] > 1 else 0, "eigenvector"
+        first, words = int(embedding.which == "smallest" and embedding.vectors.shape[-1] > 1), "eigenvector"
+        embedding = embedding.vectors
     y = _array(embedding.embedding if isinstance(embedding, Embedding) else embedding, name).astype(float)
     if y.ndim != 2 or y.shape[1] == 0:
         raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")

@@ -35,7 +35,7 @@ class _GraphSampler(Sampler[list[int]]):
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
         self.epoch = 0
-        self._set: int | None = None  # what `set_epoch` set since an iteration began
+        self._set = -1  # what `set_epoch` set since an iteration began
         if num_replicas is not None:
             num_replicas = checks.check_count(num_replicas, "num_replicas")
         if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
@@ -79,17 +79,17 @@ class _GraphSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         # As this is a generator, the epoch is read at the first batch: Lightning sets it after `iter(loader)`.
-        epoch, self._set = self.epoch, None
+        epoch, self._set = self.epoch, -1
         self.epoch += 1
         for batch in self._batches(torch.Generator().manual_seed((self.seed << 31) + epoch)):
             yield batch
-            if self._set not in (None, epoch):
+            if self._set not in (-1, epoch):
                 checks.warn(
                     f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as a DataLoader with "
                     f"num_workers draws ahead; call set_epoch({self._set}) before the training is resumed",
                     UserWarning,
                 )
-                self._set = None
+                self._set = -1
 
     @abstractmethod
     def __len__(self) -> int:

@@ -29,6 +29,7 @@ from torch_lapeig.support import checks, precision
 from torch_lapeig.support.progress import Progress, bar
 from torch_lapeig.support.tuning import REORDER_NODES
 
+End = Literal["smallest", "largest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
 
 
@@ -40,7 +41,7 @@ class Eigenpairs:
     ``is_sharded`` before they compute; docs/combinations.md has what they take.
 
     Attributes:
-        values: ascending ``(k,)`` or ``(B, k)``; carry gradients.
+        values: ``(k,)`` or ``(B, k)``, ascending; carry gradients.
         vectors: ``(N, k)`` or ``(B, N, k)``, zero in the rows of nodes of degree zero; carry gradients. Orthonormal;
             with a ``mass`` the generalised eigenvectors u = M^-½ v of L u = λ M u with Uᵀ M U = I, and with
             ``normalization="random_walk"`` those of M = D. The entry of largest magnitude of each column is positive
@@ -64,6 +65,7 @@ class Eigenpairs:
         inner_product: the M in which the vectors are orthonormal, Vᴴ M V = I: ``"identity"``; ``"degrees"`` with
             ``normalization="random_walk"``; ``"mass"`` with a mass; ``"similarity"`` of `ImprovedWeights`, whose
             affinities are not symmetric.
+        which: the end of the spectrum that the pairs are of. Of ``"largest"`` the values descend.
 
     >>> path = Graph.from_edge_index(
     ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
@@ -84,6 +86,7 @@ class Eigenpairs:
     solver: Solver
     is_sharded: bool = False
     inner_product: InnerProduct = "identity"
+    which: End = "smallest"
 
     @property
     def is_complex(self) -> bool:
@@ -407,7 +410,7 @@ def _pencil_pairs(
 
 def _of_negated(pairs: Eigenpairs) -> Eigenpairs:
     """Return the pairs of A, given the pairs of −A."""
-    return dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected)
+    return dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected, which="largest")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:

@@ -207,7 +207,7 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     for b, gap in enumerate(pairs.gap.reshape(-1)):
         known = values[b][values[b].isfinite()]
         width = torch.maximum(10 * residuals[b], 50 * eps * known.norm())
-        ends = [*((known.diff() > width).nonzero().flatten() + 1).tolist(), len(known)]
+        ends = [*((known.diff().abs() > width).nonzero().flatten() + 1).tolist(), len(known)]
         for begin, end in zip([0, *ends], [*ends, k], strict=True):  # the last are the missing pairs
             basis, count = _axes(vectors[b, :, begin:end], tolerance)
             found.append(basis)
