@@ -11,6 +11,7 @@ from torch_lapeig import (
     LLE,
     MDS,
     DensityCorrected,
+    GraphWarning,
     HeatKernel,
     Isomap,
     KernelPCA,
@@ -157,3 +158,18 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
         model = kinds.get(method, MDS(3, metric=Precomputed("distance"))).fit(x)
         columns = model.embedding_  # √λ_j v_ij: these methods return √λ_j f_j
     torch.testing.assert_close(model.transform(new), torch.linalg.lstsq(columns, rows.T).solution.T)
+
+
+@pytest.mark.filterwarnings("ignore:.*2 connected components")
+@pytest.mark.parametrize("components", ["joint", "separate"])
+@pytest.mark.parametrize("distance", [3.5, 5.0, 9.0])
+def test_an_eigenvalue_of_round_off_extends_to_no_new_point(components, distance):
+    """L y = λ y at an outlier, whose degree is below the round-off of λ: its row is known, that of others is not."""
+    angle = torch.arange(12.0, dtype=torch.float64)
+    x = torch.stack([(0.9 * angle).cos(), (1.7 * angle).sin(), 0.05 * angle], 1)
+    x = torch.cat([x, torch.full((1, 3), distance, dtype=torch.float64)])
+    model = LaplacianEigenmaps(2, KNN(2), HeatKernel(1.0), normalization="unnormalized", components=components).fit(x)
+    torch.testing.assert_close(model.transform(x), model.embedding_, rtol=0, atol=1e-9)
+    if 0 < model.eigenvalues_[..., 1].min() < 1e-15:
+        with pytest.warns(GraphWarning, match="too close to the degree of a new point"):
+            assert model.transform(x[:1] - distance)[0, 1] == 0

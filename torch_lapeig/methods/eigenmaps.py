@@ -19,7 +19,7 @@ from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
 from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values, warn_of_isolated
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import is_small
@@ -331,6 +331,12 @@ class LaplacianEigenmaps(GraphEmbedding):
             )
         columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
         return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
+
+    def _error_of_values(self, laplacian: Laplacian) -> Tensor:
+        if self.components != "separate":
+            return super()._error_of_values(laplacian)
+        degrees, part = laplacian.exact_degrees.detach(), laplacian.graph.connected_components() + 1
+        return error_of_values(torch.zeros_like(degrees).scatter_reduce(0, part, degrees, "amax")[part])
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         if self.components != "separate":

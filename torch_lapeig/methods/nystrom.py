@@ -35,6 +35,7 @@ def nystrom(
     degrees: Tensor | None = None,
     off: Tensor | None = None,
     same: Tensor | None = None,
+    noise: Tensor | None = None,
 ) -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
@@ -58,16 +59,19 @@ def nystrom(
         off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
             which are 0 but have derivatives where eigenvalues are equal.
         same: int64 ``(Q,)``, the training point that a query equals, or −1; None if it is not known.
+        noise: error ``(N,)`` of the eigenvalues at each training point, for L y = λ y; None for none.
 
     Returns:
-        ``(Q, k)``; zero in the row of a query without any weight. If the formula divides by less than 1e-3 of D(x),
-        the training row of a training point, and zero, with a `GraphWarning`, for another query. Another `GraphWarning`
-        reports queries whose weights all underflow, whose rows are correct.
+        ``(Q, k)``; zero in the row of a query without any weight. If the formula divides by less than 1e-3 of D(x), or
+        by so little that the error of λ decides: the training row of a training point, and zero, with a
+        `GraphWarning`, for another query. Another `GraphWarning` reports queries whose weights all underflow, whose
+        rows are correct.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values)
+    error = edge_values.new_zeros(1) if noise is None else noise[point]
+    small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values, error[:, None])
     _warn_of_far(total)
     if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
         half = torch.where(total.isinf(), 0, total) / 2
@@ -78,10 +82,12 @@ def nystrom(
     off = off if off is None or off.ndim == 2 else off[point]
     terms = scaled[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
     rows = sum_of_groups(terms, query, num_queries)
-    if not small.any():
-        return rows
-    lost = sum_of_groups((small & (share > 0)[:, None]).to(rows.dtype), query, num_queries) > 0
     is_known = torch.zeros(num_queries, dtype=torch.bool, device=query.device) if same is None else same >= 0
+    # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
+    faint = is_known[query] & (total.exp()[query] < 1e3 * error)
+    if not (small.any() or faint.any()):
+        return rows
+    lost = sum_of_groups(((small | faint[:, None]) & (share > 0)[:, None]).to(rows.dtype), query, num_queries) > 0
     if (lost & ~is_known[:, None]).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
@@ -91,13 +97,13 @@ def nystrom(
     return rows if same is None else torch.where(lost & is_known[:, None], embedding[same.clamp_min(0)], rows)
 
 
-def _growth(degree: Tensor | None, eigenvalues: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _growth(degree: Tensor | None, eigenvalues: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there; D of edges, None for 1."""
     one = eigenvalues.new_ones(1, 1)
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
     degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
-    # Where 1 − λ / D is smaller, the formula divides by almost nothing.
-    small = (degree - eigenvalues).abs() < 1e-3 * degree
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
+    small = (degree - eigenvalues).abs() < torch.where(eigenvalues == 0, 0, 1e3 * error).maximum(1e-3 * degree)
     rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
     overflows = rest.abs() < info.tiny / info.eps
     return (

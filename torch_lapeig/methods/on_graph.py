@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
+from torch_lapeig.eigen.check import ROUNDOFF_UNITS
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
@@ -67,6 +68,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         "train_eigenvalues",
         "train_degrees",
         "train_vectors",
+        "train_noise",
     )
 
     def __init__(
@@ -111,6 +113,8 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             found = self._solve_graph(laplacian, solved, fill=fill)
         if laplacian.normalization == "symmetric":
             state["train_degrees"] = laplacian.degrees
+        if laplacian.normalization == "unnormalized":
+            state["train_noise"] = self._error_of_values(laplacian)
         if needs_derivatives(found.embedding):
             state["off"] = self._off(laplacian.graph, solved)
         return state | {
@@ -118,6 +122,11 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
             **self._of_graph(found, laplacian.graph),
         }
+
+    def _error_of_values(self, laplacian: Laplacian) -> Tensor:
+        """Return the error ``(N,)`` that round-off leaves in the eigenvalues at each node, for L y = λ y."""
+        degrees = laplacian.exact_degrees.detach()
+        return error_of_values(degrees.amax().expand_as(degrees))
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
@@ -154,7 +163,13 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             degrees=state.get("train_degrees"),
             off=state.get("off"),
             same=new.same,
+            noise=state.get("train_noise"),
         )
+
+
+def error_of_values(degree: Tensor) -> Tensor:
+    """Return the round-off in eigenvalues of D − W, whose norm is at most twice the largest degree."""
+    return ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * degree
 
 
 def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
