@@ -121,6 +121,18 @@ def test_labels_are_carried_to_all_cells_that_a_path_reaches():
     assert adata.obs["again_score"][89] == 0
 
 
+@pytest.mark.parametrize("mark", [-1, "-1", "Unknown", "Unassigned"])
+def test_cells_with_a_mark_have_no_label(mark):
+    """The library's mark, that of scANVI, and one that the caller names are as a missing value."""
+    adata = cells()
+    known, numbers = np.arange(90) % 6 == 0, np.where(adata.obs["kind"] == "a", 0, 1)
+    kinds = numbers if mark == -1 else numbers.astype(str).astype(object)
+    adata.obs["marked"], adata.obs["known"] = np.where(known, kinds, mark), np.where(known, kinds, None)
+    label_transfer(adata, "marked", unlabelled=mark if mark == "Unassigned" else ("Unknown",))
+    label_transfer(adata, "known")
+    assert (adata.obs["marked_transferred"].astype(str) == adata.obs["known_transferred"].astype(str)).all()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [

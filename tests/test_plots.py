@@ -32,6 +32,7 @@ def texts(panel):
         (np.arange(60) % 2 == 0, ["False", "True"]),
         (np.array([1.0, 2.0, np.nan] * 20), ["1", "2", "(no label)"]),
         (["x", None] * 30, ["x", "(no label)"]),
+        (torch.arange(60) % 3 - 1, ["0", "1", "(no label)"]),
         ([1, "one"] * 30, ["1", "one"]),
         (["a word of more letters than a legend has room for"] * 60, ["a word of more letters than a…"]),
     ],
@@ -45,10 +46,10 @@ def test_labels_are_classes(labels, shown):
 
 
 def test_numbers_are_a_scale():
-    panel = plot_embedding(X, [np.nan, np.inf, *range(58)], axes=axes(), name="time")
+    panel = plot_embedding(X, [np.nan, np.inf, *range(-1, 57)], axes=axes(), name="time")
     bar = panel.figure.axes[1]
     assert bar.get_ylabel() == "time"
-    assert bar.get_ylim() == (0, 57)
+    assert bar.get_ylim() == (-1, 56)
     assert panel.get_legend() is None
 
 

@@ -99,6 +99,11 @@ def test_classes_may_be_of_any_type_and_minus_one_is_no_label():
     model = LabelSpreading("knn").fit(X, y)
     assert model.classes_.tolist() == ["a", "b", "c"]
     assert set(model.transduction_) <= {"a", "b", "c"}
+    for mark in (None, np.nan, "-1"):
+        other = LabelSpreading("knn").fit(X, np.where(Y < 0, np.array(mark, dtype=object), y))
+        assert (other.transduction_ == model.transduction_).all()
+    other = LabelSpreading("knn").fit(X, np.where(Y < 0, np.nan, Y))
+    assert (model.classes_[other.transduction_.astype(int)] == model.transduction_).all()
     far = np.concatenate([X, X + 1e3])
     with pytest.warns(GraphWarning, match="90 of 180 nodes lie in components"):
         model = LabelSpreading("knn").fit(far, np.concatenate([y, np.full(90, -1)]))

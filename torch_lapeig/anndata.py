@@ -125,6 +125,7 @@ def label_transfer(
     *,
     key_added: str | None = None,
     class_prior: ClassPrior = "labels",
+    unlabelled: Any = ("Unknown",),
     copy: bool = False,
 ) -> Any:
     """Carry labels of some cells along the neighbour graph to all cells: a `HarmonicFunction` of the graph.
@@ -134,9 +135,10 @@ def label_transfer(
 
     Args:
         adata, neighbors_key, copy: as for `diffmap`; one AnnData of labelled and other cells, with a joint graph.
-        key: column of ``obs`` with the labels, missing (NaN) for cells without one.
+        key: column of ``obs`` with the labels; missing (NaN) or −1 for cells without one.
         key_added: default ``f"{key}_transferred"``.
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
+        unlabelled: words that mark cells without a label, too; the default is that of scANVI. () for none.
 
     Raises:
         TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
@@ -151,10 +153,11 @@ def label_transfer(
     if key not in adata.obs:
         columns = ", ".join(map(str, adata.obs)) or "none"
         raise ValueError(f"key must be a column of obs, got {key!r}; there are {columns}")
-    labels = adata.obs[key].astype("category").cat.remove_unused_categories()
+    is_known = ~checks.are_unlabelled(adata.obs[key], unlabelled)
+    labels = adata.obs[key].astype("category").where(is_known).cat.remove_unused_categories()
     codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
-    if not (codes >= 0).any():
-        raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values only")
+    if not is_known.any():
+        raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values and marks only")
     model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
     found = model.predict()
     key_added = key_added or f"{key}_transferred"

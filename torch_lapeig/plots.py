@@ -6,7 +6,6 @@ that ``plt.show()`` shows it. Styles and other settings of matplotlib stay as th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,7 @@ def plot_embedding(
         embedding: an `Embedding`, `Eigenpairs` or a real array ``(N, k)``, finite. A single column is drawn on a line.
         labels: one for each point ``(N,)``; default: one colour. Words, flags and up to 20 whole numbers are classes.
             Of more words the most frequent 19 have a colour each, and the rest is "other". Other numbers are a scale
-            with a colour bar. Points of NaN, infinity and None have no label: pale grey.
+            with a colour bar. Points of NaN, infinity and None, and of the class −1, have no label: pale grey.
         columns: numbers of the two columns, from 0; default: the first two, of the smallest `Eigenpairs` the second
             and third, as the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
@@ -248,17 +247,20 @@ def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
     if found.dtype.kind == "c":
         raise TypeError(f"labels must be numbers or words, got {found.dtype}")
-    is_there = ~np.array([_is_missing(label) for label in found.tolist()], dtype=bool)
-    order = order[np.argsort(is_there[order], kind="stable")]  # points without a label lie below
-    of_points = np.tile(to_rgba(PALE), (n, 1))
+    is_there = ~checks.are_unlabelled(found.tolist(), (np.inf, -np.inf), minus_one=False)
     there = found[is_there].tolist()
     is_numeric = all(isinstance(label, Number) and not isinstance(label, bool) for label in there)
-    kinds, codes, counts = np.unique(
-        np.asarray(there, dtype=float if is_numeric else str), return_inverse=True, return_counts=True
-    )
-    if is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist())):
+    kinds = np.unique(np.asarray(there, dtype=float if is_numeric else str))
+    is_scale = is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist()))
+    if not is_scale:
+        is_there &= ~checks.are_unlabelled(found.tolist())
+    order = order[np.argsort(is_there[order], kind="stable")]  # points without a label lie below
+    of_points = np.tile(to_rgba(PALE), (n, 1))
+    there = np.asarray(found[is_there].tolist(), dtype=float if is_numeric else str)
+    kinds, codes, counts = np.unique(there, return_inverse=True, return_counts=True)
+    if is_scale:
         scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
-        of_points[is_there] = scale.to_rgba(np.asarray(there, dtype=float))
+        of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
     names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
     shown = np.arange(len(kinds))
@@ -273,14 +275,6 @@ def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     if not is_there.all():
         classes["(no label)"] = to_rgba(PALE)
     return of_points, order, classes, None
-
-
-def _is_missing(label: Any) -> bool:
-    """Return whether a label is None, NaN, infinite, or pandas' NA, which has no truth value."""
-    try:
-        return label is None or bool(label != label) or (isinstance(label, float) and math.isinf(label))
-    except TypeError:
-        return True
 
 
 def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> None:

@@ -13,6 +13,7 @@ from scipy import sparse
 from torch_lapeig.command.choices import Answer
 from torch_lapeig.command.columns import SHOWN, Array, Used
 from torch_lapeig.plots import CLASSES, plot_embedding, plot_spectrum
+from torch_lapeig.support import checks
 
 NEARLY_SEPARATE = 0.1  # share of a part's weight, and of the next eigenvalue, below which a part is nearly separate
 SMALLEST = 8  # pixels of a side of an image
@@ -130,8 +131,10 @@ def scatter(y: Array, used: Used, name: str) -> str:
     tips: list[tuple[str, str]] = [(str(used.index.name or "row"), "@index")]
     colour: dict[str, Any] = {}
     if used.labels is not None:
-        words = [str(label) for label in used.labels]
-        kinds, source["label"] = sorted(set(words)), words
+        words = used.labels.astype(str)
+        none = checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES)
+        source["label"] = np.where(none, "(no label)", words).tolist()
+        kinds = sorted({*source["label"]})
         tips.append((name, "@label"))
         if len(kinds) <= CLASSES:
             palette = f"Category{10 if len(kinds) <= 10 else 20}_{max(len(kinds), 3)}"

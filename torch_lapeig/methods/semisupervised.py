@@ -247,7 +247,7 @@ def _hard_targets(
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; use labels.long()"
+            f"{tuple(labels.shape)}; use labels.nan_to_num(-1).long()"
         )
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")

@@ -44,13 +44,16 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     device: str | torch.device = "cpu"
 
     def fit(self: Own, X: Any, y: Any) -> Own:
-        """Carry the labels ``y`` ``(N,)``, −1 for samples without one, to all samples ``(N, D)``."""
+        """Carry the labels ``y`` ``(N,)``, −1, None or NaN for samples without one, to all samples ``(N, D)``."""
         check_shared(self)
         check_entries_of(X)
         check_entries_of(y, "y")
         options = {"order": "C", "accept_sparse": self.SPARSE, "ensure_min_samples": 2}
+        if y is not None:  # which `validate_data` refuses
+            y = np.asarray(y)
+            y = np.where(checks.are_unlabelled(y.ravel().tolist()).reshape(y.shape), UNLABELLED, y)
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
-        unlabelled = np.array([value == UNLABELLED for value in y.tolist()])
+        unlabelled = checks.are_unlabelled(y.tolist())
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
         check_classification_targets(y[~unlabelled])

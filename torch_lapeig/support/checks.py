@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
@@ -159,6 +160,19 @@ def describe(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > 128:  # too long for a message
         return f"an integer of {value.bit_length()} bits"
     return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
+
+
+def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
+    """Return which labels ``(N,)`` stand for none: None, NaN, pandas' NA, −1 as a number or a word, and ``marks``."""
+    words = {*map(str, [marks] if isinstance(marks, str) else marks), *(("-1", "-1.0") if minus_one else ())}
+
+    def is_unlabelled(label: Any) -> bool:
+        try:
+            return label is None or bool(label != label) or str(label) in words
+        except TypeError:  # pandas' NA has no truth value
+            return True
+
+    return np.array([is_unlabelled(label) for label in labels], dtype=bool)
 
 
 def check_tensor(value: Any, name: str) -> None:
