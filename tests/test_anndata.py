@@ -88,17 +88,23 @@ def test_dense_connectivities_are_those_of_a_sparse_matrix():
         assert adata.obs["known_transferred"].equals(found[0].obs["known_transferred"])
 
 
-@pytest.mark.parametrize("place", ["X", "X_other"])
+@pytest.mark.parametrize("place", ["X", "X_other", "X_frame"])
 def test_many_parts_lie_where_the_neighbours_were_computed(place):
     """Six pairs of cells on a line, in the order of the representation that the neighbours were computed from."""
     x = np.repeat([[0.0], [3.0], [1.0], [5.0], [2.0], [4.0]], 2, 0)
     adata = SimpleNamespace(
         obs={}, obsm={"X_other": x}, X=csr_array(x), uns={"neighbors": {"params": {"use_rep": place}}}
     )
+    pandas = pytest.importorskip("pandas")
+    adata.obsm["X_frame"] = pandas.DataFrame(x)
     adata.obsp = {"connectivities": csr_array(block_diag([1 - np.eye(2)] * 6))}
     spectral(adata, 1)
     middle = adata.obsm["X_spectral"][:, 0].reshape(6, 2).mean(1)[[0, 2, 4, 1, 5, 3]]
     assert (np.diff(middle) > 0).all() or (np.diff(middle) < 0).all()
+    adata.obsm[place] = pandas.DataFrame({"gene": ["a"] * 12})
+    if place != "X":
+        with pytest.raises(TypeError, match=rf"adata.obsm\['{place}'\] must hold real numbers"):
+            spectral(adata, 1)
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")

@@ -13,7 +13,7 @@ import torch
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
-from torch_lapeig.initial import spectral_init
+from torch_lapeig.initial import rows_of, spectral_init
 from torch_lapeig.methods import HarmonicFunction
 from torch_lapeig.methods.on_graph import warn_of_isolated
 from torch_lapeig.methods.propagation import ClassPrior
@@ -112,6 +112,7 @@ def spectral(
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
     place = parameters.get("use_rep") or "X_pca"
     points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
+    points = None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
     start = spectral_init(graph, n_comps, seed, points=points)
     adata.obsm["X_spectral"] = start.embedding.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()

@@ -104,7 +104,7 @@ def spectral_init(
     k = checks.check_width(k, "k")
     checks.check_choice(scale, "scale", ("umap", "tsne"))
     generator = None if seed is None else torch.Generator().manual_seed(checks.check_seed(seed))
-    rows = None if points is None else _rows_of(points)
+    rows = None if points is None else rows_of(points)
     whole = _graph_of(graph, None if rows is None else rows.shape[0]).to_sparse()
     if rows is not None and (rows.shape[0] != whole.num_nodes or rows.shape[1] == 0):
         raise ValueError(f"points must have shape ({whole.num_nodes}, D), got {rows.shape}")
@@ -123,18 +123,18 @@ def spectral_init(
     return found._replace(embedding=y)
 
 
-def _rows_of(points: Any) -> Any:
+def rows_of(points: Any, name: str = "points") -> Any:
     """Return points ``(N, D)`` as an array of NumPy or a matrix of SciPy, of finite real numbers."""
     if isinstance(points, Tensor):
-        checks.check_tensor(points, "points")
+        checks.check_tensor(points, name)
         points = checks.half_to_float32(points).detach().cpu()
     rows = points.tocsr() if scipy.sparse.issparse(points) else np.asarray(points)
     if rows.dtype.kind not in "biuf":
-        raise TypeError(f"points must hold real numbers, got {rows.dtype}; take columns of numbers")
+        raise TypeError(f"{name} must hold real numbers, got {rows.dtype}; take columns of numbers")
     if rows.ndim != 2:
-        raise ValueError(f"points must have shape (N, D), got {rows.shape}")
+        raise ValueError(f"{name} must have shape (N, D), got {rows.shape}")
     if bad := int((~np.isfinite(rows.data if scipy.sparse.issparse(rows) else rows)).sum()):
-        raise ValueError(f"points must be finite, got {bad} NaN or Inf; drop or impute them")
+        raise ValueError(f"{name} must be finite, got {bad} NaN or Inf; drop or impute them")
     return rows
 
 

@@ -366,6 +366,13 @@ def test_tables_of_libraries_that_are_not_here(used, monkeypatch):
     data.obsm["X_pca"] = X[:, :2]
     with pytest.raises(InputError, match=r"'X', 'X_pca'; a.h5ad:NAME"):
         used({"a.h5ad": b"\x89HDF"}, "")
+    data.obsm["X_pca"] = pandas.DataFrame(X[:, :2], obs.index, ["a", "b"])
+    data.layers["X"] = 2 * X  # next to X it is a question which one
+    with pytest.raises(InputError, match=r"'adata.X', 'X_pca', 'layers.X'; a.h5ad:NAME"):
+        used({"a.h5ad": b"\x89HDF"}, "")
+    np.testing.assert_array_equal(used({"a.h5ad": b"\x89HDF"}, "--input a.h5ad:layers.X").x, 2 * X)
+    found = used({"a.h5ad": b"\x89HDF"}, "--input a.h5ad:X_pca --labels kind")
+    assert (found.names, found.index[0], found.labels.tolist()) == (["a", "b"], "r0", KINDS)
     monkeypatch.setitem(sys.modules, "anndata", None)
     with pytest.raises(InputError, match="pip install anndata"):
         used({"a.h5ad": b"\x89HDF"}, "")

@@ -10,6 +10,7 @@ import tempfile
 import warnings
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from itertools import islice
@@ -185,10 +186,15 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     index, labels, found = None, None, _loaded(path, kind)
     if kind == ".parquet":
         index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
-        return Data(str(path), "a table", found.rename(columns=str).reset_index(drop=True), index)
     if kind == ".h5ad":
         index, labels = _names_of(found.obs), found.obs
-        found = {"X": found.X, **found.obsm, **found.obsp, **found.layers}
+        groups = {"adata": {"X": found.X}, "obsm": found.obsm, "obsp": found.obsp, "layers": found.layers}
+        owners = Counter(name for group in groups.values() for name in group)  # a name of several says whose it is
+        found = {
+            name if owners[name] == 1 else f"{place}.{name}": array
+            for place, group in groups.items()
+            for name, array in group.items()
+        }
     if not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
@@ -198,6 +204,8 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
         found = arrays[member or next(iter(arrays))]
+    if isinstance(found, pandas.DataFrame):
+        return Data(str(path), "a table", found.rename(columns=str).reset_index(drop=True), index, labels)
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
