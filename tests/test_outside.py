@@ -28,6 +28,7 @@ from torch_lapeig import (
 DOUBLE = torch.float64
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_the_atlas_of_all_graphs_up_to_seven_nodes_in_one_batch():
     """1245 graphs with an edge, connected or not, with isolated nodes and multiple eigenvalues (Read & Wilson)."""
     graphs = [nx.to_numpy_array(graph) for graph in nx.graph_atlas_g() if graph.number_of_edges()]

@@ -15,7 +15,6 @@ from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
 from torch_lapeig.initial import rows_of, spectral_init
 from torch_lapeig.methods import HarmonicFunction
-from torch_lapeig.methods.on_graph import warn_of_isolated
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.support import checks
 
@@ -69,7 +68,6 @@ def diffmap(
     n_comps = checks.check_width(n_comps, "n_comps")
     corrected = DensityCorrected(alpha, SimpleWeights())(graph.weight.new_zeros(graph.num_nodes, 1), graph)
     laplacian = Laplacian(corrected, "symmetric")
-    warn_of_isolated(laplacian)
     if n_comps > laplacian.fewest_active:
         raise ValueError(
             f"n_comps must be at most the number of cells with neighbours, got {n_comps} with "

@@ -5,7 +5,16 @@ import torch
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from problems import DEVICES, points, random_affinity, saved_and_loaded
-from torch_lapeig import KNN, Graph, GraphWarning, Precomputed, SpectralClustering, knn_graph, normalized_cut
+from torch_lapeig import (
+    KNN,
+    Graph,
+    GraphWarning,
+    HeatKernel,
+    Precomputed,
+    SpectralClustering,
+    knn_graph,
+    normalized_cut,
+)
 from torch_lapeig.methods import refine_cut
 
 
@@ -128,3 +137,20 @@ def test_no_single_move_makes_a_refined_cut_smaller(k):
         assert len(refined.unique()) == len(labels.unique())
         others = torch.stack([normalized_cut(move, graph) for move in single_moves(refined, k)])
         assert cut <= others.min() + 1e-9
+
+
+@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+def test_few_points_have_fewer_clusters_than_the_default_allows(assign_labels):
+    """A graph of two to nine nodes: its two groups, alone and in a batch, the evidence, and new points."""
+    for sizes in ((1, 1), (2, 1), (2, 3), (4, 5)):
+        x, truth = (
+            torch.cat([points(n, 2) + 90 * i for i, n in enumerate(sizes)]),
+            torch.arange(2).repeat_interleave(torch.tensor(sizes)),
+        )
+        model = SpectralClustering("eigengap", KNN(len(x) - 1), HeatKernel("median"), assign_labels=assign_labels).fit(
+            x
+        )
+        assert adjusted_rand_score(truth, model.labels_) == 1
+        assert torch.equal(model.predict(x), model.labels_)
+        torch.testing.assert_close(model(x[None])[0], model(x))
+        assert model.path(x).n_clusters.tolist() == list(range(2, len(x) + 1))

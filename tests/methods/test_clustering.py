@@ -167,7 +167,7 @@ def test_rows_are_those_of_ng_jordan_and_weiss():
 def test_isolated_nodes_belong_to_no_cluster(variant):
     affinity = torch.block_diag(torch.zeros(1, 1), bridged_cliques(4, 5), torch.zeros(1, 1))
     module = SpectralClustering(2, Precomputed("affinity"), variant=variant)
-    with pytest.warns(GraphWarning, match="2 of 11 nodes are isolated.*label is −1"):
+    with pytest.warns(GraphWarning, match="2 of 11 nodes are isolated"):
         labels = module.fit_predict(affinity)
     assert (labels == -1).nonzero().flatten().tolist() == [0, 10]
     assert same_clusters(labels, torch.tensor([-1] + [0] * 4 + [1] * 5 + [-1]))
@@ -249,7 +249,7 @@ def test_new_points_of_two_moons(variant):
 def test_new_points_that_no_edge_reaches_belong_to_no_cluster(variant):
     x = torch.cat([points(40, 2), torch.full((1, 2), 30.0, dtype=torch.float64)])
     module = SpectralClustering(2, Radius(2.0), variant=variant)
-    with pytest.warns(GraphWarning, match="isolated.*label is −1"):
+    with pytest.warns(GraphWarning, match="isolated"):
         module.fit(x)
     new = torch.cat([x[-1:], torch.full((1, 2), -30.0, dtype=torch.float64), x[:1]])
     with pytest.warns(GraphWarning, match="2 of 3 new points have no neighbour"):

@@ -257,6 +257,7 @@ class TestCanonicalVectors:
         affinity={**GRAPHS, "star": complete_bipartite(1, 4), "tree": TREE, "torus": complete_bipartite(3, 3)},
         normalization=["symmetric", "unnormalized"],
     )
+    @pytest.mark.filterwarnings("ignore:.*isolated")
     def test_follow_the_order_of_nodes(self, affinity, normalization):
         n, order = len(affinity), torch.randperm(len(affinity), generator=torch.Generator().manual_seed(1))
         laplacian = laplacian_of(affinity, normalization)

@@ -1,5 +1,7 @@
 """Positional encodings: PyTorch Geometric's own transform, batches, gradients to the edge weights."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -10,6 +12,8 @@ from torch_lapeig import (
     GraphWarning,
     Laplacian,
     MagneticLaplacian,
+    SignedGraph,
+    SignedLaplacian,
     eigenpairs,
     laplacian_positional_encoding,
 )
@@ -94,6 +98,7 @@ NOT_PLAIN["nearly cut"] = torch.minimum(NOT_PLAIN["nearly cut"], NOT_PLAIN["near
 NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_many_graphs_equal_eigenpairs(normalization):
@@ -114,6 +119,7 @@ def test_many_graphs_equal_eigenpairs(normalization):
     torch.testing.assert_close(alone.values[0], found.values[0], atol=1e-14, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_graphs_without_edges_or_nodes():
     none = torch.zeros(2, 0, dtype=torch.int64)
     for nodes in (torch.tensor([0, 0, 2]), 3):
@@ -132,6 +138,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @pytest.mark.parametrize("k", [1, 3, 8])
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_graphs_without_edges_change_nothing_beside_others(transform, k, pyg):
@@ -187,6 +194,25 @@ def pyg():
 def data(pyg):
     graphs = [molecule(n, n) for n in range(12, 38, 5)] + [cycle(20), complete(9)]
     return [pyg.data.Data(x=torch.randn(len(a), 2), edge_index=edges_of(a), num_nodes=len(a)) for a in graphs]
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 30), (3, 400)])
+def test_isolated_nodes_are_warned_of(sizes, pyg):
+    """A list of edges counted from 1 leaves node 0 of each graph without an edge, in every way to its eigenvectors."""
+    graphs = [torch.block_diag(torch.zeros(1, 1), path(n)) for n in sizes]
+    edge_index, batch, _ = joined(graphs)
+    items = [pyg.data.Data(edge_index=edges_of(affinity), num_nodes=len(affinity)) for affinity in graphs]
+    made = {kind: kind.from_edge_index(edge_index, batch=batch) for kind in (Graph, SignedGraph, DirectedGraph)}
+    calls = [
+        lambda: laplacian_positional_encoding(edge_index, batch, 2),
+        *(partial(transform(2), pyg.data.Batch.from_data_list(items)) for transform in TRANSFORMS.values()),
+        lambda: eigenpairs(Laplacian(made[Graph]), 2),
+        lambda: eigenpairs(SignedLaplacian(made[SignedGraph]), 2),
+        lambda: MagneticLaplacian(made[DirectedGraph]).eigenpairs(2),
+    ]
+    for call in calls:
+        with pytest.warns(GraphWarning, match="nodes are isolated"):
+            call()
 
 
 def test_the_vectors_of_pytorch_geometric(pyg, data):
@@ -269,6 +295,7 @@ class TestMagneticTransform:
             torch.testing.assert_close(found.pe, expected, atol=1e-5, rtol=0)
             torch.testing.assert_close(found["values"], pairs.values.reshape(1, 6))
 
+    @pytest.mark.filterwarnings("ignore:.*isolated")
     def test_one_list_and_batch_agree(self, pyg, flows):
         transform = AddMagneticPE(4, "pe", q=0.2, eigenvalues="values")
         alone, in_list = [transform(item) for item in flows], transform(flows)

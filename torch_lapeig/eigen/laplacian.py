@@ -311,3 +311,14 @@ def needs_derivatives(*tensors: Tensor | None) -> bool:
         if tensor is not None and ((is_recorded and tensor.requires_grad) or checks.is_dual(tensor)):
             return True
     return False
+
+
+def warn_of_isolated(active: Tensor, mask: Tensor | None) -> None:
+    """Warn of nodes, padding apart, that take no part."""
+    isolated = ~active if mask is None else ~active & mask
+    if count := int(isolated.sum()):
+        checks.warn(
+            f"{count} of {isolated.numel()} nodes are isolated (no edge of positive weight, or all underflow): their "
+            "rows are zero; use more neighbours, a larger radius or a larger bandwidth",
+            checks.GraphWarning,
+        )

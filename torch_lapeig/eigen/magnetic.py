@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.laplacian import Laplacian
+from torch_lapeig.eigen.laplacian import Laplacian, warn_of_isolated
 from torch_lapeig.eigen.matrices import Hermitian, entries_of_matrix, operator_of_entries
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs, pairs_of_complex
 from torch_lapeig.eigen.solvers.solver import Solver
@@ -142,7 +142,11 @@ class MagneticLaplacian:
             TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
                 ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
-        return _pairs_of_real_form(self.symmetric, self.shape, k, dataclasses.replace(Solve.of(solve), **options), fill)
+        pairs = _pairs_of_real_form(
+            self.symmetric, self.shape, k, dataclasses.replace(Solve.of(solve), **options), fill
+        )
+        warn_of_isolated(self._laplacian.active, self.graph.mask)
+        return pairs
 
 
 @pairs_of_complex.register

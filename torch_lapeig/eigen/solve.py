@@ -17,7 +17,13 @@ from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import (
+    NORMALIZATIONS,
+    Laplacian,
+    Normalization,
+    needs_derivatives,
+    warn_of_isolated,
+)
 from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, negated, operator_of_matrix
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
@@ -302,6 +308,9 @@ def eigenpairs(
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
+    graph = getattr(exact, "graph", None)
+    if isinstance(graph, Graph) and (not isinstance(exact, Laplacian) or exact.has.isolated):
+        warn_of_isolated(exact.active, graph.mask)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     is_pencil = mass is not None and not is_scaling(mass, operator, k, is_iterative=is_iterative)
     if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:

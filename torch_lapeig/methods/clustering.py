@@ -25,7 +25,7 @@ from torch_lapeig.methods.labels import (
     nearest_centre,
 )
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
@@ -56,8 +56,8 @@ class SpectralClustering(GraphEmbedding):
             ``methods.labels``.
         n_components: number of eigenvectors; default: ``n_clusters``, which ways other than k-means require.
         n_init: number of starts of k-means, of which the best is kept.
-        max_clusters: largest number of clusters with ``n_clusters="eigengap"``. Rows have as many columns, and the
-            columns after k are zero.
+        max_clusters: largest number of clusters with ``n_clusters="eigengap"``, where there are as many nodes. Rows
+            have as many columns, and the columns after k are zero.
         label_isolated: label isolated nodes, too, as scikit-learn does, each as a cluster of its own where there is
             room; otherwise they get −1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
@@ -141,10 +141,9 @@ class SpectralClustering(GraphEmbedding):
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         is_fixed = self.n_clusters != "eigengap"
         if not fill:
-            for name in ("n_clusters", "n_components") if is_fixed else ("max_clusters",):
-                check_size(laplacian, getattr(self, name), name)
-        warn_of_isolated(laplacian, "" if self.label_isolated else " and their label is −1")
-        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
+            check_size(laplacian, 2 if isinstance(self.n_clusters, str) else self.n_clusters, "n_clusters")
+            check_size(laplacian, self.n_components if is_fixed else 2, "n_components")
+        pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill or not is_fixed)
         if is_fixed:
             solved.append(pairs)
             return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
@@ -239,6 +238,8 @@ class SpectralClustering(GraphEmbedding):
     def path(self, x: Tensor | Graph) -> ClusterPath:
         """Return the evidence for each number of clusters from 2 to ``max_clusters``, from one solve; keep nothing.
 
+        A graph of fewer nodes of positive degree has as many numbers as nodes.
+
         Args:
             x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
 
@@ -258,20 +259,20 @@ class SpectralClustering(GraphEmbedding):
         x = self._checked_one(checks.half_to_float32(x))
         graph = self._graph(x, None)
         laplacian = Laplacian(graph, self._normalization)
-        check_size(laplacian, self.max_clusters, "max_clusters")
-        warn_of_isolated(laplacian, " and their label is −1")
-        _has_more_parts(laplacian, self.max_clusters)
-        pairs = eigenpairs(laplacian, self.max_clusters, self.solve)
+        check_size(laplacian, 2, "n_clusters")
+        most = min(self.max_clusters, laplacian.fewest_active)
+        _has_more_parts(laplacian, most)
+        pairs = eigenpairs(laplacian, most, self.solve)
         random = np.random.RandomState(self.seed)
         labels, cuts, widths = [], [], []
-        for k in range(2, self.max_clusters + 1):
+        for k in range(2, most + 1):
             rows = self._rows(pairs.vectors[:, :k])
             active = rows[:, 0] != 0
             found = self._partition(rows[active], k, random)
             labels.append(self._nearest(rows, found).masked_fill(~active, -1))
             cuts.append(normalized_cut(labels[-1], graph))
             widths.append(_silhouette(rows[active], labels[-1][active], self.seed))
-        count = torch.arange(2, self.max_clusters + 1)
+        count = torch.arange(2, most + 1)
         return ClusterPath(count, gaps_of(pairs)[1:], torch.stack(cuts), torch.tensor(widths), torch.stack(labels))
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
@@ -359,5 +360,5 @@ def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
 class _UnitRows(nn.Module):
     def forward(self, y: Tensor) -> Tensor:
         """Return rows scaled to length 1, and rows of zeros as they are."""
-        length = y.square().sum(1, keepdim=True).sqrt()
+        length = torch.where((y != 0).any(1, keepdim=True), y, 1).square().sum(1, keepdim=True).sqrt()
         return y / torch.where(length > 0, length, 1)

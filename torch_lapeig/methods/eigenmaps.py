@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
-from torch_lapeig.eigen.laplacian import Normalization
+from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import PatternBase
@@ -19,7 +19,7 @@ from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
 from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values, warn_of_isolated
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import is_small
@@ -293,8 +293,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
-        """Warn of isolated nodes; warn or raise if a graph has several components."""
-        warn_of_isolated(laplacian)
+        """Warn or raise if a graph has several components."""
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
@@ -311,6 +310,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
         graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
+        warn_of_isolated(laplacian.active, graph.mask)
         parts = graph.nodes_of_components()
         if not parts and not fill:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")

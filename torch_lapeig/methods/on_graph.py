@@ -19,7 +19,6 @@ from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
 from torch_lapeig.methods.nystrom import nystrom
-from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
 
@@ -170,19 +169,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 def error_of_values(degree: Tensor) -> Tensor:
     """Return the round-off in eigenvalues of D − W, whose norm is at most twice the largest degree."""
     return ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * degree
-
-
-def warn_of_isolated(laplacian: Laplacian, also: str = "") -> None:
-    """Warn of valid nodes of degree zero; ``also``: their effect beside zero rows."""
-    if laplacian.has.isolated:
-        isolated = ~laplacian.active
-        if laplacian.graph.mask is not None:
-            isolated = isolated & laplacian.graph.mask
-        checks.warn(
-            f"{int(isolated.sum())} of {isolated.numel()} nodes are isolated (no edge of positive weight, or all "
-            f"underflow): their rows are zero{also}; use more neighbours, a larger radius or a larger bandwidth",
-            checks.GraphWarning,
-        )
 
 
 def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:

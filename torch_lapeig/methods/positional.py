@@ -12,7 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import (
+    NORMALIZATIONS,
+    Laplacian,
+    Normalization,
+    needs_derivatives,
+    warn_of_isolated,
+)
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
@@ -208,6 +214,7 @@ def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solv
     """Return the k pairs of connected graphs of more than k nodes; None if one of them is not plain."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
+    warn_of_isolated(active, graph.mask)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
     return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
 

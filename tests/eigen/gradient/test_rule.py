@@ -50,6 +50,7 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     assert torch.autograd.gradcheck(function, (x, kernel.log_factor), atol=1e-6, fast_mode=device != "cpu")
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
     weight, graph_of = edge_parameters(torch.nn.functional.pad(random_affinity(8), (0, 1, 0, 1)))
     padded = eigenpairs(Laplacian(graph_of(weight), "random_walk"), 3)
