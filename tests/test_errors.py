@@ -557,6 +557,8 @@ eigenpairs(LAPLACIAN, 2, warm_start=None) → unexpected keyword .*warm_start
 Lobpcg(preconditioner="amg") → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
+LaplacianEigenmaps(2, KNN(3), type("Own", (HeatKernel,), {"extend": SimpleWeights.extend})()).fit(SHEET).frozen()
+    → frozen needs one of this library's weightings, got Own
 LaplacianEigenmaps(2, KNN(3), normalization="unnormalized", components="separate").fit(SHEET).frozen()
     → frozen needs components="joint"
 ShiftInvert(memory=torch.ones(3)) → memory must be a number, got

@@ -1,15 +1,15 @@
-"""The table of combinations at the faces for other libraries and in exported programs."""
+"""The table of combinations at the faces for other libraries."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from combined import GRAPHS, METHODS, OF_POINTS, RULES, WEIGHTINGS, K, magnetic
+from combined import GRAPHS, K, magnetic
 from scipy.sparse import csr_array
-from test_combinations import Fit, close, first_words, heat, quietly, walk, wrong_cells
+from test_combinations import close, heat, quietly, walk, wrong_cells
 
-from problems import covering, grams, quiet
+from problems import grams
 from torch_lapeig import LaplacianSmoothness
 from torch_lapeig.anndata import diffmap, label_transfer, spectral
 from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
@@ -150,43 +150,3 @@ def test_graphs(name):
     consumers = {key: face for key, face in OF_FACES.items() if one or not key.startswith(OF_ONE)}
     wrong = wrong_cells(GRAPHS[name]().kinds, consumers, lambda consume: consume(GRAPHS[name]()))
     assert not wrong, "\n".join(wrong)
-
-
-# --- Exported programs ------------------------------------------------------------------------------------------------
-
-EXPORTED = {name: rule for name, rule in RULES.items() if "user" not in name}
-
-
-def exported(make):
-    model = make()
-    x, new = Fit(make).set()
-    quiet(model.fit, x)
-    rows = {0: torch.export.Dim("rows", min=2)}
-    program = torch.export.export(model.frozen(), (new[:3],), dynamic_shapes=(rows,))
-    expected = quiet(model.transform, new)
-    close(program.module()(new), expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
-
-
-@covering(
-    1,
-    method=[name for name in METHODS if "Harm" not in name and "Label" not in name and "Regr" not in name],
-    rule=list(EXPORTED),
-    weighting=list(WEIGHTINGS),
-)
-def test_export(method, rule, weighting):
-    kinds = first_words(method, rule, weighting) | (set() if weighting == "default" else {"weighting"})
-    kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
-    weights = WEIGHTINGS[weighting]
-
-    def make():
-        return METHODS[method](RULES[rule], weights())
-
-    wrong = wrong_cells(kinds, {"frozen": exported}, lambda consume: consume(make))
-    assert not wrong, "\n".join(wrong)
-
-
-@pytest.mark.parametrize("name", OF_POINTS)
-def test_export_of_methods_of_points(name):
-    assert not (
-        wrong := wrong_cells(first_words(name), {"frozen": exported}, lambda consume: consume(OF_POINTS[name]))
-    ), wrong

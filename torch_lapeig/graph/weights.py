@@ -446,7 +446,7 @@ class DensityCorrected(Weighting):
         """Return log K(x, x_i) − α log q(x) − α log q_i."""
         affinity = self.weights.extend(edges, state[:, 1:])
         mass = segment_logsumexp(affinity, edges.query, edges.num_queries)
-        return affinity - self.alpha * mass[edges.query] + state[edges.point, 0]
+        return affinity - self.alpha * torch.where(mass.isinf(), 0, mass)[edges.query] + state[edges.point, 0]
 
 
 class ImprovedWeights(Weighting):

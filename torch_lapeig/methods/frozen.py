@@ -7,13 +7,14 @@ Numbers are float64 inside. Distances are direct differences: a product would lo
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.graph import Landmarks, Precomputed, Radius
+from torch_lapeig.graph import Landmarks, Radius
 from torch_lapeig.graph.distances import Metric, least_reach
 from torch_lapeig.graph.weights import (
     DensityCorrected,
@@ -24,25 +25,48 @@ from torch_lapeig.graph.weights import (
     SimpleWeights,
     Weighting,
 )
+from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
-LogAffinity = Callable[[Tensor, Tensor, Tensor], Tensor]
 DenseKernel = Callable[[Tensor, "FixedPoints | None"], Tensor]
 
 
-class FixedPoints(nn.Module):
-    """Squared distances of new points to points that do not change, ``(Q, D)`` to ``(Q, N)``, float64."""
+class Frozen(nn.Module):
+    """Rows of points in any precision by a map in float64, a copy that neither later training nor casts change."""
 
-    centre: Tensor
-    points: Tensor
-
-    def __init__(self, points: Tensor, metric: Metric = "euclidean") -> None:
+    def __init__(self, rows: nn.Module) -> None:
         super().__init__()
-        self.metric = metric
+        self.map = copy.deepcopy(rows).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of given pairs ``(Q, N)``, in their dtype."""
+        checks.check_floating(checks.half_to_float32(x), "x_new")
+        rows: Tensor = self.map(x.double())
+        return rows.to(x.dtype)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        def moved(value: Tensor) -> Tensor:
+            found = fn(value)
+            return found if found.dtype == value.dtype else value.to(found.device)
+
+        return super()._apply(moved, recurse)
+
+    def __prepare_scriptable__(self) -> None:
+        raise TypeError(
+            "a frozen map cannot be scripted by torch.jit.script; use torch.export.export(frozen, (points,))"
+        )
+
+
+class FixedPoints(nn.Module):
+    """Points that do not change, and their distances and products with new ones, in float64."""
+
+    def __init__(self, points: Tensor, metric: Metric = "euclidean", *, is_measured: bool = False) -> None:
+        super().__init__()
+        self.metric, self.dtype = metric, points.dtype
         self.least = least_reach(metric, points.dtype) ** 2
-        points = self.measured(points.double())
-        self.register_buffer("centre", points.mean(0))
-        self.register_buffer("points", points - self.centre)
+        points = points.double() if is_measured else self.measured(points.double())
+        self.centre = nn.Buffer(points.mean(0))
+        self.points = nn.Buffer(points - self.centre)
 
     def measured(self, x: Tensor) -> Tensor:
         """Return the points between which the metric measures lengths."""
@@ -51,8 +75,8 @@ class FixedPoints(nn.Module):
         x = x / x.abs().amax(1, keepdim=True)
         return x / x.square().sum(1, keepdim=True).sqrt()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the squared distances."""
+    def squared(self, x: Tensor) -> Tensor:
+        """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
         # Some coordinates at a time: ONNX has no `torch.cdist`, and all together take D times the memory of the result.
         parts = zip((self.measured(x) - self.centre).split(16, 1), self.points.split(16, 1), strict=True)
         squares: Tensor = sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)
@@ -62,104 +86,75 @@ class FixedPoints(nn.Module):
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""
         return (self.measured(x) - self.centre) @ self.points.mT
 
-    def equal(self, x: Tensor, squared: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which new points are fixed points, bool ``(Q,)``, and the nearest fixed point of each."""
-        nearest = squared.argmin(1)
-        difference = self.measured(x) - self.centre - self.points[nearest]
-        return difference.square().sum(1) <= self.least, nearest
-
 
 class FrozenGraphMap(nn.Module):
-    """Rows of new points by the weights of their edges to fixed points, as `torch_lapeig.methods.nystrom` has them."""
+    """Rows of new points by the weights of their edges to fixed points, as `torch_lapeig.methods.nystrom` has them.
 
-    state: Tensor
-    values: Tensor
-    vectors: Tensor
-    reach: Tensor
-    rows: Tensor | None
+    With `Landmarks` by their shares in the nearest of these, and ``counts``: see `torch_lapeig.methods.landmarks`.
+    """
 
-    def __init__(self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool) -> None:
+    def __init__(
+        self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool = True, counts: Any = None
+    ) -> None:
         super().__init__()
-        vectors = state.get("train_vectors", state["embedding_"]).double()
-        self.rule, self.normalized, self.dtype = rule, normalized, state["embedding_"].dtype
-        self.points: FixedPoints | None = None
-        self.log_affinity: LogAffinity = _given
-        if not isinstance(rule, Precomputed):
-            self.points = FixedPoints(state["train_points"], rule.metric)
-            self.log_affinity = _log_affinity(weights)
-        # The state of given affinities is their correction for density, log q^-α.
-        correction = state.get("train_density", vectors.new_zeros(()))
-        self.register_buffer("state", state.get("train_weighting", correction).double())
-        values = state["train_eigenvalues"].double() if "train_eigenvalues" in state else vectors.new_zeros(1)
+        rows = vectors = state.get("train_vectors", state["embedding_"]).double()
+        none, self.points = vectors.new_zeros(1), None
+        self.rule, self.weights, self.normalized = rule, weights, normalized
+        if weights is not None:
+            _check(weights)
+            is_measured = isinstance(rule, Landmarks)  # means of points on the sphere lie within it
+            self.points = FixedPoints(state["train_points"], rule.metric, is_measured=is_measured)
+            # Rounded up, as fixed points lie at the reach of others.
+            reach = state.get("train_rule", none).double() * (1 + 8 * torch.finfo(self.points.dtype).eps)
+            self.reach = nn.Buffer((reach + self.points.least**0.5).square())
+        values = state.get("train_eigenvalues", none).double()
         if not normalized and values.ndim == 2:
             raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
         degrees = state.get("train_degrees")
         if degrees is not None:
             vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).double().sqrt()[:, None]
         self.takes_degrees = degrees is not None
-        self.register_buffer("values", values)
-        self.register_buffer("vectors", vectors * _growth(values, values.new_ones(())) if normalized else vectors)
-        self.register_buffer("reach", state["train_rule"].double().square() if "train_rule" in state else None)
-        self.register_buffer("rows", self._own_rows(state))
-
-    def _own_rows(self, state: State) -> Tensor | None:
-        """Return the rows of new points that are fixed points: the rows of these, of the first of equal ones."""
-        if isinstance(self.rule, Precomputed):
-            return None
-        first = state["train_points"].unique(dim=0, return_inverse=True)[1]
-        number = torch.arange(len(first), device=first.device)
-        first = first.new_full((len(first),), len(first)).scatter_reduce(0, first, number, "amin")[first]
-        return state.get("train_vectors", state["embedding_"]).double()[first]
+        # The state of given affinities is their correction for density, log q^-α.
+        self.state = nn.Buffer(state.get("train_weighting", state.get("train_density", none)))
+        self.values, self.rows = nn.Buffer(values), nn.Buffer(rows)
+        self.vectors = nn.Buffer(vectors * (_growth(values, values.new_ones(())) if normalized else 1))
+        self.counts = None if counts is None else nn.Buffer(counts.double()[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of their affinities ``(Q, N)`` where these are given."""
-        x = x.double()
-        squared = x if self.points is None else self.points(x)
-        there = squared if self.points is None else self._connectivity(squared)
-        log_affinity = self.log_affinity(squared, there, self.state)
-        share, total = _shares(log_affinity)
-        if self.takes_degrees:
-            share = share * torch.where(total.isinf(), 0, total / 2).exp()
-        y = share @ self.vectors
-        y = y if self.normalized else y * _growth(self.values, total.exp())
-        if self.points is not None and self.rows is not None:
-            is_equal, nearest = self.points.equal(x, squared)
-            y = torch.where(is_equal.unsqueeze(1), self.rows[nearest], y)
-        return y.to(self.dtype)
+        if self.points is None:
+            return self._rows_of(_log(x) + self.state)
+        squared = self.points.squared(x)
+        if isinstance(self.rule, Landmarks):
+            return self._rows_of(_log_affinity(self.weights, squared, _nearest(squared, self.rule.r), self.state))
+        # A fixed point (the first of equal ones) has its own row, with the derivatives that its edges to others give.
+        n = squared.shape[1]
+        number = torch.arange(n, device=squared.device)
+        first = torch.where(squared <= self.points.least, number, n).amin(1, keepdim=True)
+        own = number == first
+        there = torch.where(own, 0, self._connectivity(torch.where(own, torch.inf, squared)))
+        y = self._rows_of(_log_affinity(self.weights, squared, there, self.state))
+        return torch.where(first < n, self.rows[first.squeeze(1).clamp_max(n - 1)] + (y - y.detach()), y)
+
+    def _rows_of(self, log_affinity: Tensor) -> Tensor:
+        """Return rows by affinities over their sum; zero without any."""
+        total = _log_sum(log_affinity)
+        level = torch.where(total.isinf(), 0, total)
+        share = (log_affinity - level).exp()
+        y = (share * (level / 2).exp() if self.takes_degrees else share) @ self.vectors
+        if self.counts is not None:
+            y = y * torch.where(total.isinf(), 1, share @ self.counts).sqrt()
+        return y if self.normalized else y * _growth(self.values, total.exp())
 
     def _connectivity(self, squared: Tensor) -> Tensor:
         """Return the weights ``(Q, N)`` that the rule gives edges: 1, ½ or 0."""
-        if isinstance(self.rule, Radius):
-            return (squared <= self.reach).to(squared)
-        chosen = _nearest(squared, self.rule.k)
         reached = (squared <= self.reach).to(squared)
+        if isinstance(self.rule, Radius):
+            return reached
+        chosen = _nearest(squared, self.rule.k)
         if self.rule.symmetrize == "mean":
             return (chosen + reached) / 2
         return chosen.maximum(reached) if self.rule.symmetrize == "union" else chosen * reached
-
-
-class FrozenLandmarkMap(nn.Module):
-    """Rows of new points by their shares in the nearest of fixed landmarks, see `torch_lapeig.methods.landmarks`."""
-
-    state: Tensor
-    vectors: Tensor
-    counts: Tensor | None
-
-    def __init__(self, rule: Landmarks, weights: Weighting, state: State, counts: Tensor | None) -> None:
-        super().__init__()
-        self.r, self.dtype = rule.r, state["embedding_"].dtype
-        self.points, self.log_affinity = FixedPoints(state["train_points"], rule.metric), _log_affinity(weights)
-        self.register_buffer("state", state["train_weighting"].double())
-        self.register_buffer("vectors", state["train_vectors"].double())
-        self.register_buffer("counts", None if counts is None else counts.double())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return rows ``(Q, k)`` of new points ``(Q, D)``."""
-        squared = self.points(x.double())
-        share, _ = _shares(self.log_affinity(squared, _nearest(squared, self.r), self.state))
-        y = share @ self.vectors
-        y = y if self.counts is None else y * (share @ self.counts).sqrt().unsqueeze(1)
-        return y.to(self.dtype)
 
 
 def _nearest(squared: Tensor, k: int) -> Tensor:
@@ -168,78 +163,89 @@ def _nearest(squared: Tensor, k: int) -> Tensor:
     return torch.zeros_like(squared).scatter(1, nearest, 1.0)
 
 
-def _shares(log_affinity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return affinities over their sum in each row, and the logarithm of the sum; a row without any is zero."""
-    total = log_affinity.logsumexp(1, keepdim=True)
-    return (log_affinity - torch.where(total.isinf(), 0, total)).exp(), total
+def _log(values: Tensor) -> Tensor:
+    """Return the logarithm; −∞ of 0, without derivatives there."""
+    none = values == 0
+    return torch.where(none, -torch.inf, torch.where(none, 1, values).log())
+
+
+def _log_sum(logs: Tensor) -> Tensor:
+    """Return log Σ exp of each row ``(Q, 1)``, written out, as the operator that ONNX has for it underflows."""
+    top = logs.detach().amax(1, keepdim=True)
+    top = torch.where(top.isinf(), 0, top)
+    return _log((logs - top).exp().sum(1, keepdim=True)) + top
 
 
 def _growth(values: Tensor, degree: Tensor) -> Tensor:
     """Return D / (D − λ), zero where it divides by almost nothing, as in `torch_lapeig.methods.nystrom`."""
+    degree = torch.where(values == 0, 1, degree)
     rest = degree - values
     small = rest.abs() < 1e-3 * degree
-    return torch.where(values == 0, 1, torch.where(small, 0, degree / torch.where(small, 1, rest)))
+    return torch.where(small, 0, degree / torch.where(small, 1, rest))
 
 
-def _given(affinity: Tensor, _: Tensor, correction: Tensor) -> Tensor:
-    return affinity.log() + correction
+# --- `Weighting.extend` of all pairs: log W ``(Q, N)`` by squared lengths, connectivity and state, −∞ for no edge -----
 
 
-def _log_affinity(weights: Weighting | None) -> LogAffinity:
-    """Return the weighting as a function of squared lengths, connectivity ``(Q, N)`` and state to log W, −∞ for none.
+def _heat(weights: Any, squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+    return there.log() - squared / state[:, 0]
 
-    The functions are those of `Weighting.extend`, of all pairs instead of edges.
-    """
-    if isinstance(weights, SimpleWeights):
-        return lambda squared, there, state: there.log()
-    if isinstance(weights, KernelWeights):
-        return lambda squared, there, state: (there * weights.kernel(squared)).log()
-    if isinstance(weights, HeatKernel):
-        return lambda squared, there, state: there.log() - squared / state[:, 0]
-    if isinstance(weights, ImprovedWeights):
-        return lambda squared, there, state: there.log() - squared / state[:, 0] - state[:, 1]
+
+def _of_kernel(weights: KernelWeights, squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+    lengths = torch.where(there > 0, squared, 1)  # at other lengths the kernel may have no value, or no derivative
+    values = weights.kernel(lengths.to(state.dtype))
+    values = torch.where(values < torch.finfo(values.dtype).tiny, values.detach(), values)  # 1 / W would overflow
+    return _log(torch.where(there > 0, there * values, 0))
+
+
+def _corrected(weights: DensityCorrected, squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+    found = _log_affinity(weights.weights, squared, there, state[:, 1:])
+    mass = _log_sum(found)
+    return found - weights.alpha * torch.where(mass.isinf(), 0, mass) + state[:, 0]
+
+
+def _self_tuning(weights: SelfTuning, squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+    lengths = torch.where(there > 0, squared, torch.inf)
+    nearest = lengths.topk(min(weights.m, lengths.shape[1]), largest=False).values
+    own = torch.where(nearest.isinf(), 0, nearest).amax(1, keepdim=True)
+    other = torch.where(lengths > 0, lengths, torch.inf).amin(1, keepdim=True)  # where the m-th is a copy
+    own = torch.where(own > 0, own, torch.where(other.isinf(), 1, other)).sqrt()
+    return there.log() - squared / (own * state[:, 0])
+
+
+FORMS: dict[Any, Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
+    SimpleWeights.extend: lambda weights, squared, there, state: there.log(),
+    KernelWeights.extend: _of_kernel,
+    HeatKernel.extend: _heat,
+    ImprovedWeights.extend: lambda weights, squared, there, state: _heat(None, squared, there, state) - state[:, 1],
+    DensityCorrected.extend: _corrected,
+    SelfTuning.extend: _self_tuning,
+}
+
+
+def _log_affinity(weights: Any, squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
+    return FORMS[type(weights).extend](weights, squared, there, state)
+
+
+def _check(weights: Weighting) -> None:
+    """Raise TypeError for a weighting whose ``extend`` has no form here."""
+    if type(weights).extend not in FORMS:
+        raise TypeError(f"frozen needs one of this library's weightings, got {type(weights).__name__}")
     if isinstance(weights, DensityCorrected):
-        return _corrected(_log_affinity(weights.weights), weights.alpha)
-    if isinstance(weights, SelfTuning):
-        return _self_tuning(weights.m)
-    raise TypeError(f"frozen needs one of this library's weightings, got {type(weights).__name__}")
-
-
-def _corrected(kernel: LogAffinity, alpha: float) -> LogAffinity:
-    def log_affinity(squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
-        found = kernel(squared, there, state[:, 1:])
-        mass = found.logsumexp(1, keepdim=True)
-        return found - alpha * torch.where(mass.isinf(), 0, mass) + state[:, 0]
-
-    return log_affinity
-
-
-def _self_tuning(m: int) -> LogAffinity:
-    def log_affinity(squared: Tensor, there: Tensor, state: Tensor) -> Tensor:
-        lengths = torch.where(there > 0, squared, torch.inf)
-        nearest = lengths.topk(min(m, lengths.shape[1]), largest=False).values
-        own = torch.where(nearest.isinf(), 0, nearest).amax(1, keepdim=True)
-        other = torch.where(lengths > 0, lengths, torch.inf).amin(1, keepdim=True)  # where the m-th is a copy
-        own = torch.where(own > 0, own, torch.where(other.isinf(), 1, other)).sqrt()
-        return there.log() - squared / (own * state[:, 0])
-
-    return log_affinity
+        _check(weights.weights)
 
 
 class FrozenKernelMap(nn.Module):
     """Rows of new points by a centred kernel with fixed points: √λ_k y_k(x) of Bengio et al. 2003."""
 
-    means: Tensor
-    vectors: Tensor
-
     def __init__(self, kernel: DenseKernel, points: FixedPoints | None, state: State) -> None:
         super().__init__()
         values, means = state["eigenvalues_"].double(), state["train_means"].double()
-        self.kernel, self.points, self.dtype = kernel, points, state["embedding_"].dtype
-        self.register_buffer("means", means - means.mean())
-        self.register_buffer("vectors", state["embedding_"].double() / torch.where(values > 0, values, 1))
+        self.kernel, self.points = kernel, points
+        self.means = nn.Buffer(means - means.mean())
+        self.vectors = nn.Buffer(state["embedding_"].double() / torch.where(values > 0, values, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of given pairs ``(Q, N)``."""
-        kernel = self.kernel(x.double(), self.points)
-        return ((kernel - kernel.mean(1, keepdim=True) - self.means) @ self.vectors).to(self.dtype)
+        kernel = self.kernel(x, self.points)
+        return (kernel - kernel.mean(1, keepdim=True) - self.means) @ self.vectors

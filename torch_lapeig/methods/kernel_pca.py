@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
@@ -93,23 +93,27 @@ class KernelPCA(KernelEmbedding):
         return kernel
 
     def _dense_kernel(self) -> DenseKernel:
-        name, given, degree, coef0 = self.kernel, self.gamma, self.degree, self.coef0
+        return _DenseKernel(self)
 
-        def kernel(x: Tensor, points: FixedPoints | None) -> Tensor:
-            gamma = 1 / x.shape[1] if given is None else given
-            if points is None:
-                return x
-            if name == "rbf":
-                squared: Tensor = points(x)
-                return (-gamma * squared).exp()
-            if name == "linear":
-                return points.products(x)
-            fixed = points.points + points.centre
-            if name == "poly":
-                power: Tensor = (gamma * (x @ fixed.mT) + coef0) ** degree
-                return power
-            assert callable(name)
-            of_user: Tensor = name(x.clone(), fixed.clone())
-            return of_user
 
-        return kernel
+class _DenseKernel(nn.Module):
+    """Kernel of any points and fixed ones, in float64; a function of the user's has the dtype of the fit."""
+
+    def __init__(self, of: KernelPCA) -> None:
+        super().__init__()
+        self.kernel, self.gamma, self.degree, self.coef0 = of.kernel, of.gamma, of.degree, of.coef0
+
+    def forward(self, x: Tensor, points: FixedPoints | None) -> Tensor:
+        """Return the kernel ``(Q, N)``, or the one given as ``x``."""
+        if points is None:
+            return x
+        gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
+        if self.kernel == "rbf":
+            return (-gamma * points.squared(x)).exp()
+        if self.kernel == "linear":
+            return points.products(x)
+        fixed = points.points + points.centre
+        if self.kernel == "poly":
+            return (gamma * (x @ fixed.mT) + self.coef0).pow(self.degree)
+        assert callable(self.kernel)
+        return self.kernel(x.to(points.dtype, copy=True), fixed.to(points.dtype)).double()

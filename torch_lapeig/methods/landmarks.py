@@ -15,7 +15,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.clusters import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
 from torch_lapeig.graph.weights import DensityCorrected, HeatKernel, ImprovedWeights, Weighting, check_weighting
-from torch_lapeig.methods.frozen import FrozenLandmarkMap
+from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
 from torch_lapeig.support import checks, precision
@@ -100,7 +100,7 @@ class OnLandmarks:
 
     def frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``, see ``EmbeddingModule``."""
-        return FrozenLandmarkMap(self.rule, self.weights, state, self._row_counts(state))
+        return FrozenGraphMap(self.rule, self.weights, state, counts=self._row_counts(state))
 
     def width(self, state: State) -> int:
         """Return the memory that a new point needs, in numbers."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.methods.frozen import DenseKernel
+from torch_lapeig.methods.frozen import DenseKernel, FixedPoints
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.support import checks
 
@@ -81,4 +81,8 @@ class MDS(KernelEmbedding):
         return x.square() / -2
 
     def _dense_kernel(self) -> DenseKernel:
-        return lambda x, points: x.square() / -2 if points is None else points.products(x)
+        return _dense_kernel
+
+
+def _dense_kernel(x: Tensor, points: FixedPoints | None) -> Tensor:
+    return x.square() / -2 if points is None else points.products(x)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.methods.frozen import Frozen
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.support.gone import renamed
@@ -322,14 +323,15 @@ class EmbeddingModule(PointsModule):
         """Return ``transform`` of this fit as a plain module of dense operations, for `torch.export` and ONNX.
 
         Each new point is compared to all training points, in O(Q·N) memory, without checks and warnings: points that
-        are not finite give rows that mean nothing. Rows equal those of ``transform`` to 1e-5 of the largest, but for
-        ties between equally far neighbours, which may go to another one. The module is a copy: later fits do not
-        change it.
+        are not finite give rows that mean nothing. Rows and gradients equal those of ``transform`` to 1e-5 of the
+        largest, but for ties between equally far neighbours, which may go to another one. Rows have the dtype of the
+        new points. Numbers inside stay as they are, mostly float64, where the module is cast. It is a copy: later fits
+        and training of a kernel that is a module do not change it.
 
         Raises:
             RuntimeError: not fitted. TypeError: a method, rule or weighting that has no such form: `Isomap`, whose
                 rows need shortest paths, `LLE`, whose rows need a linear solve each, and rules and weightings of the
-                user's own.
+                user's own. When called: points that are not floating. `torch.jit.script` of the module.
 
         >>> import torch
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
@@ -342,8 +344,8 @@ class EmbeddingModule(PointsModule):
         True
         """
         self.check_fitted()
-        state = {name: checks.half_to_float32(value).detach().clone() for name, value in self._fitted().items()}
-        return self._frozen(state).eval()
+        state = {name: checks.half_to_float32(value).detach() for name, value in self._fitted().items()}
+        return Frozen(self._frozen(state)).eval()
 
     def _frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``."""

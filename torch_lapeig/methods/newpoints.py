@@ -30,18 +30,12 @@ GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivi
 
 
 class NewAffinities(NamedTuple):
-    """Affinities between new points and fitted points.
+    """Affinities between new points and fitted points."""
 
-    Attributes:
-        log_affinity: ``(E,)``, with gradients.
-        query, point: int64 ``(E,)``, the new point and the fitted point of each affinity.
-        same: int64 ``(Q,)``, the fitted point that a new point equals, or −1.
-    """
-
-    log_affinity: Tensor
-    query: Tensor
-    point: Tensor
-    same: Tensor
+    log_affinity: Tensor  # (E,), with gradients
+    query: Tensor  # int64 (E,), the new point of each
+    point: Tensor  # int64 (E,), the fitted point of each
+    same: Tensor  # int64 (Q,), the fitted point that a new point equals, or −1
 
 
 def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:

@@ -48,24 +48,14 @@ def nystrom(
     the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of the
     problem and returns its row of Y.
 
-    Args:
-        log_affinity: log W between queries and training points, ``(E,)``. Gradients flow to it.
-        query, point: int64 ``(E,)``, the query and the training point of each.
-        num_queries: Q.
-        embedding: Y ``(N, k)``.
-        eigenvalues: λ ``(k,)``, or ``(N, k)`` if training points belong to separate problems.
-        normalized: L y = λ D y if True, L y = λ y if False.
-        degrees: d ``(N,)`` if ``embedding`` holds the eigenvectors of L_sym, with gradients.
-        off: E ``(k, k)``, or ``(N, k, k)``: the entries off the diagonal of Λ as a matrix (`Eigenpairs.projected`),
-            which are 0 but have derivatives where eigenvalues are equal.
-        same: int64 ``(Q,)``, the training point that a query equals, or −1; None if it is not known.
-        noise: error ``(N,)`` of the eigenvalues at each training point, for L y = λ y; None for none.
-
-    Returns:
-        ``(Q, k)``; zero in the row of a query without any weight. If the formula divides by less than 1e-3 of D(x), or
-        by so little that the error of λ decides: the training row of a training point, and zero, with a
-        `GraphWarning`, for another query. Another `GraphWarning` reports queries whose weights all underflow, whose
-        rows are correct.
+    ``log_affinity`` ``(E,)`` is log W of ``query`` and ``point`` ``(E,)``, ``embedding`` Y ``(N, k)``, ``eigenvalues``
+    λ ``(k,)``, or ``(N, k)`` if training points belong to separate problems, and ``degrees`` d ``(N,)`` if Y has the
+    eigenvectors of L_sym. ``off`` ``(k, k)`` or ``(N, k, k)`` are the entries of Λ off its diagonal
+    (`Eigenpairs.projected`), which are 0 but have derivatives where eigenvalues are equal. ``same`` ``(Q,)`` is the
+    training point that a query equals, or −1. ``noise`` ``(N,)`` is the error of λ at each training point, for
+    L y = λ y. Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by so little that
+    the error of λ decides, they are the training row of a training point, and zero, with a `GraphWarning`, for another
+    query.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
