@@ -30,6 +30,7 @@ from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.directed import SignedGraph
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.progress import Progress, bar
@@ -308,9 +309,10 @@ def eigenpairs(
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
-    graph = getattr(exact, "graph", None)
-    if isinstance(graph, Graph) and (not isinstance(exact, Laplacian) or exact.has.isolated):
-        warn_of_isolated(exact.active, graph.mask)
+    if isinstance(exact, Laplacian) and exact.has.isolated:
+        warn_of_isolated(exact.active, exact.graph.mask)
+    elif isinstance(graph := getattr(given, "graph", None), SignedGraph):
+        warn_of_isolated(given.active, graph.mask)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     is_pencil = mass is not None and not is_scaling(mass, operator, k, is_iterative=is_iterative)
     if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:

@@ -214,9 +214,11 @@ def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solv
     """Return the k pairs of connected graphs of more than k nodes; None if one of them is not plain."""
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
-    warn_of_isolated(active, graph.mask)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
+    found = small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
+    if found is not None:
+        warn_of_isolated(active, graph.mask)
+    return found
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
