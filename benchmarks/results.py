@@ -26,7 +26,7 @@ PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)
 NOTHING = "Not recorded on this version."
 # Comparisons that were made once. Their programs are in this commit, and their records are kept.
 PAST_COMMIT = "b9b7b64"
-PAST = ("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation")
+PAST = "spmm loss transform landmarks distributed peers initial diffusion segmentation import_time".split()
 
 Packed = Mapping[str, Any]
 
@@ -49,7 +49,8 @@ def caption(record: Packed) -> str:
     threads = (
         "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
     )
-    program = f" of commit {PAST_COMMIT}" if record["benchmark"] in PAST else ""
+    commit = record.get("commit", PAST_COMMIT if record["benchmark"] in PAST else None)  # where the program still is
+    program = f" of commit {commit}" if commit else ""
     return wrapped(f"`{record['command']}`{program}: {record['date']}, {threads}; {record['seconds']:.0f} s in all.")
 
 

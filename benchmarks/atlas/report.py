@@ -54,15 +54,8 @@ def ordered(records: Sequence[Record]) -> list[Record]:
 
 def table(records: Sequence[Record], title: str) -> Table:
     """Return a row for each graph."""
-    columns = {
-        "graph": "",
-        "nodes": ",",
-        "default": ".3f",
-        "solver": "",
-        "our best": "",
-        "as shipped": "",
-        "expert": "",
-    }
+    columns = {"graph": "", "nodes": ",", "default": ".3f", "solver": ""}
+    columns |= dict.fromkeys(("our best", "as shipped", "expert"), "")
     columns |= {f"default / {column}": ".2f" for column in GOALS}
     found = Table(title, columns | {"failed": ""})
     for record in ordered(records):
