@@ -144,6 +144,7 @@ class SpectralEmbedding(Embedding, Spectral):
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: device of the computation, for example ``"cuda"``.
 
+    A parameter that this fit does not use, and that is not at its default, causes a ``UserWarning``.
     Samples may be sparse. Affinities must be non-negative, and should be symmetric: unsymmetric ones are replaced by
     the mean of the two directions, with a `GraphWarning`. The affinity of a sample to itself is ignored.
 
@@ -225,7 +226,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
     Parameters, graphs, clustered rows and assignments of labels are scikit-learn's. docs/sklearn.md lists the
-    differences.
+    differences. With the default ``affinity="rbf"`` a given ``n_neighbors`` has no effect and causes a ``UserWarning``.
 
     Args:
         n_clusters: at most the number of samples.
