@@ -24,7 +24,6 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from benchmarks.atlas.judge import quality_of
-from benchmarks.eigensolvers import largest_angle
 from benchmarks.graphs import digits_points
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
@@ -51,6 +50,12 @@ def unit_vectors(affinity: Any, y: NDArray[Any]) -> tuple[float, NDArray[Any]]:
     root = np.sqrt(affinity.sum(1))
     scale = diags(1 / root)
     return quality_of(csr_array(scale @ affinity @ scale), root[:, None] * y).residual, root[:, None] * y
+
+
+def largest_angle(v: NDArray[Any], exact: NDArray[Any]) -> float:
+    """Return sine of the largest angle between the spans."""
+    q, basis = np.linalg.qr(v)[0], np.linalg.qr(exact)[0]
+    return float(np.linalg.norm(q - basis @ (basis.T @ q), 2))
 
 
 def ours(graph: Graph) -> NDArray[np.float64]:

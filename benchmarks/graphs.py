@@ -1,4 +1,4 @@
-"""Graphs of the benchmarks: hard ones (a swiss roll), well separated ones (bridged blobs) and real data."""
+"""Graphs and data of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from scipy.spatial import cKDTree
-from sklearn.datasets import load_digits, make_blobs, make_swiss_roll
+from sklearn.datasets import load_digits, make_swiss_roll
 
-from torch_lapeig import Graph, HeatKernel, knn_graph
+from torch_lapeig import Graph, HeatKernel
 
 MNIST = "t10k-images-idx3-ubyte.gz"
 
@@ -43,26 +43,6 @@ def mnist_points() -> np.ndarray:
     return np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=16).reshape(-1, 784) / 255
 
 
-def mnist(k: int = 10) -> Graph:
-    """Return k-NN graph of the MNIST test images."""
-    return knn_graph(torch.from_numpy(mnist_points()), k)
-
-
 def digits_points() -> np.ndarray:
     """Return scikit-learn's digits."""
     return np.asarray(load_digits().data, dtype=np.float64)
-
-
-def digits(k: int = 10) -> Graph:
-    """Return k-NN graph of scikit-learn's digits."""
-    return knn_graph(torch.from_numpy(digits_points()), k)
-
-
-def bridged_blobs(n: int = 20_000, clusters: int = 10, k: int = 10) -> Graph:
-    """Return k-NN graph of Gaussian clusters in 10 dimensions, each joined to the next by three edges."""
-    x, label = make_blobs(n, 10, centers=clusters, center_box=(-12, 12), random_state=0)
-    affinity = knn_graph(torch.tensor(x), k).to_scipy().tolil()
-    for one in range(clusters - 1):
-        for i, j in zip(*(np.flatnonzero(label == c)[:3] for c in (one, one + 1)), strict=True):
-            affinity[i, j] = affinity[j, i] = 1
-    return Graph.from_scipy(affinity.tocsr())

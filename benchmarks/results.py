@@ -24,9 +24,12 @@ PAGES = (DOCS / "degeneracy.md", DOCS / "coming_from" / "index.md")
 PLACE = re.compile(r"^\{\{ (\w+) \}\}$", re.MULTILINE)
 PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)", re.DOTALL)
 NOTHING = "Not recorded on this version."
-# Comparisons that were made once. Their programs are in this commit, and their records are kept.
+# Comparisons that were made once. Their programs are in this commit, or the one that the record names.
 PAST_COMMIT = "b9b7b64"
-PAST = ("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation")
+PAST = (
+    *("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion"),
+    *("segmentation", "import_time"),
+)
 
 Packed = Mapping[str, Any]
 
@@ -49,7 +52,8 @@ def caption(record: Packed) -> str:
     threads = (
         "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
     )
-    program = f" of commit {PAST_COMMIT}" if record["benchmark"] in PAST else ""
+    commit = record.get("commit", PAST_COMMIT if record["benchmark"] in PAST else None)  # where the program still is
+    program = f" of commit {commit}" if commit else ""
     return wrapped(f"`{record['command']}`{program}: {record['date']}, {threads}; {record['seconds']:.0f} s in all.")
 
 

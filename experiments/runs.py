@@ -177,9 +177,9 @@ class Run:
 
     def figure(self, name: str, figure: Figure, dpi: int = 110) -> None:
         """Write ``name``.png and ``name``.pdf."""
-        figure.savefig(self.out / f"{name}.png", dpi=dpi)
+        figure.savefig(self.out / f"{name}.png", dpi=dpi, bbox_inches="tight")  # legends and titles that stand out, too
         figure.set_layout_engine("none")  # the layout stays as it is now, without the time of a second one
-        figure.savefig(self.out / f"{name}.pdf")
+        figure.savefig(self.out / f"{name}.pdf", bbox_inches="tight")
 
     def finish(self, metrics: Result, *tables: Table) -> None:
         """Write metrics.json, with arguments, versions and seconds, and record.json; print tables.

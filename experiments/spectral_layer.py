@@ -464,7 +464,7 @@ def results_figure(
     bars.set(xlabel="channels of noise", ylim=(0, 1.02), title="test accuracy: seeds, mean and 95 %")
     curves.set(xlabel="seconds of the processor", ylim=(0, 1), title=f"validation, {channels} channels of noise")
     handles, labels = bars.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(variants), frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     for panel in (bars, curves):
         panel.spines[["top", "right"]].set_visible(False)
     return figure

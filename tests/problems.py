@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,12 @@ from torch_lapeig.graph.distances import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
 DTYPES = [torch.float32, torch.float64]
+
+
+def touches_border(picture: Path) -> bool:
+    """Return whether ink of a PNG reaches its border, where a label or a legend is cut."""
+    ink = pytest.importorskip("matplotlib.image").imread(picture)[..., :3].min(-1) < 0.9
+    return bool(ink[:2].any() or ink[-2:].any() or ink[:, :2].any() or ink[:, -2:].any())
 
 
 def path(n: int) -> Tensor:

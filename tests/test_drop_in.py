@@ -21,7 +21,15 @@ from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
 from problems import covering, points
 from torch_lapeig import DensityCorrected, GraphWarning, HeatKernel, Solve
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding
+from torch_lapeig.sklearn import (
+    ClassicalMDS,
+    HarmonicFunction,
+    Isomap,
+    KernelPCA,
+    LabelSpreading,
+    SpectralClustering,
+    SpectralEmbedding,
+)
 
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -32,6 +40,11 @@ BLOBS = make_blobs(150, centers=[[0, 0], [8, 0], [0, 8]], random_state=0)
 DISTANCES = cdist(X, X)
 KNN_DISTANCES = KNeighborsTransformer(n_neighbors=14).fit_transform(X)
 KERNEL = rbf_kernel(X, gamma=0.7)
+
+
+def of_two_samples(x, y, scale=1.0):
+    return np.exp(-scale * abs(x - y).sum())
+
 
 # Parameters, what is fitted, and what stands for new samples.
 EMBEDDINGS = {
@@ -65,7 +78,7 @@ CLUSTERINGS = {
     "cosine": ({"affinity": "cosine"}, BLOBS[0] + 4, None),
     "chi2": ({"affinity": "chi2", "gamma": 0.3}, BLOBS[0] + 4, None),
     "of two samples": (
-        {"affinity": lambda x, y, scale: np.exp(-scale * abs(x - y).sum()), "kernel_params": {"scale": 0.5}},
+        {"affinity": of_two_samples, "kernel_params": {"scale": 0.5}},
         *BLOBS,
     ),
     "precomputed": ({"affinity": "precomputed"}, rbf_kernel(BLOBS[0]), BLOBS[1]),
@@ -252,10 +265,36 @@ def test_a_function_without_others_embeds_no_new_samples():
         model.transform(NEW)
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "instead"),
+    [
+        (SpectralClustering(2, n_neighbors=15), "n_neighbors", 'affinity="nearest_neighbors"'),
+        (SpectralClustering(2, kernel_params={"gamma": 2}), "kernel_params", "affinity=a function"),
+        (SpectralClustering(2, affinity=of_two_samples, gamma=0.5), "gamma", 'affinity="rbf"'),
+        (SpectralClustering(2, affinity="laplacian", degree=4), "degree", 'affinity="poly"'),
+        (SpectralClustering(2, assign_labels="cluster_qr", n_init=3), "n_init", 'assign_labels="kmeans"'),
+        (SpectralEmbedding(affinity="precomputed", n_neighbors=9), "n_neighbors", 'affinity="nearest_neighbors"'),
+        (SpectralEmbedding(gamma=0.5), "gamma", 'affinity="rbf"'),
+        (KernelPCA(2, kernel="rbf", coef0=0.5), "coef0", 'kernel="poly"'),
+        (Isomap(metric="euclidean", p=3), "p", 'metric="minkowski"'),
+        (ClassicalMDS(metric="precomputed", metric_params={"p": 3}), "metric_params", 'metric="euclidean"'),
+        (LabelSpreading(n_neighbors=3), "n_neighbors", 'kernel="knn"'),
+        (HarmonicFunction("knn", gamma=3), "gamma", 'kernel="rbf"'),
+    ],
+)
+def test_a_parameter_without_effect_is_named(model, name, instead):
+    given = [DISTANCES if "precomputed" in model.get_params().values() else X, np.arange(160) // 80]
+    with pytest.warns(UserWarning, match=f"{name} has no effect in this fit, got {name}=.*; use {instead}, or leave"):
+        model.fit(*given)
+    plain = clone(model).set_params(**{name: type(model)().get_params()[name]}).fit(*given)
+    np.testing.assert_array_equal(getattr(plain, plain.ARRAYS[0]), getattr(model, plain.ARRAYS[0]))
+
+
 def test_nothing_of_the_users_is_changed():
     """scikit-learn writes gamma into the parameters of the kernel, and another affinity into the estimator."""
     parameters, weights = {"scale": 0.5}, DensityCorrected(1.0, HeatKernel(learnable=True))
-    model = SpectralClustering(2, affinity="rbf", kernel_params=parameters).fit(X)
+    with pytest.warns(UserWarning, match="kernel_params has no effect"):
+        model = SpectralClustering(2, affinity="rbf", kernel_params=parameters).fit(X)
     assert parameters == {"scale": 0.5}
     assert model.affinity_matrix_.shape == (160, 160)
     sparse = SpectralEmbedding(n_neighbors=11).fit(csr_array(X))
@@ -275,7 +314,7 @@ def test_nothing_of_the_users_is_changed():
 def test_a_fit_does_not_change_with_the_array_it_was_made_of(affinity, sparse):
     given = csr_array(X) if sparse else X.copy()
     new = csr_array(NEW) if sparse else NEW
-    model = SpectralEmbedding(3, affinity=affinity, n_neighbors=9).fit(given)
+    model = SpectralEmbedding(3, affinity=affinity).fit(given)
     before = model.transform(new)
     if sparse:
         given.data[:] = 0

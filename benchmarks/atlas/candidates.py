@@ -178,6 +178,8 @@ CANDIDATES: dict[str, Candidate] = {
     "ChebyshevSubspace": Candidate("ours", of_solver(eigen.ChebyshevSubspace())),
     "Krylov": Candidate("ours", of_solver(eigen.Krylov())),
     "Lobpcg": Candidate("ours", of_solver(eigen.Lobpcg())),
+    "Lobpcg, sparse factors": Candidate("ours", of_solver(eigen.Lobpcg(preconditioner=eigen.SparseFactors()))),
+    "Lobpcg, no preconditioner": Candidate("ours", of_solver(eigen.Lobpcg(preconditioner=None))),
     "ShiftInvert": Candidate("ours", of_solver(eigen.ShiftInvert())),
     "scikit-learn arpack": Candidate("shipped", sklearn("arpack")),
     "scikit-learn amg": Candidate("shipped", sklearn("amg")),

@@ -6,7 +6,7 @@ Everybody has the loosest of his tolerances that reaches the residual with the r
 copies has failed, one beyond ten times our time is stopped; both are recorded so.
 
 Goals, over graphs of at least 2000 nodes: our default takes at most the time of the best peer as shipped on each, 0.4
-in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our own best solver.
+in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our best other solver.
 """
 
 from __future__ import annotations

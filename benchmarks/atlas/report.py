@@ -15,36 +15,35 @@ SHORTEST = 1e-6  # seconds: the processor's clock of a virtual machine may show 
 FACTORS = (1.0, 2.0, 10.0)
 LEAST = 2_000  # nodes (of the size asked for) from which on goals count
 GOALS = {"shipped": (1.0, 0.4), "expert": (1.1, 0.8), "ours": (1.15, math.inf)}
-AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our own best"}
+AGAINST = {"shipped": "best peer as shipped", "expert": "best expert's way", "ours": "our best other solver"}
+UNMEASURED = "not measured"  # a ratio needs two names: what no other candidate was measured against
 
 
 def result_of(record: Record, name: str) -> Record | None:
     return next((result for result in record["results"] if result["name"] == name), None)
 
 
-def best_of(record: Record, column: str) -> Record | None:
-    """Return the fastest right answer of a column; of ours, the default counts too."""
-    right = [r for r in record["results"] if r["column"] == column and r["status"] == "ok"]
-    return min(right, key=lambda result: float(result["seconds"]), default=None)
+def others(record: Record, column: str, status: str) -> list[Record]:
+    """Return the results of a column with this status, the fastest first, without the default."""
+    found = [r for r in record["results"] if (r["column"], r["status"]) == (column, status) and r["name"] != DEFAULT]
+    return sorted(found, key=lambda result: float(result["seconds"]))
 
 
 def ratio(record: Record, column: str) -> float | None:
-    """Return the default's time over the best time of a column; if all were stopped, over their least limit.
+    """Return the default's time over the best time of others in a column; if all were stopped, over their limit.
 
-    Infinite where the default has no right answer and the column has; None where the column has nothing to compare.
+    Infinite where the default has no right answer and the column has; None where there is nothing to compare.
     """
-    ours, best = result_of(record, DEFAULT), best_of(record, column)
-    stopped = [r["seconds"] for r in record["results"] if r["column"] == column and r["status"] == "stopped"]
-    least = best["seconds"] if best else max(stopped, default=None)
-    if least is None:
-        return None
-    return math.inf if ours is None or ours["status"] != "ok" else ours["seconds"] / max(least, SHORTEST)
+    ours, right, stopped = result_of(record, DEFAULT), others(record, column, "ok"), others(record, column, "stopped")
+    if ours is None or ours["status"] != "ok":
+        return math.inf if right else None
+    least = right[:1] or stopped[-1:]
+    return ours["seconds"] / max(least[0]["seconds"], SHORTEST) if least else None
 
 
 def said(record: Record, column: str) -> str:
-    """Time and name of the best of a column."""
-    best = best_of(record, column)
-    return f"{best['seconds']:.3f} {best['name']}" if best else "–"
+    """Return time and name of the best of a column."""
+    return next((f"{best['seconds']:.3f} {best['name']}" for best in others(record, column, "ok")), "–")
 
 
 def ordered(records: Sequence[Record]) -> list[Record]:
@@ -55,22 +54,15 @@ def ordered(records: Sequence[Record]) -> list[Record]:
 
 def table(records: Sequence[Record], title: str) -> Table:
     """Return a row for each graph."""
-    columns = {
-        "graph": "",
-        "nodes": ",",
-        "default": ".3f",
-        "solver": "",
-        "our best": "",
-        "as shipped": "",
-        "expert": "",
-    }
+    columns = {"graph": "", "nodes": ",", "default": ".3f", "solver": ""}
+    columns |= dict.fromkeys(("our best", "as shipped", "expert"), "")
     columns |= {f"default / {column}": ".2f" for column in GOALS}
     found = Table(title, columns | {"failed": ""})
     for record in ordered(records):
         ours = result_of(record, DEFAULT)
         failed = ", ".join(r["name"] for r in record["results"] if r["status"] == "failed")
         best = (said(record, column) for column in ("ours", "shipped", "expert"))
-        ratios = (ratio(record, column) for column in GOALS)
+        ratios = ((UNMEASURED if (x := ratio(record, column)) is None else x) for column in GOALS)
         seconds = None if ours is None else ours["seconds"] if ours["status"] == "ok" else ours["status"]
         row = record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios
         found.add(*row, failed)
@@ -87,15 +79,15 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
     counted = [record for record in records if record["size"] >= LEAST]
     for column, (worst, mean) in GOALS.items():
         ratios = {(r["family"], r["nodes"]): x for r in counted if (x := ratio(r, column)) is not None}
-        if not ratios:
-            continue
-        most = max(ratios, key=lambda graph: ratios[graph])
-        goal = f"goal ≤ {worst}" + (f", {mean}" if math.isfinite(mean) else "")
-        above, middle = sum(x > worst for x in ratios.values()), statistics.geometric_mean(ratios.values())
-        yield (
-            f"default / {AGAINST[column]}: worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean "
-            f"{middle:.2f}, above {worst} on {above} of {len(ratios)} graphs ({goal})"
-        )
+        said, missing = UNMEASURED, len(counted) - len(ratios)
+        if ratios:
+            most = max(ratios, key=lambda graph: ratios[graph])
+            above, middle = sum(x > worst for x in ratios.values()), statistics.geometric_mean(ratios.values())
+            said = (
+                f"worst {ratios[most]:.2f} ({most[0]}, {most[1]:,}), geometric mean {middle:.2f}, above {worst} on "
+                f"{above} of {len(ratios)} graphs" + (f", {UNMEASURED} on {missing}" if missing else "")
+            )
+        yield f"default / {AGAINST[column]}: {said} (goal ≤ {worst}" + (f", {mean})" if math.isfinite(mean) else ")")
     wrong = [f"{r['family']} {r['nodes']:,}" for r in records if r["reference"]["checked"].startswith("WRONG")]
     if wrong:
         yield f"REFERENCE WRONG on {', '.join(wrong)}"

@@ -1,5 +1,6 @@
 """The atlas: its graphs are what they are called, a peer that misses a copy fails, a slow one is stopped."""
 
+import re
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from benchmarks.atlas import candidates, judge, report, runner
 from benchmarks.atlas.families import FAMILIES, graph_of
+from benchmarks.results import RESULTS
 from torch_lapeig import Graph
 
 SMALL = 600
@@ -167,6 +169,23 @@ def test_ratios_are_those_over_the_best_right_answer() -> None:
     assert report.ratio(failed, "shipped") == np.inf
     lines = list(report.summary([record, record_of(result("default", "ours", 1.0), size=1000)]))
     assert any("default / best peer as shipped: worst 0.50 (grid, 2,000)" in line for line in lines)
+
+
+def test_nothing_is_compared_with_itself() -> None:
+    alone = record_of(result("default", "ours", 1.0), result("peer", "shipped", 2.0))
+    rows = report.table([alone], "").rows
+    assert rows[0][4:-1] == ["–", "2.000 peer", "–", 0.5, report.UNMEASURED, report.UNMEASURED]
+    lines = list(report.summary([alone, record_of(result("default", "ours", 1.0))]))
+    assert lines[0].endswith("above 1.0 on 0 of 1 graphs, not measured on 1 (goal ≤ 1.0, 0.4)")
+    assert lines[1:] == [
+        "default / best expert's way: not measured (goal ≤ 1.1, 0.8)",
+        "default / our best other solver: not measured (goal ≤ 1.15)",
+    ]
+    assert {name for name, candidate in candidates.CANDIDATES.items() if candidate.column == "ours"} > {
+        "Eigh",
+        "Krylov",
+    }
+    assert re.findall(r"\d default \|", RESULTS.read_text()) == [], "the best of ours is another one"
 
 
 def test_shares_count_right_answers_only() -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from experiments.__main__ import main
 from experiments.manifolds import WITH_SCALE, constant, eigenvectors
+from problems import touches_border
 
 
 def test_demo_writes_metrics_and_figure(tmp_path, capsys):
@@ -41,6 +42,7 @@ def quick(name, out, *more):
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
     figures = sorted(path.stem for path in out.glob("*.png"))
     assert figures
+    assert not any(touches_border(out / f"{figure}.png") for figure in figures)
     assert figures == sorted(path.stem for path in out.glob("*.pdf"))
     return metrics
 

@@ -20,8 +20,6 @@ SCRIPTS = {str(file.relative_to(GALLERY)): file for file in sorted(GALLERY.rglob
 SECTIONS = {"1_first", "2_network", "3_loss", "4_researcher", "5_sklearn"}
 QUICK = ("first_embedding", "new_points", "components", "save_and_load", "equal_eigenvalues", "eigengap")
 ALL = os.environ.get("TORCH_LAPEIG_GALLERY") == "all"
-PAGE = ROOT / "docs" / "coming_from" / "index.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_every_section_has_a_header_and_examples():
@@ -70,13 +68,6 @@ def test_a_script_runs(name, monkeypatch, capsys):
     assert all(shown)
     assert capsys.readouterr().out
     assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_our_side_of_the_page_for_newcomers_runs(number, capsys):
-    torch.manual_seed(0)
-    exec(compile(BLOCKS[number], f"block {number}", "exec"), {})
-    assert capsys.readouterr().out
 
 
 def test_pages_show_the_numbers_of_the_records():

@@ -1,8 +1,11 @@
 """Every public name says in an example how it is used, and the reference has a page of it that links to a guide."""
 
+import ast
+import contextlib
 import importlib
 import inspect
 import pkgutil
+import pydoc
 import re
 import subprocess
 import sys
@@ -13,12 +16,9 @@ import torch
 
 import torch_lapeig
 
-DOCS = Path(__file__).parents[2] / "docs"
-OTHERS = {
-    "command",
-    "native",
-    "support",
-}  # the command line has a page of its own; the others are for the library alone
+ROOT = Path(__file__).parents[2]
+PACKAGE, DOCS = ROOT / "torch_lapeig", ROOT / "docs"
+OTHERS = {"command", "native", "support"}  # the command line has a page; the others are for the library alone
 ROOMS = [
     torch_lapeig,
     *(
@@ -62,6 +62,47 @@ def test_every_section_of_the_reference_links_to_its_guide():
         page = re.search(r"\]\((\w+\.md)[)#]", section)
         assert page, section.splitlines()[0]
         assert (DOCS / page[1]).exists()
+
+
+def knows(cls: type, name: str) -> bool:
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("torch_lapeig")]
+    written = (
+        name in vars(base).get("__annotations__", ()) or f"self.{name}" in inspect.getsource(base) for base in ours
+    )
+    return hasattr(cls, name) or any(written)
+
+
+def names_in(file: Path) -> set[str]:
+    """Return the names in the syntax tree, without those of texts; of C all words."""
+    if file.suffix != ".py":
+        return set(re.findall(r"\w+", file.read_text()))
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return {getattr(node, part, "") for node in nodes for part in ("name", "id", "attr", "arg")}
+
+
+def test_names_in_texts_exist():
+    """`Class.attribute` in code and pages; `torch_lapeig.x.y` in pages; `file` (`name`) in the architecture."""
+    classes: dict[str, set[type]] = {}
+    for found in pkgutil.walk_packages(torch_lapeig.__path__, "torch_lapeig."):
+        with contextlib.suppress(ImportError):  # of a library that is not installed
+            for name, value in vars(importlib.import_module(found.name)).items():
+                if isinstance(value, type):
+                    classes.setdefault(name, set()).add(value)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+    dead = []
+    for file in [*sorted(PACKAGE.rglob("*.py")), *pages]:
+        text = file.read_text()
+        for cls, name in re.findall(r"`~?(?:\w+\.)*([A-Z][a-z]\w*)(?:\([^`()]*\))?\.(\w+)", text):
+            dead += [f"{file.name}: {cls}.{name}"] * (not any(knows(known, name) for known in classes.get(cls, ())))
+        for name in re.findall(r"`(torch_lapeig(?:\.\w+)+)", text) if file in pages else ():
+            dead += [f"{file.name}: {name}"] * (pydoc.locate(name) is None)
+    for name, listed in re.findall(
+        r"`((?:\w+/)*\w+\.(?:py|c|h))`(?: \(([^()]+)\))?", (DOCS / "architecture.md").read_text()
+    ):
+        files = [ROOT / name] if (ROOT / name).exists() else [*PACKAGE.rglob(name)]
+        names = re.findall(r"`(\w+)`", listed)
+        dead += [f"architecture.md: {name} {names}"] * (not any(set(names) <= names_in(file) for file in files))
+    assert dead == []
 
 
 def test_removed_names_name_their_replacement():

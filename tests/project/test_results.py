@@ -7,6 +7,7 @@ import pytest
 
 from experiments import results
 from experiments.results import Disagreement, Found, fill
+from problems import touches_border
 
 RECORDS = {
     "bars": Found({"mean": 0.99951, "least > x": 1234.0}, {"One, two": [["", "a"], ["x | y", "1 ± 2"], ["z", ""]]}),
@@ -19,6 +20,13 @@ def test_text_and_records_agree():
     for page in results.pages():
         text = page.read_text()
         assert fill(text, records, page.name) == text, "run python -m experiments results"
+
+
+def test_nothing_of_a_picture_is_cut():
+    """Ink that reaches the border of a plot is a label or a legend that does not end there."""
+    pictures = sorted((results.ROOT / "docs" / "images").glob("*.png"))
+    assert len(pictures) > 9
+    assert [picture.name for picture in pictures if touches_border(picture)] == []
 
 
 def test_figures_of_the_readme_are_those_of_records():

@@ -142,6 +142,8 @@ def test_mathematics_is_drawn(browser, address, page):
         ("Nyström", "newpoints"),
         ("DDP", "distributed"),
         ("command line", "command"),
+        ("semi-supervised", "newpoints"),
+        ("out of sample", "newpoints"),
         ("few labels", "newpoints"),
         ("disconnected", "graphs"),
     ],

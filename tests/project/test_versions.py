@@ -11,16 +11,8 @@ from packaging.version import Version
 from torch_lapeig.support import precision
 
 ROOT = Path(__file__).parents[2]
-TOOLS = {
-    "hatchling",
-    "pyamg",
-    "pygsp",
-    "ruff",
-    "mypy",
-    "pre-commit",
-    "coverage",
-    "uv",
-}  # of those who build, measure and edit; tests need none
+# Tools of those who build, measure and edit; tests need none.
+TOOLS = {"hatchling", "pyamg", "pygsp", "ruff", "mypy", "pre-commit", "coverage", "uv"}
 
 
 def pins(name):

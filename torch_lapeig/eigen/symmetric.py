@@ -320,7 +320,7 @@ class SymmetricOperator(WithEntries):
         return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere; see ``PatternBase.shared``."""
+        """Return small tensors computed wherever rows lie, identical everywhere, so that decisions agree."""
         return self.pattern.same_on_all_ranks(*tensors)
 
     def largest(self, x: Tensor) -> Tensor:

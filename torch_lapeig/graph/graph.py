@@ -67,7 +67,7 @@ class Graph:
     metric: Metric = "euclidean"
     density_correction: float = 0.0
     # Weights wide · exp(exponent) in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them.
-    # The exponent is None for 0, unless derivatives in the weights might overflow: see `Nodes.levels`.
+    # The exponent is None for 0, unless derivatives in the weights might overflow: see `PatternBase.levels`.
     wide: Tensor | None = field(default=None, init=False)
     exponent: Tensor | None = field(default=None, init=False)
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities

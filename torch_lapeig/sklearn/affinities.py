@@ -343,5 +343,4 @@ def one_entry_each(matrix: Matrix) -> Matrix:
 
 def dense(matrix: Matrix) -> Array:
     """Return the matrix as an array."""
-    array: Array = matrix.toarray() if issparse(matrix) else matrix
-    return array
+    return matrix.toarray() if issparse(matrix) else matrix  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics.pairwise import KERNEL_PARAMS
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -26,6 +27,22 @@ Own = TypeVar("Own", bound="Embedding")
 # Least values of parameters, checked even if a fit does not use them: counts, and other numbers.
 COUNTS = {"n_neighbors": 1, "max_iter": 0, "n_jobs": -(2**31)}
 NUMBERS = {"gamma": 0.0, "degree": 0.0, "coef0": -math.inf, "tol": 0.0}
+GIVEN = ("precomputed", "precomputed_nearest_neighbors")
+NEIGHBORS = ("nearest_neighbors", "precomputed_nearest_neighbors")
+# A parameter on which it depends whether another one has an effect, whether it has with a value, and such a value.
+EFFECTS: list[tuple[str, str, Callable[[Any], bool], str]] = [
+    ("affinity", "n_neighbors", NEIGHBORS.__contains__, '"nearest_neighbors"'),
+    ("kernel", "n_neighbors", ("knn",).__contains__, '"knn"'),
+    ("affinity", "kernel_params", callable, "a function"),
+    ("assign_labels", "n_init", ("kmeans",).__contains__, '"kmeans"'),
+    ("metric", "p", ("minkowski",).__contains__, '"minkowski"'),
+    ("metric", "metric_params", lambda metric: metric != "precomputed", '"euclidean"'),
+    *(
+        (mode, name, [kernel for kernel, taken in KERNEL_PARAMS.items() if name in taken].__contains__, kernel)
+        for mode in ("affinity", "kernel")
+        for name, kernel in (("gamma", '"rbf"'), ("degree", '"poly"'), ("coef0", '"poly"'))
+    ),
+]
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
@@ -43,7 +60,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     @property
     def _pairwise(self) -> bool:
         """Return whether X is ``(N, N)``, of pairs of samples."""
-        return False
+        return any(getattr(self, mode, None) in GIVEN for mode in ("affinity", "kernel", "metric"))
 
     def _samples(self, X: Any) -> Any:
         """Return training samples, or a matrix of their pairs, checked."""
@@ -155,13 +172,23 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
 
 
 def check_shared(estimator: Any) -> None:
-    """Check the parameters that estimators share, including those that this fit does not use."""
+    """Check the parameters that estimators share, including those that this fit does not use; warn of those given.
+
+    These are no error, because grid searches, and calls written for scikit-learn's estimators, have them.
+    """
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
             checks.check_count(value, name, least)
     for name, lowest in NUMBERS.items():
         if (number := getattr(estimator, name, None)) is not None:
             checks.check_number(number, name, lowest)
+    defaults = {field.name: field.default for field in fields(estimator)}
+    for mode, name, has_effect, instead in EFFECTS:
+        if {mode, name} <= defaults.keys() and not has_effect(chosen := getattr(estimator, mode)):
+            given, other = getattr(estimator, name), f"use {mode}={instead}, or leave {name} out"
+            if given is not defaults[name] and given != defaults[name]:
+                got = f"{name}={checks.describe(given)} with {mode}={checks.describe(chosen)}"
+                checks.warn(f"{name} has no effect in this fit, got {got}; {other}", UserWarning)
 
 
 def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
@@ -177,5 +204,4 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
 
 def as_numpy(value: Tensor) -> NDArray[Any]:
     """Return a tensor as an array."""
-    array: NDArray[Any] = value.cpu().numpy()
-    return array
+    return value.cpu().numpy()

@@ -87,18 +87,13 @@ class ClassicalMDS(OfPairs):
     metric: str | Callable[..., float] = "euclidean"
     metric_params: dict[str, Any] | None = None
 
-    @property
-    def _pairwise(self) -> bool:
-        return isinstance(self.metric, str) and self.metric == "precomputed"
-
     def _is_computed_here(self, X: Any) -> bool:
         return callable(self.metric) or self.metric != "euclidean" or bool(self.metric_params)
 
     def _matrix(self, X: Any, samples: Any = None) -> Array:
         if self._pairwise:
             return X  # type: ignore[no-any-return]
-        distances: Array = pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))
-        return distances
+        return pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))  # type: ignore[no-any-return]
 
     def _module(self, n_components: int, x: Any) -> methods.MDS:
         metric: Any = "euclidean" if self._of_samples is None else Precomputed("distance")
@@ -153,10 +148,6 @@ class Isomap(Embedding):
     metric: str | Callable[..., float] = "minkowski"
     p: float = 2
     metric_params: dict[str, Any] | None = None
-
-    @property
-    def _pairwise(self) -> bool:
-        return isinstance(self.metric, str) and self.metric == "precomputed"
 
     def reconstruction_error(self) -> float:
         """Return ‖K̃ − K̃ of the embedding‖ / N, of the centred kernel of geodesics, in the Frobenius norm."""
@@ -340,13 +331,9 @@ class KernelPCA(OfPairs):
     copy_X: bool = True
     n_jobs: int | None = None
 
-    @property
-    def _pairwise(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
-
     def _is_computed_here(self, X: Any) -> bool:
         refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
-        if issparse(X) and (not isinstance(self.kernel, str) or self.kernel == "precomputed"):
+        if issparse(X) and (not isinstance(self.kernel, str) or self._pairwise):
             raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
         if not isinstance(self.kernel, str):
             return False
@@ -358,8 +345,8 @@ class KernelPCA(OfPairs):
         return {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
 
     def _matrix(self, X: Any, samples: Any = None) -> Array:
-        kernel: Array = pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **self._parameters)
-        return kernel
+        options = {"filter_params": True, **self._parameters}
+        return pairwise_kernels(X, samples, metric=self.kernel, **options)  # type: ignore[no-any-return]
 
     def _columns(self, x: Tensor) -> int:
         k = len(x) - 1 if self.n_components is None else super()._columns(x)

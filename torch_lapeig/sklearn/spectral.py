@@ -34,10 +34,9 @@ from torch_lapeig.sklearn.affinities import (
     PrecomputedAffinity,
     rbf,
 )
-from torch_lapeig.sklearn.base import Embedding, check_below
+from torch_lapeig.sklearn.base import GIVEN, NEIGHBORS, Embedding, check_below
 from torch_lapeig.support import checks
 
-GIVEN = ("precomputed", "precomputed_nearest_neighbors")
 SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's names
 
 
@@ -60,10 +59,6 @@ class Spectral(OnGraph):
     device: str | torch.device = "cpu"
 
     @property
-    def _pairwise(self) -> bool:
-        return self.affinity in GIVEN
-
-    @property
     def affinity_matrix_(self) -> Any:
         """Return affinities ``(N, N)`` of the training samples, an array or in CSR form."""
         check_is_fitted(self)
@@ -81,7 +76,7 @@ class Spectral(OnGraph):
         X = self._samples(X)
         if not callable(self.affinity):
             checks.check_choice(self.affinity, "affinity", self.WORDS)
-        if self.affinity in ("nearest_neighbors", "precomputed_nearest_neighbors"):
+        if self.affinity in NEIGHBORS:
             # It counts the sample itself; by default a tenth of the samples.
             k = max(X.shape[0] // 10, 2) if self.n_neighbors is None else self.n_neighbors
             self.n_neighbors_ = check_below(k, "n_neighbors", X.shape[0], 1)
@@ -149,6 +144,7 @@ class SpectralEmbedding(Embedding, Spectral):
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: device of the computation, for example ``"cuda"``.
 
+    A parameter that this fit does not use, and that is not at its default, causes a ``UserWarning``.
     Samples may be sparse. Affinities must be non-negative, and should be symmetric: unsymmetric ones are replaced by
     the mean of the two directions, with a `GraphWarning`. The affinity of a sample to itself is ignored.
 
@@ -230,7 +226,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
     Parameters, graphs, clustered rows and assignments of labels are scikit-learn's. docs/sklearn.md lists the
-    differences.
+    differences. With the default ``affinity="rbf"`` a given ``n_neighbors`` has no effect and causes a ``UserWarning``.
 
     Args:
         n_clusters: at most the number of samples.
@@ -345,16 +341,7 @@ def spectral_clustering(
     >>> len(set(labels[:4])), len(set(labels[4:])), bool(labels[0] == labels[-1])
     (1, 1, False)
     """
-    model = SpectralClustering(
-        n_clusters,
-        affinity="precomputed",
-        n_components=n_components,
-        eigen_solver=eigen_solver,
-        random_state=random_state,
-        n_init=n_init,
-        eigen_tol=eigen_tol,
-        assign_labels=assign_labels,
-        verbose=verbose,
-    )
-    labels: NDArray[Any] = model.fit(affinity).labels_
-    return labels
+    solving: dict[str, Any] = {"random_state": random_state, "eigen_solver": eigen_solver, "eigen_tol": eigen_tol}
+    labels: dict[str, Any] = {"n_init": n_init, "assign_labels": assign_labels, "verbose": verbose}
+    model = SpectralClustering(n_clusters, affinity="precomputed", n_components=n_components, **solving, **labels)
+    return model.fit_predict(affinity)  # type: ignore[no-any-return]
