@@ -7,7 +7,8 @@ is right against the reference, or refused for a reason in `REFUSED`; docs/combi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -515,216 +516,100 @@ class Refusal(NamedTuple):
     says: str
 
 
-OF_AFFINITIES = (
-    *(
-        "Laplacian",
-        "eigenpairs",
-        "component_eigenpairs",
-        "laplacian_smoothness",
-        "orthogonality",
-        "whiten",
-        "Whitening",
-    ),
-    *("spectral_loss", "normalized_cut", "refine_cut", "spectral_init", "NeighborhoodSampler", "EdgeSampler"),
-    *("weighting, *", "LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "HarmonicFunction", "LabelSpreading"),
-    "EigenmapsRegression",
-)
-FACES = ("AddLaplacianPE", "AddSpectralFeatures", "anndata.*", "SmoothnessCallback")
-COLUMNS = ("LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "EigenmapsRegression")
+# Each kind, "→", consumers with semicolons between them, "→", and words of the error, a regular expression.
+REFUSED_TABLE = r"""
+SignedGraph → AFFINITIES; MagneticLaplacian
+    → got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph
+SignedGraph → FACES; AddMagneticPE; sklearn.*
+    → (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
+DirectedGraph → FACES
+    → hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use
+edgeless → anndata.diffmap; anndata.spectral; sklearn.*
+    → cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree
+DirectedGraph → AFFINITIES; SignedLaplacian
+    → got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph
+affinities → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got Graph
+ImprovedWeights → spectral_loss; Whitening; normalized_cut; refine_cut; spectral_init; weighting, density;
+    weighting, ImprovedWeights; DiffusionMap; HarmonicFunction; LabelSpreading
+    → symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight
+DensityCorrected → DiffusionMap → DensityCorrected\(0\.5\).*use alpha=0
+batch → Whitening; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph; plot_embedding → one graph|draw one item
+mask → spectral_init → without a mask.*graph\.subgraph
+edgeless → COLUMNS; orthogonality; Whitening; spectral_loss; EdgeSampler; spectral_init
+    → number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight
+normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix → mass must be None with normalization.*"unnormalized"
+similarity → eigenpairs, mass matrix → must be a diagonal \(N,\) with ImprovedWeights
+complex pairs → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest
+    → got MagneticLaplacian; use its eigenpairs\(k\)
+singular operator → solve_linear → must be a positive definite SymmetricOperator; a Laplacian is singular
+operator of products → Eigh; ShiftInvert; Lobpcg, multigrid; solve_linear
+    → needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm
+operator without affinities → Lobpcg, multigrid
+    → must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)
+pairs with a mass or degrees → canonicalize
+    → orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"
+complex pairs → SignInvariant → real, got .*MagneticLaplacian.* use StableEncoding
+complex pairs → StableEncoding, real network → complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)
+Precomputed + weighting → * → weights must be None with Precomputed\("affinity"\).*weight the graph beforehand
+Landmarks + clusters or labels → * → neighbors must be KNN\(k\), Radius.*got Landmarks
+Landmarks + LaplacianEigenmaps + ImprovedWeights → * → symmetric with Landmarks, got ImprovedWeights; use HeatKernel
+Landmarks + LaplacianEigenmaps, separate → * → components must be "joint" or "error" with Landmarks, got "separate"
+Landmarks + DensityCorrected + LaplacianEigenmaps, unit → *
+    → Landmarks with DensityCorrected weights.*use scale="degree"
+Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized → *
+    → Landmarks with DensityCorrected weights.*normalization="random_walk"
+rule that is not Landmarks → fit_stream → fit_stream needs neighbors=Landmarks\(m\)
+rule of a user → transform; out_of_sample; state_dict → must have the methods with_state and extend.*got OwnRule
+rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend
+extending rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)
+weighting of a user → frozen → frozen needs one of this library's weightings, got OwnWeights
+LaplacianEigenmaps, orthonormal + ImprovedWeights → *
+    → scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
+Isomap → frozen → Isomap cannot be frozen
+LLE → frozen → LLE cannot be frozen
+HarmonicFunction + ImprovedWeights → *
+    → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
+LabelSpreading + ImprovedWeights → * → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
+DiffusionMap + ImprovedWeights → *
+    → symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
+DiffusionMap + DensityCorrected → * → must not be DensityCorrected, which alpha does; use weights\.weights
+sharded graph → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph
+sharded graph → conversions; components, subgraph; component_eigenpairs; Whitening; normalized_cut; refine_cut;
+    spectral_init; NeighborhoodSampler; EdgeSampler; HarmonicFunction; LabelSpreading; EigenmapsRegression
+    → several ranks; (see )?docs/distributed\.md
+sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
+    → on one process, got rows on several ranks; gather the graph
+Precomputed → Sharded* → module must be of points, got neighbors=Precomputed
+Landmarks → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks
+rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule
+extending rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule
+LaplacianEigenmaps, separate → Sharded* → components must be "joint" or "error" on several processes
+HarmonicFunction → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+LabelSpreading → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+EigenmapsRegression → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+MDS → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+Isomap → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+LLE → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+KernelPCA → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+complex pairs → plot_embedding → real numbers, got complex128|draw one item
+"""
+GROUPS = {
+    "AFFINITIES": """Laplacian; eigenpairs; component_eigenpairs; laplacian_smoothness; orthogonality; whiten;
+        Whitening; spectral_loss; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler;
+        weighting, *; LaplacianEigenmaps; DiffusionMap; SpectralClustering; HarmonicFunction; LabelSpreading;
+        EigenmapsRegression""",
+    "FACES": "AddLaplacianPE; AddSpectralFeatures; anndata.*; SmoothnessCallback",
+    "COLUMNS": "LaplacianEigenmaps; DiffusionMap; SpectralClustering; EigenmapsRegression",
+}
 
-REFUSED = [
-    Refusal(
-        "SignedGraph",
-        (*OF_AFFINITIES, "MagneticLaplacian"),
-        r"got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph",
-    ),
-    Refusal(
-        "SignedGraph",
-        (*FACES, "AddMagneticPE", "sklearn.*"),
-        r"(edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use",
-    ),
-    Refusal(
-        "DirectedGraph",
-        FACES,
-        r"hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use",
-    ),
-    Refusal(
-        "edgeless",
-        ("anndata.diffmap", "anndata.spectral", "sklearn.*"),
-        r"cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree",
-    ),
-    Refusal(
-        "DirectedGraph",
-        (*OF_AFFINITIES, "SignedLaplacian"),
-        r"got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph",
-    ),
-    Refusal(
-        "affinities",
-        ("SignedLaplacian", "MagneticLaplacian"),
-        r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
-    ),
-    Refusal(
-        "ImprovedWeights",
-        (
-            *("spectral_loss", "Whitening", "normalized_cut", "refine_cut", "spectral_init"),
-            *("weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
-            *("HarmonicFunction", "LabelSpreading"),
-        ),
-        r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
-    ),
-    Refusal("DensityCorrected", ("DiffusionMap",), r"DensityCorrected\(0\.5\).*use alpha=0"),
-    Refusal(
-        "batch",
-        ("Whitening", "spectral_init", "NeighborhoodSampler", "EdgeSampler", "plot_graph", "plot_embedding"),
-        r"one graph|draw one item",
-    ),
-    Refusal("mask", ("spectral_init",), r"without a mask.*graph\.subgraph"),
-    Refusal(
-        "edgeless",
-        (*COLUMNS, "orthogonality", "Whitening", "spectral_loss", "EdgeSampler", "spectral_init"),
-        r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
-    ),
-    Refusal(
-        "normalised Laplacian",
-        ("eigenpairs, mass", "eigenpairs, mass matrix"),
-        r'mass must be None with normalization.*"unnormalized"',
-    ),
-    Refusal("similarity", ("eigenpairs, mass matrix",), r"must be a diagonal \(N,\) with ImprovedWeights"),
-    Refusal(
-        "complex pairs",
-        ("eigenpairs, mass", "eigenpairs, mass matrix", "eigenpairs, largest"),
-        r"got MagneticLaplacian; use its eigenpairs\(k\)",
-    ),
-    Refusal(
-        "singular operator",
-        ("solve_linear",),
-        r"must be a positive definite SymmetricOperator; a Laplacian is singular",
-    ),
-    Refusal(
-        "operator of products",
-        ("Eigh", "ShiftInvert", "Lobpcg, multigrid", "solve_linear"),
-        r"needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm",
-    ),
-    Refusal(
-        "operator without affinities",
-        ("Lobpcg, multigrid",),
-        r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)",
-    ),
-    Refusal(
-        "pairs with a mass or degrees",
-        ("canonicalize",),
-        r'orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"',
-    ),
-    Refusal("complex pairs", ("SignInvariant",), r"real, got .*MagneticLaplacian.* use StableEncoding"),
-    Refusal(
-        "complex pairs",
-        ("StableEncoding, real network",),
-        r"complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)",
-    ),
-    Refusal(
-        "Precomputed + weighting",
-        ("*",),
-        r'weights must be None with Precomputed\("affinity"\).*weight the graph beforehand',
-    ),
-    Refusal("Landmarks + clusters or labels", ("*",), r"neighbors must be KNN\(k\), Radius.*got Landmarks"),
-    Refusal(
-        "Landmarks + LaplacianEigenmaps + ImprovedWeights",
-        ("*",),
-        r"symmetric with Landmarks, got ImprovedWeights; use HeatKernel",
-    ),
-    Refusal(
-        "Landmarks + LaplacianEigenmaps, separate",
-        ("*",),
-        r'components must be "joint" or "error" with Landmarks, got "separate"',
-    ),
-    Refusal(
-        "Landmarks + DensityCorrected + LaplacianEigenmaps, unit",
-        ("*",),
-        r'Landmarks with DensityCorrected weights.*use scale="degree"',
-    ),
-    Refusal(
-        "Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized",
-        ("*",),
-        r'Landmarks with DensityCorrected weights.*normalization="random_walk"',
-    ),
-    Refusal("rule that is not Landmarks", ("fit_stream",), r"fit_stream needs neighbors=Landmarks\(m\)"),
-    Refusal(
-        "rule of a user",
-        ("transform", "out_of_sample", "state_dict"),
-        r"must have the methods with_state and extend.*got OwnRule",
-    ),
-    Refusal(
-        "rule of a user",
-        ("frozen",),
-        r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend",
-    ),
-    Refusal("extending rule of a user", ("frozen",), r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)"),
-    Refusal("weighting of a user", ("frozen",), r"frozen needs one of this library's weightings, got OwnWeights"),
-    Refusal(
-        "LaplacianEigenmaps, orthonormal + ImprovedWeights",
-        ("*",),
-        r'scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights',
-    ),
-    Refusal("Isomap", ("frozen",), r"Isomap cannot be frozen"),
-    Refusal("LLE", ("frozen",), r"LLE cannot be frozen"),
-    *(
-        Refusal(
-            f"{method} + ImprovedWeights",
-            ("*",),
-            r"affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel",
-        )
-        for method in ("HarmonicFunction", "LabelSpreading")
-    ),
-    Refusal(
-        "DiffusionMap + ImprovedWeights",
-        ("*",),
-        r"symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights",
-    ),
-    Refusal(
-        "DiffusionMap + DensityCorrected",
-        ("*",),
-        r"must not be DensityCorrected, which alpha does; use weights\.weights",
-    ),
-    Refusal(
-        "sharded graph",
-        ("SignedLaplacian", "MagneticLaplacian"),
-        r"must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph",
-    ),
-    Refusal(
-        "sharded graph",
-        (
-            *(
-                "conversions",
-                "components, subgraph",
-                "component_eigenpairs",
-                "Whitening",
-                "normalized_cut",
-                "refine_cut",
-            ),
-            *("spectral_init", "NeighborhoodSampler", "EdgeSampler", "HarmonicFunction", "LabelSpreading"),
-            "EigenmapsRegression",
-        ),
-        r"several ranks; (see )?docs/distributed\.md",
-    ),
-    Refusal(
-        "sharded pairs",
-        ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
-        r"on one process, got rows on several ranks; gather the graph",
-    ),
-    Refusal("Precomputed", ("Sharded*",), r"module must be of points, got neighbors=Precomputed"),
-    Refusal("Landmarks", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks"),
-    Refusal("rule of a user", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule"),
-    Refusal(
-        "extending rule of a user",
-        ("Sharded*",),
-        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule",
-    ),
-    Refusal(
-        "LaplacianEigenmaps, separate", ("Sharded*",), r'components must be "joint" or "error" on several processes'
-    ),
-    *(
-        Refusal(kind, ("Sharded*",), r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got")
-        for kind in ("HarmonicFunction", "LabelSpreading", "EigenmapsRegression", "MDS", "Isomap", "LLE", "KernelPCA")
-    ),
-    Refusal("complex pairs", ("plot_embedding",), r"real numbers, got complex128|draw one item"),
-]
+
+def refusals() -> Iterator[Refusal]:
+    """Read the table, whose indented lines continue a row."""
+    for row in re.split(r"\n(?! )", REFUSED_TABLE.strip()):
+        kind, of, says = " ".join(row.split()).split(" → ")
+        for name, members in GROUPS.items():
+            of = of.replace(name, " ".join(members.split()))
+        yield Refusal(kind, tuple(of.split("; ")), says)
+
+
+REFUSED = [*refusals()]
