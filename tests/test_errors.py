@@ -282,6 +282,7 @@ KernelPCA(2, "poly").fit(X.float()).transform(1e20 * X.float()) → the kernel o
 DISTANCES(X) → \(N, N\) or \(B, N, N\), got \(10, 2\)
 DISTANCES(path(4).triu()) → must be symmetric
 DISTANCES(-path(4)) → got a minimum of -1
+DISTANCES(torch.eye(10) + SAME @ SAME.T) → distances must be zero from each point to itself, got 3; for affin
 MDS(2, metric="cosine") → Precomputed.* got 'cosine'
 Isomap(1, KNN(3)).fit(torch.cat([X, X[:6] + 100, X[:5] - 100]))
     → 3 connected components, of 10, 6, 5 points.*use more neighbours
