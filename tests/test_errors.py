@@ -653,7 +653,6 @@ NAMES |= {**vars(torch_lapeig), **globals(), "estimators": estimators, "NotFitte
 NAMES |= {"csr_array": csr_array, "replace": replace}
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")  # torch's own, on first use
 @pytest.mark.parametrize(("error", "call", "words"), [*cases()], ids=[call for _, call, _ in cases()])
 def test_what_is_refused(error, call, words):
     with pytest.raises(eval(error, NAMES), match=words):

@@ -394,7 +394,6 @@ def chain(dtype=DOUBLE):
     return torch.cat([edges, edges.flip(0)], 1), logs
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
 def test_derivatives_in_logarithms_of_weights(dense, normalization):

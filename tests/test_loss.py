@@ -31,7 +31,6 @@ from torch_lapeig import (
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 
 HALVES = [torch.float16, torch.bfloat16]
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def both_kinds(affinity):
@@ -48,7 +47,6 @@ def eigenvectors(affinity, k):
     return values[1 : k + 1], vectors[:, 1 : k + 1] / root[:, None]
 
 
-@forward_mode
 @pytest.mark.parametrize(("reduction", "sparse"), [("sum", False), ("sum", True), ("mean", True), ("none", True)])
 def test_gradcheck(reduction, sparse):
     graph = both_kinds(random_affinity(6, keep=0.3))[sparse]
@@ -167,7 +165,6 @@ def test_orthogonality(dtype, device):
     torch.testing.assert_close(orthogonality(twice), orthogonality(y))
 
 
-@forward_mode
 @pytest.mark.parametrize("loss", [orthogonality, spectral_loss, whiten])
 def test_gradcheck_of_losses(loss):
     graph = Graph.from_dense(random_affinity(5))

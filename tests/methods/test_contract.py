@@ -201,7 +201,6 @@ def test_half_precision_in_and_out(make, dtype):
     torch.testing.assert_close(rounded.transform(new), y_new, atol=3e-2, rtol=3e-2)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @every_method
 def test_gradients_to_points_and_new_points(make):
     """Check functions that do not depend on signs, in reverse and forward mode."""

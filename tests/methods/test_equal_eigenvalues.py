@@ -35,7 +35,6 @@ METHODS = {
     "SpectralClustering, Shi–Malik": SpectralClustering(3, ALL, HEAT, variant="shi_malik"),
 }
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def polygon(n=N, radius=1.0):
@@ -55,7 +54,6 @@ def loss_of(method, *, new=5, n=N):
     return loss
 
 
-@forward_mode
 @every_method
 def test_gradients_to_points_and_new_points(method):
     x, x_new = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_()

@@ -48,7 +48,6 @@ GRAPHS = {
     "two components": two_cliques(3, 4),
     "isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5)),
 }
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def network(outputs, inputs=1, seed=0):
@@ -121,7 +120,6 @@ def heat_or_wave(value):
 class TestDerivativesAtEqualEigenvalues:
     """The cycle of 8 has 0, and two pairs of equal eigenvalues; the complete graph one of seven."""
 
-    @forward_mode
     @covering(
         2,
         function=FUNCTIONS,
