@@ -15,39 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+import torch_lapeig as tl
 from problems import cotangents, path, random_affinity
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DensityCorrected,
-    DiffusionMap,
-    DirectedGraph,
-    EigenmapsRegression,
-    Eigenpairs,
-    Graph,
-    HarmonicFunction,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelPCA,
-    KernelWeights,
-    LabelSpreading,
-    Landmarks,
-    Laplacian,
-    LaplacianEigenmaps,
-    MagneticLaplacian,
-    Precomputed,
-    Radius,
-    SelfTuning,
-    SignedGraph,
-    SignedLaplacian,
-    SimpleWeights,
-    SpectralClustering,
-    eigenpairs,
-    knn_graph,
-    mesh_laplacian,
-)
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
 
@@ -71,7 +40,7 @@ class Made:
     matrix: Tensor
     mass: Tensor | None = None
     nodes: Tensor | None = None
-    pairs: Callable[..., Eigenpairs] = eigenpairs
+    pairs: Callable[..., tl.Eigenpairs] = tl.eigenpairs
 
     def __post_init__(self) -> None:
         self.matrix = self.matrix.reshape(-1, *self.matrix.shape[-2:])
@@ -84,7 +53,7 @@ class Made:
     @property
     def lead(self) -> tuple[int, ...]:
         """Shape of the batch of the value."""
-        shape = self.value.vectors.shape[:-1] if isinstance(self.value, Eigenpairs) else self.value.shape
+        shape = self.value.vectors.shape[:-1] if isinstance(self.value, tl.Eigenpairs) else self.value.shape
         return tuple(shape[:-1])
 
     def spectra(self) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -147,8 +116,8 @@ X = sheet(24)
 
 
 def of_landmarks() -> Made:
-    model = LaplacianEigenmaps(2, Landmarks(12, 4)).fit(sheet(60))
-    graph = Graph.from_edge_index(model.train_edges, model.train_connectivity)
+    model = tl.LaplacianEigenmaps(2, tl.Landmarks(12, 4)).fit(sheet(60))
+    graph = tl.Graph.from_edge_index(model.train_edges, model.train_connectivity)
     return Made(graph, {"affinities"}, graph.to_dense())
 
 
@@ -158,62 +127,64 @@ def of_hyperedges() -> Made:
     incidence = torch.zeros(8, 4, dtype=torch.float64)
     incidence[members[0], members[1]] = 1
     return Made(
-        Graph.from_hyperedges(members, weight), {"affinities"}, (incidence * weight / incidence.sum(0)) @ incidence.mT
+        tl.Graph.from_hyperedges(members, weight),
+        {"affinities"},
+        (incidence * weight / incidence.sum(0)) @ incidence.mT,
     )
 
 
-def batch(matrices: tuple[Tensor, ...], kind: type[Graph] = Graph, *, sparse: bool = False, **kinds: Any) -> Made:
+def batch(matrices: tuple[Tensor, ...], kind: type[tl.Graph] = tl.Graph, *, sparse: bool = False, **kinds: Any) -> Made:
     whole, mask = padded(*matrices)
     graph = kind.from_dense(whole, mask)
     return Made(
         graph.to_sparse() if sparse else graph,
-        {"affinities" if kind is Graph else kind.__name__, "batch"},
+        {"affinities" if kind is tl.Graph else kind.__name__, "batch"},
         whole,
         nodes=mask,
     )
 
 
 def improved() -> Made:
-    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    graph = tl.ImprovedWeights(0.5)(X, tl.knn_graph(X, 6))
     return Made(graph, {"affinities", "ImprovedWeights"}, graph.to_dense())
 
 
 def corrected() -> Made:
-    kernel = HeatKernel(0.5)(X, knn_graph(X, 6)).to_dense()
+    kernel = tl.HeatKernel(0.5)(X, tl.knn_graph(X, 6)).to_dense()
     q = kernel.sum(1)
-    graph = DensityCorrected(0.5, HeatKernel(0.5))(X, knn_graph(X, 6))
+    graph = tl.DensityCorrected(0.5, tl.HeatKernel(0.5))(X, tl.knn_graph(X, 6))
     return Made(graph, {"affinities", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
 
 
 def edgeless() -> Made:
-    graph = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
+    graph = tl.Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
     return Made(graph, {"affinities", "edgeless"}, torch.zeros(6, 6, dtype=torch.float64))
 
 
 def masked() -> Made:
     whole, mask = padded(W, SMALL)
-    return Made(Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
+    return Made(tl.Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
 
 
 GRAPHS: dict[str, Callable[[], Made]] = {
-    "sparse": lambda: Made(Graph.from_dense(W).to_sparse(), {"affinities"}, W),
-    "dense": lambda: Made(Graph.from_dense(W), {"affinities"}, W),
+    "sparse": lambda: Made(tl.Graph.from_dense(W).to_sparse(), {"affinities"}, W),
+    "dense": lambda: Made(tl.Graph.from_dense(W), {"affinities"}, W),
     "batch": lambda: batch((W, random_affinity(12, seed=7))),
     "masked batch": lambda: batch((W, SMALL)),
     "sparse batch": lambda: batch((W, SMALL, W), sparse=True),
     "one with a mask": masked,
-    "two components": lambda: Made(Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
-    "isolated node": lambda: Made(Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
+    "two components": lambda: Made(tl.Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
+    "isolated node": lambda: Made(tl.Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
     "edgeless": edgeless,
     "batch with an edgeless one": lambda: batch((W, torch.zeros(4, 4).double())),
     "of hyperedges": of_hyperedges,
     "of landmarks": of_landmarks,
     "corrected for density": corrected,
     "of ImprovedWeights": improved,
-    "SignedGraph": lambda: Made(SignedGraph.from_dense(SIGNED).to_sparse(), {"SignedGraph"}, SIGNED),
-    "SignedGraph, dense batch": lambda: batch((SIGNED, SIGNED[:7, :7]), SignedGraph),
-    "DirectedGraph": lambda: Made(DirectedGraph.from_dense(ARCS).to_sparse(), {"DirectedGraph"}, ARCS),
-    "DirectedGraph, dense batch": lambda: batch((ARCS, ARCS[:7, :7]), DirectedGraph),
+    "SignedGraph": lambda: Made(tl.SignedGraph.from_dense(SIGNED).to_sparse(), {"SignedGraph"}, SIGNED),
+    "SignedGraph, dense batch": lambda: batch((SIGNED, SIGNED[:7, :7]), tl.SignedGraph),
+    "DirectedGraph": lambda: Made(tl.DirectedGraph.from_dense(ARCS).to_sparse(), {"DirectedGraph"}, ARCS),
+    "DirectedGraph, dense batch": lambda: batch((ARCS, ARCS[:7, :7]), tl.DirectedGraph),
 }
 
 
@@ -225,8 +196,8 @@ def laplacian(affinity: Tensor) -> Tensor:
 
 
 def of_laplacian(affinity: Tensor, normalization: str, mask: Tensor | None = None, *, sparse: bool = True) -> Made:
-    graph = Graph.from_dense(affinity, mask)
-    value = Laplacian(graph.to_sparse() if sparse else graph, normalization)
+    graph = tl.Graph.from_dense(affinity, mask)
+    value = tl.Laplacian(graph.to_sparse() if sparse else graph, normalization)
     matrix, degrees = laplacian(affinity), affinity.sum(-1)
     kinds = {"Laplacian", "singular operator"} | ({"batch"} if affinity.ndim == 3 else set())
     if normalization == "unnormalized":
@@ -248,17 +219,17 @@ def with_mass(affinity: Tensor) -> Made:
         made,
         kinds={*made.kinds, "pairs with a mass or degrees"},
         mass=mass,
-        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=mass, **more),
+        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=mass, **more),
     )
 
 
 def of_improved() -> Made:
     """(D − W) y = λ y with W = R S R⁻¹ is R⁻¹ (D − S) R⁻¹ y = λ R⁻² y."""
-    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    graph = tl.ImprovedWeights(0.5)(X, tl.knn_graph(X, 6))
     r, w = graph.similarity, graph.to_dense()
     matrix = laplacian(w) / r[:, None].square()
     return Made(
-        Laplacian(graph, "unnormalized"),
+        tl.Laplacian(graph, "unnormalized"),
         {"Laplacian", "singular operator", "similarity", "pairs with a mass or degrees"},
         (matrix + matrix.mT) / 2,
         r**-2,
@@ -274,14 +245,14 @@ def mesh() -> Made:
         [torch.stack([corner, corner + 4, corner + 5], 1), torch.stack([corner, corner + 5, corner + 1], 1)]
     )
     affinity, mass = cotangents(vertices, faces)
-    stiffness, areas = mesh_laplacian(vertices, faces)
+    stiffness, areas = tl.mesh_laplacian(vertices, faces)
     matrix = laplacian(affinity)
     return Made(
         stiffness,
         {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},
         matrix,
         mass,
-        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=areas, **more),
+        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=areas, **more),
     )
 
 
@@ -291,7 +262,7 @@ def of_signs(normalization: str) -> Made:
     if normalization == "symmetric":
         matrix = matrix / (degrees[:, None] * degrees).sqrt()
     return Made(
-        SignedLaplacian(SignedGraph.from_dense(SIGNED), normalization),
+        tl.SignedLaplacian(tl.SignedGraph.from_dense(SIGNED), normalization),
         {"SignedLaplacian", "operator without affinities"},
         matrix,
     )
@@ -308,15 +279,15 @@ def magnetic(arcs: Tensor, q: Any, normalization: str = "symmetric", mask: Tenso
     root = torch.where(degrees > 0, degrees, 1).sqrt()
     if normalization == "symmetric":
         matrix = matrix / (root[..., None] * root[..., None, :])
-    value = MagneticLaplacian(
-        DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
+    value = tl.MagneticLaplacian(
+        tl.DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
         q,
         normalization,
     )
     kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"} | (
         {"batch"} if matrix.ndim > 2 else set()
     )
-    return Made(value, kinds, matrix, nodes=degrees > 0, pairs=MagneticLaplacian.eigenpairs)
+    return Made(value, kinds, matrix, nodes=degrees > 0, pairs=tl.MagneticLaplacian.eigenpairs)
 
 
 def by_function() -> Made:
@@ -408,9 +379,9 @@ EIGENPAIRS: dict[str, Callable[[], Made]] = {
     **{name: lambda make=make: pairs_of(make) for name, make in OPERATORS.items()},
     "with missing pairs": lambda: pairs_of(OPERATORS["Laplacian, symmetric, batch"], 10, fill=True),
     "complex with missing pairs": lambda: pairs_of(OPERATORS["MagneticLaplacian, batch"], 9, fill=True),
-    "of eigenmaps": lambda: embedded(LaplacianEigenmaps(2, KNN(6)), walk_of(KNN(6), HeatKernel())),
-    "of a diffusion map": lambda: embedded(DiffusionMap(2, KNN(6)), walk_of(KNN(6), DensityCorrected())),
-    "of clustering": lambda: embedded(SpectralClustering(3, KNN(6)), walk_of(KNN(6), HeatKernel())),
+    "of eigenmaps": lambda: embedded(tl.LaplacianEigenmaps(2, tl.KNN(6)), walk_of(tl.KNN(6), tl.HeatKernel())),
+    "of a diffusion map": lambda: embedded(tl.DiffusionMap(2, tl.KNN(6)), walk_of(tl.KNN(6), tl.DensityCorrected())),
+    "of clustering": lambda: embedded(tl.SpectralClustering(3, tl.KNN(6)), walk_of(tl.KNN(6), tl.HeatKernel())),
 }
 
 
@@ -424,10 +395,10 @@ LABELS[:3], LABELS[10:13] = 0, 1
 class OwnWeights(Weighting):
     """Weighting of a user's own: 1 / (1 + d²)."""
 
-    def forward(self, x: Tensor, graph: Graph) -> Graph:
+    def forward(self, x: Tensor, graph: tl.Graph) -> tl.Graph:
         return graph.with_weight(graph.weight / (1 + graph.pattern.squared_lengths(x)))
 
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
+    def state(self, x: Tensor, graph: tl.Graph) -> Tensor:
         return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -437,15 +408,15 @@ class OwnWeights(Weighting):
 class OwnRule:
     """Rule of a user's own, which joins points at distances below 0.8."""
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> tl.Graph:
         near = (torch.cdist(x, x) < 0.8).to(x.dtype) * (1 - torch.eye(x.shape[-2], dtype=x.dtype))
-        return Graph.from_dense(near if mask is None else near * mask[..., None] * mask[..., None, :], mask)
+        return tl.Graph.from_dense(near if mask is None else near * mask[..., None] * mask[..., None, :], mask)
 
 
 class OwnExtendingRule(OwnRule):
     """The same for new points."""
 
-    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+    def with_state(self, x: Tensor) -> tuple[tl.Graph, Tensor]:
         return self(x).to_sparse(), x.new_zeros(len(x))
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -456,49 +427,49 @@ class OwnExtendingRule(OwnRule):
 
 
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    "LaplacianEigenmaps": lambda r, w: LaplacianEigenmaps(2, r, w),
-    "LaplacianEigenmaps, unnormalized": lambda r, w: LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
-    "LaplacianEigenmaps, unit": lambda r, w: LaplacianEigenmaps(2, r, w, scale="unit"),
-    "LaplacianEigenmaps, orthonormal": lambda r, w: LaplacianEigenmaps(2, r, w, scale="orthonormal"),
-    "LaplacianEigenmaps, separate": lambda r, w: LaplacianEigenmaps(2, r, w, components="separate"),
-    "DiffusionMap": lambda r, w: DiffusionMap(2, r, w, alpha=0.7, time=1.5),
-    "SpectralClustering": lambda r, w: SpectralClustering(2, r, w, assign_labels="cluster_qr"),
-    "SpectralClustering, Shi–Malik": lambda r, w: SpectralClustering(
+    "LaplacianEigenmaps": lambda r, w: tl.LaplacianEigenmaps(2, r, w),
+    "LaplacianEigenmaps, unnormalized": lambda r, w: tl.LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
+    "LaplacianEigenmaps, unit": lambda r, w: tl.LaplacianEigenmaps(2, r, w, scale="unit"),
+    "LaplacianEigenmaps, orthonormal": lambda r, w: tl.LaplacianEigenmaps(2, r, w, scale="orthonormal"),
+    "LaplacianEigenmaps, separate": lambda r, w: tl.LaplacianEigenmaps(2, r, w, components="separate"),
+    "DiffusionMap": lambda r, w: tl.DiffusionMap(2, r, w, alpha=0.7, time=1.5),
+    "SpectralClustering": lambda r, w: tl.SpectralClustering(2, r, w, assign_labels="cluster_qr"),
+    "SpectralClustering, Shi–Malik": lambda r, w: tl.SpectralClustering(
         2, r, w, variant="shi_malik", assign_labels="cluster_qr"
     ),
-    "HarmonicFunction": lambda r, w: HarmonicFunction(r, w),
-    "LabelSpreading": lambda r, w: LabelSpreading(r, w),
-    "EigenmapsRegression": lambda r, w: EigenmapsRegression(2, r, w),
+    "HarmonicFunction": lambda r, w: tl.HarmonicFunction(r, w),
+    "LabelSpreading": lambda r, w: tl.LabelSpreading(r, w),
+    "EigenmapsRegression": lambda r, w: tl.EigenmapsRegression(2, r, w),
 }
 RULES: dict[str, Any] = {
-    "KNN": KNN(6),
-    "KNN, union, cosine": KNN(6, "union", metric="cosine"),
-    "KNN, mutual": KNN(9, "mutual"),
-    "Radius": Radius(0.7),
-    "Precomputed": Precomputed("affinity"),
-    "Landmarks": Landmarks(10, 4),
+    "KNN": tl.KNN(6),
+    "KNN, union, cosine": tl.KNN(6, "union", metric="cosine"),
+    "KNN, mutual": tl.KNN(9, "mutual"),
+    "Radius": tl.Radius(0.7),
+    "Precomputed": tl.Precomputed("affinity"),
+    "Landmarks": tl.Landmarks(10, 4),
     "rule of a user": OwnRule(),
     "extending rule of a user": OwnExtendingRule(),
 }
 WEIGHTINGS: dict[str, Callable[[], Weighting | None]] = {
     "default": lambda: None,
-    "SimpleWeights": SimpleWeights,
-    "KernelWeights": lambda: KernelWeights(lambda d2: 1 / (1 + d2)),
-    "HeatKernel, component-median": lambda: HeatKernel("component-median"),
-    "HeatKernel, learnable": lambda: HeatKernel(0.5, learnable=True).double(),
-    "SelfTuning": lambda: SelfTuning(3),
-    "DensityCorrected": lambda: DensityCorrected(0.7, SelfTuning(3)),
-    "ImprovedWeights": lambda: ImprovedWeights(0.5),
+    "SimpleWeights": tl.SimpleWeights,
+    "KernelWeights": lambda: tl.KernelWeights(lambda d2: 1 / (1 + d2)),
+    "HeatKernel, component-median": lambda: tl.HeatKernel("component-median"),
+    "HeatKernel, learnable": lambda: tl.HeatKernel(0.5, learnable=True).double(),
+    "SelfTuning": lambda: tl.SelfTuning(3),
+    "DensityCorrected": lambda: tl.DensityCorrected(0.7, tl.SelfTuning(3)),
+    "ImprovedWeights": lambda: tl.ImprovedWeights(0.5),
     "weighting of a user": OwnWeights,
 }
 OF_POINTS: dict[str, Callable[[], Any]] = {
-    "MDS": lambda: MDS(2),
-    "Isomap": lambda: Isomap(2, KNN(6)),
-    "LLE": lambda: LLE(2, KNN(6)),
-    "KernelPCA": lambda: KernelPCA(2, gamma=0.3),
-    "KernelPCA, poly": lambda: KernelPCA(2, "poly", degree=2),
-    "MDS, of distances": lambda: MDS(2, metric=Precomputed("distance")),
-    "KernelPCA, of a kernel": lambda: KernelPCA(2, Precomputed("kernel")),
+    "MDS": lambda: tl.MDS(2),
+    "Isomap": lambda: tl.Isomap(2, tl.KNN(6)),
+    "LLE": lambda: tl.LLE(2, tl.KNN(6)),
+    "KernelPCA": lambda: tl.KernelPCA(2, gamma=0.3),
+    "KernelPCA, poly": lambda: tl.KernelPCA(2, "poly", degree=2),
+    "MDS, of distances": lambda: tl.MDS(2, metric=tl.Precomputed("distance")),
+    "KernelPCA, of a kernel": lambda: tl.KernelPCA(2, tl.Precomputed("kernel")),
 }
 
 

@@ -3,15 +3,8 @@
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import cycle, path, points, two_cliques
-from torch_lapeig import (
-    ConvergenceWarning,
-    Graph,
-    HarmonicFunction,
-    Laplacian,
-    Precomputed,
-    eigenpairs,
-)
 from torch_lapeig.eigen import Eigh, RitzPairs
 from torch_lapeig.eigen.gradient.cg import conjugate_gradients
 from torch_lapeig.graph import nearest_neighbors
@@ -30,7 +23,7 @@ def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
 
     def second(dtype):
         weight = affinity.to(dtype).requires_grad_()
-        pairs = eigenpairs(Laplacian(Graph.from_dense(weight), "unnormalized"), 4, Eigh())
+        pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(weight), "unnormalized"), 4, Eigh())
         part = pairs.vectors[:, 2:4].mT @ probe.to(dtype)
         (first,) = torch.autograd.grad(part.square().sum().square(), weight, create_graph=True)
         first = (first + first.mT)[:3, 3:]  # how the small triangle turns into the large one
@@ -44,7 +37,7 @@ def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
 
 def test_a_residual_above_the_tolerance_has_not_converged():
     """By three times, and by a third less it has."""
-    laplacian = Laplacian(Graph.from_dense(cycle(12) + torch.diag(torch.arange(12, dtype=torch.float64))))
+    laplacian = tl.Laplacian(tl.Graph.from_dense(cycle(12) + torch.diag(torch.arange(12, dtype=torch.float64))))
     values, vectors = torch.linalg.eigh(laplacian.to_dense())
     tolerance, gap = 1e-3, float(values[3] - values[2])
 
@@ -60,22 +53,22 @@ def test_a_residual_above_the_tolerance_has_not_converged():
 
         return solver
 
-    assert eigenpairs(laplacian, 3, off_by(0.7 * tolerance * gap), tolerance=tolerance).converged
-    with pytest.warns(ConvergenceWarning):
-        assert not eigenpairs(laplacian, 3, off_by(3 * tolerance * gap), tolerance=tolerance).converged
+    assert tl.eigenpairs(laplacian, 3, off_by(0.7 * tolerance * gap), tolerance=tolerance).converged
+    with pytest.warns(tl.ConvergenceWarning):
+        assert not tl.eigenpairs(laplacian, 3, off_by(3 * tolerance * gap), tolerance=tolerance).converged
 
 
 def test_vectors_that_are_not_orthonormal_have_not_converged():
     """Residuals are 0 where a solver returns an eigenvector twice."""
-    laplacian = Laplacian(Graph.from_dense(path(12)))
+    laplacian = tl.Laplacian(tl.Graph.from_dense(path(12)))
     values, vectors = torch.linalg.eigh(laplacian.to_dense())
     twice = torch.tensor([0, 1, 1, 2, 3])
 
     def solver(operator, k, tolerance, progress=None):
         return RitzPairs(values[twice][None], vectors[:, twice][None], 1, torch.tensor([True]))
 
-    with pytest.warns(ConvergenceWarning):
-        assert not eigenpairs(laplacian, 3, solver).converged
+    with pytest.warns(tl.ConvergenceWarning):
+        assert not tl.eigenpairs(laplacian, 3, solver).converged
 
 
 def test_conjugate_gradients_return_the_best_iterate():
@@ -121,7 +114,7 @@ def test_harmonic_scores_do_not_depend_on_the_unit_of_the_weights(unit):
     affinity[3, 4] = affinity[4, 3] = 1e-6
     labels = torch.full((12,), -1)
     labels[0], labels[-1] = 0, 1
-    model = HarmonicFunction(Precomputed("affinity"), class_prior=None)
+    model = tl.HarmonicFunction(tl.Precomputed("affinity"), class_prior=None)
     expected, found = model(affinity, labels), model(unit * affinity, labels)
     assert expected[1:-1].min() > 0
     torch.testing.assert_close(expected[4], expected[3])
@@ -133,10 +126,10 @@ def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
     affinity = (two_cliques(4, 4) * 0.3).to(dtype)
     slack = 1e-5 if dtype == torch.float32 else 1e-12
     affinity[0, 1] = affinity[1, 0] * (1 + slack / 4)
-    Graph.from_dense(affinity)
+    tl.Graph.from_dense(affinity)
     affinity[0, 1] = affinity[1, 0] * (1 + 10 * slack)
     with pytest.raises(ValueError, match="affinity must be symmetric"):
-        Graph.from_dense(affinity)
+        tl.Graph.from_dense(affinity)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
