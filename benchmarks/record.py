@@ -24,13 +24,8 @@ class Record:
     def __init__(
         self, benchmark: str, command: str, threads: int, *, quick: bool = False, console: Console | None = None
     ) -> None:
-        self.benchmark, self.command, self.threads, self.quick, self.console = (
-            benchmark,
-            command,
-            threads,
-            quick,
-            console,
-        )
+        self.benchmark, self.command, self.threads = benchmark, command, threads
+        self.quick, self.console = quick, console
         self.parts: list[Table | str] = []
         self.begun = datetime.datetime.now(datetime.timezone.utc)
 

@@ -26,7 +26,10 @@ PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)
 NOTHING = "Not recorded on this version."
 # Comparisons that were made once. Their programs are in this commit, and their records are kept.
 PAST_COMMIT = "b9b7b64"
-PAST = ("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation")
+PAST = (
+    *("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),
+    "neighbors",
+)
 
 Packed = Mapping[str, Any]
 

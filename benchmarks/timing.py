@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from experiments.tables import Table
-
 PAUSE = 0.3  # seconds
 
 
@@ -45,15 +43,3 @@ def median(seconds: list[float], unit: float = 1.0) -> float:
 def ratio(ours: list[float], theirs: list[float]) -> float:
     """Return median over rounds of our time over theirs."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-
-
-def compared(
-    title: str, candidates: Mapping[str, Callable[[], object]], peer: str, rounds: int, calls: int = 1
-) -> tuple[Table, dict[str, list[float]]]:
-    """Return a table of median times, in milliseconds and over the peer's, and all seconds."""
-    seconds = in_turn(candidates, rounds, calls)
-    heading = f"{title}, {torch.get_num_threads()} threads, median of {rounds}"
-    table = Table(heading, {"": "", "ms": ",.2f", f"time / {peer}": ".2f"})
-    for name, times in seconds.items():
-        table.add(name, median(times, 1e3), ratio(times, seconds[peer]))
-    return table, seconds

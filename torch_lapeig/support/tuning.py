@@ -24,7 +24,7 @@ class Budget(NamedTuple):
 
 MIB = 2**20
 BUDGETS = {
-    # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/neighbors.py).
+    # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/RESULTS.md).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
