@@ -34,18 +34,9 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 import torch_lapeig as tl
 from problems import distances, grams, saved_and_loaded
+from torch_lapeig import methods
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
-from torch_lapeig.methods import (
-    HeatResponse,
-    SemiSupervised,
-    SignInvariant,
-    WaveletResponse,
-    WaveResponse,
-    canonicalize,
-    refine_cut,
-    spectral_function,
-)
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -223,7 +214,7 @@ def cuts(made):
 
 def refined(made):
     labels = halves(made)
-    found = refine_cut(shaped(labels, made), made.value).reshape(labels.shape)
+    found = methods.refine_cut(shaped(labels, made), made.value).reshape(labels.shape)
     before, after = cut_of(made, labels), cut_of(made, found)
     assert (after <= before + 1e-12).all()
     for b, node in found.nonzero()[:4].tolist():  # no move of one node gains anything
@@ -511,17 +502,16 @@ def count_of(made):
 
 def matrices(made):
     u = made.value.vectors
-    close(
-        u @ spectral_function(made.value, heat)[..., 0, :, :] @ u.mH, shaped(made.function(heat, count_of(made)), made)
-    )
+    found = u @ methods.spectral_function(made.value, heat)[..., 0, :, :] @ u.mH
+    close(found, shaped(made.function(heat, count_of(made)), made))
 
 
 def signatures(made):
-    found = tl.spectral_signature(made.value, HeatResponse([1.0]))
+    found = tl.spectral_signature(made.value, methods.HeatResponse([1.0]))
     assert not found.is_complex()
     close(found[..., 0], shaped(made.function(heat, count_of(made)).diagonal(dim1=1, dim2=2).real, made))
     trace = heat(made.values(count_of(made))).sum(-1)
-    share = tl.spectral_signature(made.value, HeatResponse([1.0]), normalize=True)
+    share = tl.spectral_signature(made.value, methods.HeatResponse([1.0]), normalize=True)
     close(share[..., 0], found[..., 0] / trace.reshape(*made.lead, 1))
 
 
@@ -530,7 +520,7 @@ def waves(made):
         positive = values > 1e-9
         return torch.where(positive, (-(0.5 - torch.where(positive, values, 1).log()).square() / 2).exp(), 0)
 
-    found = tl.spectral_signature(made.value, WaveResponse([0.5], 1.0))
+    found = tl.spectral_signature(made.value, methods.WaveResponse([0.5], 1.0))
     close(found[..., 0], shaped(made.function(band, count_of(made)).diagonal(dim1=1, dim2=2).real, made), atol=1e-6)
 
 
@@ -549,7 +539,7 @@ def bank(made):
     x = numbers(*made.value.vectors.shape[:-1], 1)
     values = made.values(count_of(made))
     bound = float(values[values.isfinite()].abs().max()) + 1
-    found = tl.SpectralFilter(WaveletResponse(1, bound), bank=True)(made.value, x)
+    found = tl.SpectralFilter(methods.WaveletResponse(1, bound), bank=True)(made.value, x)
     p = [lambda v: 1 - v / bound, lambda v: (1 - v / bound) ** 2]
     one, first, second = (made.function(f, count_of(made)) for f in (torch.ones_like, *p))
     expected = torch.stack([one - first, first - second, second], -1).movedim(-1, 1)
@@ -560,26 +550,26 @@ def bank(made):
 def encoded(made):
     expected = made.function(heat, count_of(made)).abs().square().sum(-1)
     for columns in (None, 5):
-        found = tl.StableEncoding(HeatResponse([1.0]), lambda a: a.abs().square(), columns=columns)(made.value)
+        found = tl.StableEncoding(methods.HeatResponse([1.0]), lambda a: a.abs().square(), columns=columns)(made.value)
         assert not found.is_complex()
         close(found[..., 0], shaped(expected, made))
 
 
 def encoded_by_network(made):
     rho = torch.nn.Linear(1, 1).double()
-    found = tl.StableEncoding(HeatResponse([1.0]), rho)(made.value)
+    found = tl.StableEncoding(methods.HeatResponse([1.0]), rho)(made.value)
     expected = rho(made.function(heat, count_of(made))[..., None]).sum(-2)
     close(found, shaped(expected, made))
 
 
 def canonical(made):
-    found = canonicalize(made.value)
+    found = methods.canonicalize(made.value)
     u = made.value.vectors
     close(found.vectors @ found.vectors.mH, u @ u.mH)
     # A unitary change of basis changes nothing that is unique.
     turn = torch.linspace(0.3, 2, u.shape[-1]).double()
     phase = torch.polar(torch.ones_like(turn), turn) if u.is_complex() else turn.sin().sign() * (turn - 1).sign()
-    other = canonicalize(type(made.value)(**{**vars(made.value), "vectors": u * phase}))
+    other = methods.canonicalize(type(made.value)(**{**vars(made.value), "vectors": u * phase}))
     keep = found.unique[..., None, :].expand(u.shape)
     close(other.vectors[keep], found.vectors[keep])
     for b, (at, _, v) in enumerate(made.spectra()):  # the direction of P x for the largest group of ‖P e_i‖
@@ -590,10 +580,10 @@ def canonical(made):
 
 def sign_invariant(made):
     phi = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.SiLU()).double()
-    found = SignInvariant(phi)(made.value.vectors)
+    found = methods.SignInvariant(phi)(made.value.vectors)
     v = made.value.vectors[..., None]
     close(found, phi(v) + phi(-v))
-    flipped = SignInvariant(phi)(-made.value.vectors)
+    flipped = methods.SignInvariant(phi)(-made.value.vectors)
     close(flipped, found)
 
 
@@ -649,7 +639,7 @@ class Fit:
 
     @property
     def labels(self):
-        return (LABELS,) if isinstance(self.model, SemiSupervised) else ()
+        return (LABELS,) if isinstance(self.model, methods.SemiSupervised) else ()
 
     def forward(self, model, x, mask=None):
         shape = x.shape if isinstance(x, tl.Graph) else x.shape[:-1]
@@ -703,7 +693,8 @@ def columns(fit):
 
 def on_known_points(fit):
     rows = fit.rows
-    if not (isinstance(fit.model, SemiSupervised) and fit.model.pairs_given):  # that cannot see which label was given
+    # Of given pairs, label methods cannot see which label was given.
+    if not (isinstance(fit.model, methods.SemiSupervised) and fit.model.pairs_given):
         close(fit.model.transform(fit.x), rows)
 
 
@@ -809,7 +800,7 @@ DOORS = {
         "Whitening": lambda v: tl.Whitening(2).fit(COLUMNS, v),
         "spectral_loss": lambda v: spectral_loss(COLUMNS, v),
         "normalized_cut": lambda v: tl.normalized_cut(NODES, v),
-        "refine_cut": lambda v: refine_cut(NODES, v),
+        "refine_cut": lambda v: methods.refine_cut(NODES, v),
         "spectral_init": tl.spectral_init,
         "NeighborhoodSampler": NeighborhoodSampler,
         "EdgeSampler": EdgeSampler,
@@ -822,12 +813,12 @@ DOORS = {
     },
     "operator": {"eigenpairs": lambda v: tl.eigenpairs(v, 2), "solve_linear": lambda v: solve_linear(v, COLUMNS)},
     "pairs": {
-        "spectral_function": lambda v: spectral_function(v, heat),
+        "spectral_function": lambda v: methods.spectral_function(v, heat),
         "spectral_signature": lambda v: tl.spectral_signature(v, heat),
         "SpectralFilter": lambda v: tl.SpectralFilter(heat)(v, COLUMNS),
         "StableEncoding": lambda v: tl.StableEncoding(heat, torch.nn.Identity())(v),
-        "canonicalize": canonicalize,
-        "SignInvariant": lambda v: SignInvariant(torch.nn.Identity())(v),
+        "canonicalize": methods.canonicalize,
+        "SignInvariant": lambda v: methods.SignInvariant(torch.nn.Identity())(v),
         "plot_embedding": lambda v: plot_embedding(v, axes=Figure().subplots()),
         "plot_spectrum": lambda v: plot_spectrum(v, axes=Figure().subplots()),
     },

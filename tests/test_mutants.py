@@ -9,11 +9,6 @@ from torch_lapeig.eigen import Eigh, RitzPairs
 from torch_lapeig.eigen.gradient.cg import conjugate_gradients
 from torch_lapeig.graph import nearest_neighbors
 
-# --- Losses and weights -----------------------------------------------------------------------------------------------
-
-
-# --- Eigenpairs and their derivatives ---------------------------------------------------------------------------------
-
 
 def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
     """A triangle and one of weights a million times as large have the eigenvalues 0, 0, 3, 3, 3e6, 3e6."""
@@ -100,9 +95,6 @@ def test_conjugate_gradients_end_after_as_many_steps_as_there_are_eigenvalues():
     )
     torch.testing.assert_close(found, target / scale, rtol=1e-10, atol=1e-10)
     assert (left <= 1e-10 * target.norm(dim=1)).all()
-
-
-# --- Methods and searches ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e150])

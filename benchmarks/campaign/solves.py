@@ -81,15 +81,8 @@ class Solve:
             if any(len(graph.pairs) == 0 for graph in graphs) or not takes(solver, k, graphs, normalization):
                 continue
             dense = bool(rng.random() < (0.25 if max(g.nodes for g in graphs) <= 700 else 0.05))
-            yield {
-                "family": family,
-                "graphs": graphs,
-                "k": k,
-                "normalization": normalization,
-                "solver": solver,
-                "dtype": dtype,
-                "dense": dense,
-            }
+            case = {"family": family, "graphs": graphs, "k": k, "normalization": normalization}
+            yield {**case, "solver": solver, "dtype": dtype, "dense": dense}
 
     def check(self, case: Case) -> Outcome:
         """Check one solve."""

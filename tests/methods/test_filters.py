@@ -20,15 +20,7 @@ from problems import (
     random_affinity,
     two_cliques,
 )
-from torch_lapeig.methods import (
-    HeatResponse,
-    PolynomialResponse,
-    SignInvariant,
-    WaveletResponse,
-    WaveResponse,
-    canonicalize,
-    spectral_function,
-)
+from torch_lapeig import methods
 from torch_lapeig.pyg import AddSpectralFeatures
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
@@ -62,7 +54,7 @@ def turned(pairs, seed=0):
 
 
 def test_polynomials_of_chebyshev():
-    phi = PolynomialResponse(5, 2, bound=3.0)
+    phi = methods.PolynomialResponse(5, 2, bound=3.0)
     with torch.no_grad():
         phi.coefficients.copy_(points(6, 2))
     at = torch.linspace(0, 3, 7, dtype=torch.float64)[:, None]
@@ -73,13 +65,13 @@ def test_polynomials_of_chebyshev():
 class TestSignatures:
     def test_of_symmetric_nodes_are_equal_in_any_basis(self):
         pairs = tl.eigenpairs(laplacian_of(cycle(12)), 7)
-        found = tl.spectral_signature(pairs, HeatResponse([1.0]))
+        found = tl.spectral_signature(pairs, methods.HeatResponse([1.0]))
         torch.testing.assert_close(found, found[:1].expand_as(found))
-        torch.testing.assert_close(tl.spectral_signature(turned(pairs), HeatResponse([1.0])), found)
+        torch.testing.assert_close(tl.spectral_signature(turned(pairs), methods.HeatResponse([1.0])), found)
 
     def test_a_trace_of_zero(self):
         pairs = tl.eigenpairs(laplacian_of(path(4)), 1)
-        assert not tl.spectral_signature(pairs, WaveResponse([0.0], 1.0), normalize=True).any()
+        assert not tl.spectral_signature(pairs, methods.WaveResponse([0.0], 1.0), normalize=True).any()
 
 
 RHO = network(2, 3, seed=1)
@@ -88,7 +80,7 @@ FUNCTIONS = {
     "bank": lambda pairs, phi: tl.SpectralFilter(phi, bank=True)(pairs, points(8, 1)),
     "signature": lambda pairs, phi: tl.spectral_signature(pairs, phi),
     "shares": lambda pairs, phi: tl.spectral_signature(pairs, lambda v: phi(v).exp(), normalize=True),
-    "kernel": lambda pairs, phi: (pairs.vectors @ spectral_function(pairs, phi) @ pairs.vectors.mT).movedim(0, -1),
+    "kernel": lambda p, phi: (p.vectors @ methods.spectral_function(p, phi) @ p.vectors.mT).movedim(0, -1),
     "encoding": lambda pairs, phi: tl.StableEncoding(phi, RHO)(pairs),
     "encoding in parts": lambda pairs, phi: tl.StableEncoding(phi, RHO, columns=3)(pairs),
 }
@@ -105,7 +97,7 @@ def loss_of(function, phi, affinity, k, normalization="symmetric"):
 
 
 def heat_or_wave(value):
-    return torch.cat([HeatResponse([0.5])(value), WaveResponse([0.0, 1.0], 1.0)(value)], 1)
+    return torch.cat([methods.HeatResponse([0.5])(value), methods.WaveResponse([0.0, 1.0], 1.0)(value)], 1)
 
 
 class TestDerivativesAtEqualEigenvalues:
@@ -114,7 +106,7 @@ class TestDerivativesAtEqualEigenvalues:
     @covering(
         2,
         function=FUNCTIONS,
-        phi={"network": network(3), "wavelets": WaveletResponse(1, bound=16.0), "heat, wave": heat_or_wave},
+        phi={"network": network(3), "wavelets": methods.WaveletResponse(1, bound=16.0), "heat, wave": heat_or_wave},
         case={"cycle": (cycle(8), 5), "complete": (complete(8), 8)},
         normalization=NORMALIZATIONS,
     )
@@ -131,13 +123,14 @@ class TestDerivativesAtEqualEigenvalues:
         def loss(weight):
             ring = tl.DirectedGraph.from_edge_index(torch.stack([node, node.roll(-1)]), weight)
             pairs = tl.MagneticLaplacian(ring, 1 / 12).eigenpairs(4)
-            real = tl.SpectralFilter(HeatResponse([1.0]))(pairs, points(6, 2)).abs().square().sum(1)
+            real = tl.SpectralFilter(methods.HeatResponse([1.0]))(pairs, points(6, 2)).abs().square().sum(1)
             signal = torch.complex(points(6, 1), points(6, 1, seed=1))
-            parts = torch.view_as_real(tl.SpectralFilter(HeatResponse([0.5]))(pairs, signal)[:, 0]).sum(1)
-            encoded = tl.StableEncoding(HeatResponse([1.0]), lambda a: a.abs().square())(pairs)[:, 0]
-            entries = (pairs.vectors @ spectral_function(pairs, HeatResponse([2.0]))[0] @ pairs.vectors.mH)[0]
+            parts = torch.view_as_real(tl.SpectralFilter(methods.HeatResponse([0.5]))(pairs, signal)[:, 0]).sum(1)
+            encoded = tl.StableEncoding(methods.HeatResponse([1.0]), lambda a: a.abs().square())(pairs)[:, 0]
+            kernel = methods.spectral_function(pairs, methods.HeatResponse([2.0]))[0]
+            entries = (pairs.vectors @ kernel @ pairs.vectors.mH)[0]
             return torch.stack(
-                [real, parts, encoded, tl.spectral_signature(pairs, HeatResponse([1.0]))[:, 0], entries.real]
+                [real, parts, encoded, tl.spectral_signature(pairs, methods.HeatResponse([1.0]))[:, 0], entries.real]
             )
 
         assert torch.autograd.gradcheck(loss, torch.ones(6, dtype=torch.float64, requires_grad=True))
@@ -219,7 +212,7 @@ def test_units(unit):
     for scale in (1.0, unit):
         affinity = (cycle(8) * scale).requires_grad_()
         pairs = tl.eigenpairs(laplacian_of(affinity, "unnormalized"), 5)
-        found = tl.SpectralFilter(HeatResponse([0.5 / scale]))(pairs, x)
+        found = tl.SpectralFilter(methods.HeatResponse([0.5 / scale]))(pairs, x)
         (gradient,) = torch.autograd.grad((found * points(8, 1, seed=1)).sum(), affinity)
         if scale == 1:
             expected = found, gradient
@@ -230,7 +223,7 @@ def test_units(unit):
 def test_encodings_in_other_bases():
     """The stable encoding is the same in any basis of equal eigenvalues, the sign-invariant one is not."""
     pairs = tl.eigenpairs(laplacian_of(cycle(8)), 5)
-    stable, signed = tl.StableEncoding(network(3), RHO), SignInvariant(network(4))
+    stable, signed = tl.StableEncoding(network(3), RHO), methods.SignInvariant(network(4))
     torch.testing.assert_close(stable(turned(pairs)), stable(pairs))
     assert (signed(turned(pairs).vectors) - signed(pairs.vectors)).abs().max() > 1e-3
 
@@ -251,8 +244,8 @@ class TestCanonicalVectors:
         laplacian = laplacian_of(affinity, normalization)
         k = int(laplacian.active.sum())
         pairs = tl.eigenpairs(laplacian, k)
-        one = canonicalize(turned(pairs))
-        other = canonicalize(tl.eigenpairs(laplacian_of(affinity[order][:, order], normalization), k))
+        one = methods.canonicalize(turned(pairs))
+        other = methods.canonicalize(tl.eigenpairs(laplacian_of(affinity[order][:, order], normalization), k))
         assert torch.equal(one.unique, other.unique)
         torch.testing.assert_close(one.vectors[order][:, one.unique], other.vectors[:, one.unique], atol=1e-7, rtol=0)
         v = one.vectors
@@ -261,13 +254,13 @@ class TestCanonicalVectors:
         assert v.shape == (n, k)
 
     def test_what_automorphisms_turn_is_not_unique(self):
-        assert canonicalize(tl.eigenpairs(laplacian_of(cycle(8)), 8)).unique.tolist() == [True] + [False] * 7
-        assert canonicalize(tl.eigenpairs(laplacian_of(random_affinity(9)), 9)).unique.all()
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(cycle(8)), 8)).unique.tolist() == [True] + [False] * 7
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(random_affinity(9)), 9)).unique.all()
 
     def test_a_cut_eigenspace_is_not_unique(self):
         star = torch.block_diag(path(3), path(4))
-        assert canonicalize(tl.eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
-        assert canonicalize(tl.eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
 
 
 class TestTransform:
@@ -283,7 +276,7 @@ class TestTransform:
 
     @pytest.mark.parametrize("normalization", NORMALIZATIONS)
     def test_signatures_of_each_graph(self, data, normalization):
-        phi = HeatResponse([0.5, 2.0])
+        phi = methods.HeatResponse([0.5, 2.0])
         transform = AddSpectralFeatures(phi, 6, "heat", normalization=normalization, eigenvalues="values")
         for item, found in zip(data, transform(data), strict=True):
             graph = tl.Graph.from_edge_index(item.edge_index, item.edge_weight, num_nodes=item.num_nodes)
@@ -293,8 +286,8 @@ class TestTransform:
             assert "heat" not in item
 
     def test_appended_pickled_and_shown(self, data):
-        transform = AddSpectralFeatures(WaveResponse([-1.0, 0.0, 1.0], 0.5), 6, normalize=True)
-        assert AddSpectralFeatures(HeatResponse([1.0]), 6, None)(data[0]).x.shape == (20, 3)
+        transform = AddSpectralFeatures(methods.WaveResponse([-1.0, 0.0, 1.0], 0.5), 6, normalize=True)
+        assert AddSpectralFeatures(methods.HeatResponse([1.0]), 6, None)(data[0]).x.shape == (20, 3)
         again = pickle.loads(pickle.dumps(transform))(data[0])
         torch.testing.assert_close(again.spectral_features, transform(data[0]).spectral_features)
         with pytest.raises(TypeError, match="unexpected keyword argument 'normalisation'"):
@@ -303,7 +296,7 @@ class TestTransform:
 
 
 PAIRS = tl.eigenpairs(laplacian_of(path(4)), 3)
-HEAT = HeatResponse([1.0])
+HEAT = methods.HeatResponse([1.0])
 
 
 class OnceDifferentiable(torch.autograd.Function):
@@ -341,8 +334,8 @@ def test_errors_of_phi_are_its_own():
 def test_state_dict_and_learning():
     """A filter learns the times of another one."""
     x, pairs = points(30, 2), tl.eigenpairs(laplacian_of(random_affinity(30, keep=0.1)), 20)
-    aim = tl.SpectralFilter(HeatResponse([0.5, 3.0]))(pairs, x)
-    learned = tl.SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    aim = tl.SpectralFilter(methods.HeatResponse([0.5, 3.0]))(pairs, x)
+    learned = tl.SpectralFilter(methods.HeatResponse([1.0, 1.0], learnable=True)).double()
     optimizer = torch.optim.LBFGS(learned.parameters(), max_iter=50)
 
     def loss():
@@ -352,6 +345,6 @@ def test_state_dict_and_learning():
         return value
 
     optimizer.step(loss)
-    again = tl.SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    again = tl.SpectralFilter(methods.HeatResponse([1.0, 1.0], learnable=True)).double()
     again.load_state_dict(learned.state_dict())
     torch.testing.assert_close(again.phi.log_times.exp(), torch.tensor([0.5, 3.0]).double(), rtol=1e-3, atol=1e-3)

@@ -11,6 +11,7 @@ from problems import (
     covering,
     cycle,
     edge_parameters,
+    grid,
     points,
     projector_loss,
     random_affinity,
@@ -181,14 +182,10 @@ def test_a_cut_through_more_copies_than_guards(graph, solver):
 @pytest.mark.parametrize(("a", "b"), [(40, 30), (34, 21)])
 def test_gradients_of_grids_in_float32(a, b, solver):
     """The condition of the backward's system is bound / gap, 10³ here; float32 alone loses all of it."""
-    node = torch.arange(a * b).reshape(a, b)
-    pairs = [(node[:-1], node[1:]), (node[:, :-1], node[:, 1:])]
-    edges = torch.cat([torch.stack([one.flatten(), other.flatten()]) for one, other in pairs], 1)
-    edges = torch.cat([edges, edges.flip(0)], 1)
-    grads = []
+    graph, grads = Graph.from_scipy(grid(a, b)), []
     for dtype in (torch.float32, torch.float64):
-        weight = torch.ones(edges.shape[1], dtype=dtype, requires_grad=True)
-        found = eigenpairs(Laplacian(Graph.from_edge_index(edges, weight)), 3, solver)
+        weight = graph.weight.to(dtype).requires_grad_()
+        found = eigenpairs(Laplacian(graph.with_weight(weight)), 3, solver)
         (gradient,) = torch.autograd.grad(a * b * found.vectors.pow(4).sum(), weight)
         grads.append(gradient.double())
     # Residual over gap is the angle of the vectors; it may be 1 % before the solve itself is done in float64.
