@@ -29,7 +29,7 @@ from benchmarks.child import THREADS
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding", "meshes"),
-    *("matrix_free", "launches", "degeneracy"),
+    *("matrix_free", "import_time", "launches", "degeneracy"),
 )
 PROGRAMS = ("campaign", "compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 

@@ -33,15 +33,16 @@ class Mutant(NamedTuple):
 
 
 UNFOUND = "tests/test_mutants.py"  # tests that were written for mutants
+TABLE = "tests/test_combinations.py"
 MUTANTS = (
-    Mutant("losses.py", "weight = graph.pattern.without_loops(weight)", "pass", UNFOUND),
-    Mutant("losses.py", "int(graph.pattern.sum(weight.count_nonzero()))", "weight.numel()", UNFOUND),
-    Mutant("graph/weights.py", "group = group * n + graph.connected", "group = graph.connected", UNFOUND),
+    Mutant("losses.py", "weight = graph.pattern.without_loops(weight)", "pass", f"{TABLE} -k test_graphs"),
+    Mutant("losses.py", "int(graph.pattern.sum(weight.count_nonzero()))", "weight.numel()", f"{TABLE} -k test_graphs"),
+    Mutant("graph/weights.py", "group = group * n + graph.connected", "group = graph.connected", f"{TABLE} -k KNN"),
     Mutant(
         "eigen/laplacian.py",
         "torch.where(loop > others, others * inverse, self.active.double() - loop * inverse)",
         "self.active.double() - loop * inverse",
-        UNFOUND,
+        "tests/eigen/test_laplacian.py",
     ),
     Mutant(
         "eigen/check.py",
@@ -65,14 +66,21 @@ MUTANTS = (
         "before = torch.where(energy > torch.inf, energy, 0)",
         UNFOUND,
     ),
-    Mutant("methods/mds.py", "> 0.01 * distances.amax():", "> 10 * distances.amax():", UNFOUND),
+    Mutant(
+        "methods/mds.py", "> 0.01 * distances.amax():", "> 10 * distances.amax():", "tests/test_errors.py -k DISTANCES"
+    ),
     Mutant(
         "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 1e-2", UNFOUND
     ),
     Mutant(
         "support/checks.py", "relative = 1e-5 if value.dtype == torch.float32 else 1e-12", "relative = 0.0", UNFOUND
     ),
-    Mutant("graph/search/exact.py", "distances <= reach[item, point]", "distances < reach[item, point]", UNFOUND),
+    Mutant(
+        "graph/search/exact.py",
+        "distances <= reach[item, point]",
+        "distances < reach[item, point]",
+        "tests/graph/test_rules.py",
+    ),
     Mutant(
         "graph/weights.py",
         "positive * torch.where(positive, degrees, 1).pow(-power)",

@@ -7,46 +7,16 @@ is right against the reference, or refused for a reason in `REFUSED`; docs/combi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+import torch_lapeig as tl
 from problems import cotangents, path, random_affinity
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DensityCorrected,
-    DiffusionMap,
-    DirectedGraph,
-    EigenmapsRegression,
-    Eigenpairs,
-    Graph,
-    HarmonicFunction,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelPCA,
-    KernelWeights,
-    LabelSpreading,
-    Landmarks,
-    Laplacian,
-    LaplacianEigenmaps,
-    MagneticLaplacian,
-    Precomputed,
-    Radius,
-    SelfTuning,
-    SignedGraph,
-    SignedLaplacian,
-    SimpleWeights,
-    SpectralClustering,
-    eigenpairs,
-    knn_graph,
-    mesh_laplacian,
-)
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
 
@@ -70,7 +40,7 @@ class Made:
     matrix: Tensor
     mass: Tensor | None = None
     nodes: Tensor | None = None
-    pairs: Callable[..., Eigenpairs] = eigenpairs
+    pairs: Callable[..., tl.Eigenpairs] = tl.eigenpairs
 
     def __post_init__(self) -> None:
         self.matrix = self.matrix.reshape(-1, *self.matrix.shape[-2:])
@@ -83,7 +53,7 @@ class Made:
     @property
     def lead(self) -> tuple[int, ...]:
         """Shape of the batch of the value."""
-        shape = self.value.vectors.shape[:-1] if isinstance(self.value, Eigenpairs) else self.value.shape
+        shape = self.value.vectors.shape[:-1] if isinstance(self.value, tl.Eigenpairs) else self.value.shape
         return tuple(shape[:-1])
 
     def spectra(self) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -148,8 +118,8 @@ X = sheet(24)
 
 
 def of_landmarks() -> Made:
-    model = LaplacianEigenmaps(2, Landmarks(12, 4)).fit(sheet(60))
-    graph = Graph.from_edge_index(model.train_edges, model.train_connectivity)
+    model = tl.LaplacianEigenmaps(2, tl.Landmarks(12, 4)).fit(sheet(60))
+    graph = tl.Graph.from_edge_index(model.train_edges, model.train_connectivity)
     return Made(graph, {"affinities"}, graph.to_dense())
 
 
@@ -159,62 +129,64 @@ def of_hyperedges() -> Made:
     incidence = torch.zeros(8, 4, dtype=torch.float64)
     incidence[members[0], members[1]] = 1
     return Made(
-        Graph.from_hyperedges(members, weight), {"affinities"}, (incidence * weight / incidence.sum(0)) @ incidence.mT
+        tl.Graph.from_hyperedges(members, weight),
+        {"affinities"},
+        (incidence * weight / incidence.sum(0)) @ incidence.mT,
     )
 
 
-def batch(matrices: tuple[Tensor, ...], kind: type[Graph] = Graph, *, sparse: bool = False, **kinds: Any) -> Made:
+def batch(matrices: tuple[Tensor, ...], kind: type[tl.Graph] = tl.Graph, *, sparse: bool = False, **kinds: Any) -> Made:
     whole, mask = padded(*matrices)
     graph = kind.from_dense(whole, mask)
     return Made(
         graph.to_sparse() if sparse else graph,
-        {"affinities" if kind is Graph else kind.__name__, "batch"},
+        {"affinities" if kind is tl.Graph else kind.__name__, "batch"},
         whole,
         nodes=mask,
     )
 
 
 def improved() -> Made:
-    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    graph = tl.ImprovedWeights(0.5)(X, tl.knn_graph(X, 6))
     return Made(graph, {"affinities", "ImprovedWeights"}, graph.to_dense())
 
 
 def corrected() -> Made:
-    kernel = HeatKernel(0.5)(X, knn_graph(X, 6)).to_dense()
+    kernel = tl.HeatKernel(0.5)(X, tl.knn_graph(X, 6)).to_dense()
     q = kernel.sum(1)
-    graph = DensityCorrected(0.5, HeatKernel(0.5))(X, knn_graph(X, 6))
+    graph = tl.DensityCorrected(0.5, tl.HeatKernel(0.5))(X, tl.knn_graph(X, 6))
     return Made(graph, {"affinities", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
 
 
 def edgeless() -> Made:
-    graph = Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
+    graph = tl.Graph.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64), 6)
     return Made(graph, {"affinities", "edgeless"}, torch.zeros(6, 6, dtype=torch.float64))
 
 
 def masked() -> Made:
     whole, mask = padded(W, SMALL)
-    return Made(Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
+    return Made(tl.Graph.from_dense(whole[1], mask[1]), {"affinities", "mask"}, whole[1], nodes=mask[1])
 
 
 GRAPHS: dict[str, Callable[[], Made]] = {
-    "sparse": lambda: Made(Graph.from_dense(W).to_sparse(), {"affinities"}, W),
-    "dense": lambda: Made(Graph.from_dense(W), {"affinities"}, W),
+    "sparse": lambda: Made(tl.Graph.from_dense(W).to_sparse(), {"affinities"}, W),
+    "dense": lambda: Made(tl.Graph.from_dense(W), {"affinities"}, W),
     "batch": lambda: batch((W, random_affinity(12, seed=7))),
     "masked batch": lambda: batch((W, SMALL)),
     "sparse batch": lambda: batch((W, SMALL, W), sparse=True),
     "one with a mask": masked,
-    "two components": lambda: Made(Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
-    "isolated node": lambda: Made(Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
+    "two components": lambda: Made(tl.Graph.from_dense(PARTS).to_sparse(), {"affinities", "components"}, PARTS),
+    "isolated node": lambda: Made(tl.Graph.from_dense(LONELY), {"affinities", "isolated"}, LONELY),
     "edgeless": edgeless,
     "batch with an edgeless one": lambda: batch((W, torch.zeros(4, 4).double())),
     "of hyperedges": of_hyperedges,
     "of landmarks": of_landmarks,
     "corrected for density": corrected,
     "of ImprovedWeights": improved,
-    "SignedGraph": lambda: Made(SignedGraph.from_dense(SIGNED).to_sparse(), {"SignedGraph"}, SIGNED),
-    "SignedGraph, dense batch": lambda: batch((SIGNED, SIGNED[:7, :7]), SignedGraph),
-    "DirectedGraph": lambda: Made(DirectedGraph.from_dense(ARCS).to_sparse(), {"DirectedGraph"}, ARCS),
-    "DirectedGraph, dense batch": lambda: batch((ARCS, ARCS[:7, :7]), DirectedGraph),
+    "SignedGraph": lambda: Made(tl.SignedGraph.from_dense(SIGNED).to_sparse(), {"SignedGraph"}, SIGNED),
+    "SignedGraph, dense batch": lambda: batch((SIGNED, SIGNED[:7, :7]), tl.SignedGraph),
+    "DirectedGraph": lambda: Made(tl.DirectedGraph.from_dense(ARCS).to_sparse(), {"DirectedGraph"}, ARCS),
+    "DirectedGraph, dense batch": lambda: batch((ARCS, ARCS[:7, :7]), tl.DirectedGraph),
 }
 
 
@@ -226,8 +198,8 @@ def laplacian(affinity: Tensor) -> Tensor:
 
 
 def of_laplacian(affinity: Tensor, normalization: str, mask: Tensor | None = None, *, sparse: bool = True) -> Made:
-    graph = Graph.from_dense(affinity, mask)
-    value = Laplacian(graph.to_sparse() if sparse else graph, normalization)
+    graph = tl.Graph.from_dense(affinity, mask)
+    value = tl.Laplacian(graph.to_sparse() if sparse else graph, normalization)
     matrix, degrees = laplacian(affinity), affinity.sum(-1)
     kinds = {"Laplacian", "singular operator"} | ({"batch"} if affinity.ndim == 3 else set())
     if normalization == "unnormalized":
@@ -249,17 +221,17 @@ def with_mass(affinity: Tensor) -> Made:
         made,
         kinds={*made.kinds, "pairs with a mass or degrees"},
         mass=mass,
-        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=mass, **more),
+        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=mass, **more),
     )
 
 
 def of_improved() -> Made:
     """(D − W) y = λ y with W = R S R⁻¹ is R⁻¹ (D − S) R⁻¹ y = λ R⁻² y."""
-    graph = ImprovedWeights(0.5)(X, knn_graph(X, 6))
+    graph = tl.ImprovedWeights(0.5)(X, tl.knn_graph(X, 6))
     r, w = graph.similarity, graph.to_dense()
     matrix = laplacian(w) / r[:, None].square()
     return Made(
-        Laplacian(graph, "unnormalized"),
+        tl.Laplacian(graph, "unnormalized"),
         {"Laplacian", "singular operator", "similarity", "pairs with a mass or degrees"},
         (matrix + matrix.mT) / 2,
         r**-2,
@@ -275,14 +247,14 @@ def mesh() -> Made:
         [torch.stack([corner, corner + 4, corner + 5], 1), torch.stack([corner, corner + 5, corner + 1], 1)]
     )
     affinity, mass = cotangents(vertices, faces)
-    stiffness, areas = mesh_laplacian(vertices, faces)
+    stiffness, areas = tl.mesh_laplacian(vertices, faces)
     matrix = laplacian(affinity)
     return Made(
         stiffness,
         {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},
         matrix,
         mass,
-        pairs=lambda a, k, *o, **more: eigenpairs(a, k, *o, mass=areas, **more),
+        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=areas, **more),
     )
 
 
@@ -292,7 +264,7 @@ def of_signs(normalization: str) -> Made:
     if normalization == "symmetric":
         matrix = matrix / (degrees[:, None] * degrees).sqrt()
     return Made(
-        SignedLaplacian(SignedGraph.from_dense(SIGNED), normalization),
+        tl.SignedLaplacian(tl.SignedGraph.from_dense(SIGNED), normalization),
         {"SignedLaplacian", "operator without affinities"},
         matrix,
     )
@@ -309,15 +281,15 @@ def magnetic(arcs: Tensor, q: Any, normalization: str = "symmetric", mask: Tenso
     root = torch.where(degrees > 0, degrees, 1).sqrt()
     if normalization == "symmetric":
         matrix = matrix / (root[..., None] * root[..., None, :])
-    value = MagneticLaplacian(
-        DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
+    value = tl.MagneticLaplacian(
+        tl.DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
         q,
         normalization,
     )
     kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"} | (
         {"batch"} if matrix.ndim > 2 else set()
     )
-    return Made(value, kinds, matrix, nodes=degrees > 0, pairs=MagneticLaplacian.eigenpairs)
+    return Made(value, kinds, matrix, nodes=degrees > 0, pairs=tl.MagneticLaplacian.eigenpairs)
 
 
 def by_function() -> Made:
@@ -413,9 +385,9 @@ EIGENPAIRS: dict[str, Callable[[], Made]] = {
     "largest": lambda: pairs_of(OPERATORS["SymmetricOperator"], largest=True),
     "largest, batch": lambda: pairs_of(OPERATORS["Laplacian, random_walk, batch"], largest=True),
     "largest, with a mass": lambda: pairs_of(lambda: with_mass(W), largest=True),
-    "of eigenmaps": lambda: embedded(LaplacianEigenmaps(2, KNN(6)), walk_of(KNN(6), HeatKernel())),
-    "of a diffusion map": lambda: embedded(DiffusionMap(2, KNN(6)), walk_of(KNN(6), DensityCorrected())),
-    "of clustering": lambda: embedded(SpectralClustering(3, KNN(6)), walk_of(KNN(6), HeatKernel())),
+    "of eigenmaps": lambda: embedded(tl.LaplacianEigenmaps(2, tl.KNN(6)), walk_of(tl.KNN(6), tl.HeatKernel())),
+    "of a diffusion map": lambda: embedded(tl.DiffusionMap(2, tl.KNN(6)), walk_of(tl.KNN(6), tl.DensityCorrected())),
+    "of clustering": lambda: embedded(tl.SpectralClustering(3, tl.KNN(6)), walk_of(tl.KNN(6), tl.HeatKernel())),
 }
 
 
@@ -429,10 +401,10 @@ LABELS[:3], LABELS[10:13] = 0, 1
 class OwnWeights(Weighting):
     """Weighting of a user's own: 1 / (1 + d²)."""
 
-    def forward(self, x: Tensor, graph: Graph) -> Graph:
+    def forward(self, x: Tensor, graph: tl.Graph) -> tl.Graph:
         return graph.with_weight(graph.weight / (1 + graph.pattern.squared_lengths(x)))
 
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
+    def state(self, x: Tensor, graph: tl.Graph) -> Tensor:
         return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -442,15 +414,15 @@ class OwnWeights(Weighting):
 class OwnRule:
     """Rule of a user's own, which joins points at distances below 0.8."""
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> tl.Graph:
         near = (torch.cdist(x, x) < 0.8).to(x.dtype) * (1 - torch.eye(x.shape[-2], dtype=x.dtype))
-        return Graph.from_dense(near if mask is None else near * mask[..., None] * mask[..., None, :], mask)
+        return tl.Graph.from_dense(near if mask is None else near * mask[..., None] * mask[..., None, :], mask)
 
 
 class OwnExtendingRule(OwnRule):
     """The same for new points."""
 
-    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+    def with_state(self, x: Tensor) -> tuple[tl.Graph, Tensor]:
         return self(x).to_sparse(), x.new_zeros(len(x))
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -461,49 +433,49 @@ class OwnExtendingRule(OwnRule):
 
 
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    "LaplacianEigenmaps": lambda r, w: LaplacianEigenmaps(2, r, w),
-    "LaplacianEigenmaps, unnormalized": lambda r, w: LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
-    "LaplacianEigenmaps, unit": lambda r, w: LaplacianEigenmaps(2, r, w, scale="unit"),
-    "LaplacianEigenmaps, orthonormal": lambda r, w: LaplacianEigenmaps(2, r, w, scale="orthonormal"),
-    "LaplacianEigenmaps, separate": lambda r, w: LaplacianEigenmaps(2, r, w, components="separate"),
-    "DiffusionMap": lambda r, w: DiffusionMap(2, r, w, alpha=0.7, time=1.5),
-    "SpectralClustering": lambda r, w: SpectralClustering(2, r, w, assign_labels="cluster_qr"),
-    "SpectralClustering, Shi–Malik": lambda r, w: SpectralClustering(
+    "LaplacianEigenmaps": lambda r, w: tl.LaplacianEigenmaps(2, r, w),
+    "LaplacianEigenmaps, unnormalized": lambda r, w: tl.LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
+    "LaplacianEigenmaps, unit": lambda r, w: tl.LaplacianEigenmaps(2, r, w, scale="unit"),
+    "LaplacianEigenmaps, orthonormal": lambda r, w: tl.LaplacianEigenmaps(2, r, w, scale="orthonormal"),
+    "LaplacianEigenmaps, separate": lambda r, w: tl.LaplacianEigenmaps(2, r, w, components="separate"),
+    "DiffusionMap": lambda r, w: tl.DiffusionMap(2, r, w, alpha=0.7, time=1.5),
+    "SpectralClustering": lambda r, w: tl.SpectralClustering(2, r, w, assign_labels="cluster_qr"),
+    "SpectralClustering, Shi–Malik": lambda r, w: tl.SpectralClustering(
         2, r, w, variant="shi_malik", assign_labels="cluster_qr"
     ),
-    "HarmonicFunction": lambda r, w: HarmonicFunction(r, w),
-    "LabelSpreading": lambda r, w: LabelSpreading(r, w),
-    "EigenmapsRegression": lambda r, w: EigenmapsRegression(2, r, w),
+    "HarmonicFunction": lambda r, w: tl.HarmonicFunction(r, w),
+    "LabelSpreading": lambda r, w: tl.LabelSpreading(r, w),
+    "EigenmapsRegression": lambda r, w: tl.EigenmapsRegression(2, r, w),
 }
 RULES: dict[str, Any] = {
-    "KNN": KNN(6),
-    "KNN, union, cosine": KNN(6, "union", metric="cosine"),
-    "KNN, mutual": KNN(9, "mutual"),
-    "Radius": Radius(0.7),
-    "Precomputed": Precomputed("affinity"),
-    "Landmarks": Landmarks(10, 4),
+    "KNN": tl.KNN(6),
+    "KNN, union, cosine": tl.KNN(6, "union", metric="cosine"),
+    "KNN, mutual": tl.KNN(9, "mutual"),
+    "Radius": tl.Radius(0.7),
+    "Precomputed": tl.Precomputed("affinity"),
+    "Landmarks": tl.Landmarks(10, 4),
     "rule of a user": OwnRule(),
     "extending rule of a user": OwnExtendingRule(),
 }
 WEIGHTINGS: dict[str, Callable[[], Weighting | None]] = {
     "default": lambda: None,
-    "SimpleWeights": SimpleWeights,
-    "KernelWeights": lambda: KernelWeights(lambda d2: 1 / (1 + d2)),
-    "HeatKernel, component-median": lambda: HeatKernel("component-median"),
-    "HeatKernel, learnable": lambda: HeatKernel(0.5, learnable=True).double(),
-    "SelfTuning": lambda: SelfTuning(3),
-    "DensityCorrected": lambda: DensityCorrected(0.7, SelfTuning(3)),
-    "ImprovedWeights": lambda: ImprovedWeights(0.5),
+    "SimpleWeights": tl.SimpleWeights,
+    "KernelWeights": lambda: tl.KernelWeights(lambda d2: 1 / (1 + d2)),
+    "HeatKernel, component-median": lambda: tl.HeatKernel("component-median"),
+    "HeatKernel, learnable": lambda: tl.HeatKernel(0.5, learnable=True).double(),
+    "SelfTuning": lambda: tl.SelfTuning(3),
+    "DensityCorrected": lambda: tl.DensityCorrected(0.7, tl.SelfTuning(3)),
+    "ImprovedWeights": lambda: tl.ImprovedWeights(0.5),
     "weighting of a user": OwnWeights,
 }
 OF_POINTS: dict[str, Callable[[], Any]] = {
-    "MDS": lambda: MDS(2),
-    "Isomap": lambda: Isomap(2, KNN(6)),
-    "LLE": lambda: LLE(2, KNN(6)),
-    "KernelPCA": lambda: KernelPCA(2, gamma=0.3),
-    "KernelPCA, poly": lambda: KernelPCA(2, "poly", degree=2),
-    "MDS, of distances": lambda: MDS(2, metric=Precomputed("distance")),
-    "KernelPCA, of a kernel": lambda: KernelPCA(2, Precomputed("kernel")),
+    "MDS": lambda: tl.MDS(2),
+    "Isomap": lambda: tl.Isomap(2, tl.KNN(6)),
+    "LLE": lambda: tl.LLE(2, tl.KNN(6)),
+    "KernelPCA": lambda: tl.KernelPCA(2, gamma=0.3),
+    "KernelPCA, poly": lambda: tl.KernelPCA(2, "poly", degree=2),
+    "MDS, of distances": lambda: tl.MDS(2, metric=tl.Precomputed("distance")),
+    "KernelPCA, of a kernel": lambda: tl.KernelPCA(2, tl.Precomputed("kernel")),
 }
 
 
@@ -521,216 +493,100 @@ class Refusal(NamedTuple):
     says: str
 
 
-OF_AFFINITIES = (
-    *(
-        "Laplacian",
-        "eigenpairs",
-        "component_eigenpairs",
-        "laplacian_smoothness",
-        "orthogonality",
-        "whiten",
-        "Whitening",
-    ),
-    *("spectral_loss", "normalized_cut", "refine_cut", "spectral_init", "NeighborhoodSampler", "EdgeSampler"),
-    *("weighting, *", "LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "HarmonicFunction", "LabelSpreading"),
-    "EigenmapsRegression",
-)
-FACES = ("AddLaplacianPE", "AddSpectralFeatures", "anndata.*", "SmoothnessCallback")
-COLUMNS = ("LaplacianEigenmaps", "DiffusionMap", "SpectralClustering", "EigenmapsRegression")
+# Each kind, "→", consumers with semicolons between them, "→", and words of the error, a regular expression.
+REFUSED_TABLE = r"""
+SignedGraph → AFFINITIES; MagneticLaplacian
+    → got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph
+SignedGraph → FACES; AddMagneticPE; sklearn.*
+    → (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
+DirectedGraph → FACES
+    → hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use
+edgeless → anndata.diffmap; anndata.spectral; sklearn.*
+    → cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree
+DirectedGraph → AFFINITIES; SignedLaplacian
+    → got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph
+affinities → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got Graph
+ImprovedWeights → spectral_loss; Whitening; normalized_cut; refine_cut; spectral_init; weighting, density;
+    weighting, ImprovedWeights; DiffusionMap; HarmonicFunction; LabelSpreading
+    → symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight
+DensityCorrected → DiffusionMap → DensityCorrected\(0\.5\).*use alpha=0
+batch → Whitening; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph; plot_embedding → one graph|draw one item
+mask → spectral_init → without a mask.*graph\.subgraph
+edgeless → COLUMNS; orthogonality; Whitening; spectral_loss; EdgeSampler; spectral_init
+    → number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight
+normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix → mass must be None with normalization.*"unnormalized"
+similarity → eigenpairs, mass matrix → must be a diagonal \(N,\) with ImprovedWeights
+complex pairs → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest
+    → got MagneticLaplacian; use its eigenpairs\(k\)
+singular operator → solve_linear → must be a positive definite SymmetricOperator; a Laplacian is singular
+operator of products → Eigh; ShiftInvert; Lobpcg, multigrid; solve_linear
+    → needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm
+operator without affinities → Lobpcg, multigrid
+    → must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)
+pairs with a mass or degrees → canonicalize
+    → orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"
+complex pairs → SignInvariant → real, got .*MagneticLaplacian.* use StableEncoding
+complex pairs → StableEncoding, real network → complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)
+Precomputed + weighting → * → weights must be None with Precomputed\("affinity"\).*weight the graph beforehand
+Landmarks + clusters or labels → * → neighbors must be KNN\(k\), Radius.*got Landmarks
+Landmarks + LaplacianEigenmaps + ImprovedWeights → * → symmetric with Landmarks, got ImprovedWeights; use HeatKernel
+Landmarks + LaplacianEigenmaps, separate → * → components must be "joint" or "error" with Landmarks, got "separate"
+Landmarks + DensityCorrected + LaplacianEigenmaps, unit → *
+    → Landmarks with DensityCorrected weights.*use scale="degree"
+Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized → *
+    → Landmarks with DensityCorrected weights.*normalization="random_walk"
+rule that is not Landmarks → fit_stream → fit_stream needs neighbors=Landmarks\(m\)
+rule of a user → transform; out_of_sample; state_dict → must have the methods with_state and extend.*got OwnRule
+rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend
+extending rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)
+weighting of a user → frozen → frozen needs one of this library's weightings, got OwnWeights
+LaplacianEigenmaps, orthonormal + ImprovedWeights → *
+    → scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
+Isomap → frozen → Isomap cannot be frozen
+LLE → frozen → LLE cannot be frozen
+HarmonicFunction + ImprovedWeights → *
+    → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
+LabelSpreading + ImprovedWeights → * → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
+DiffusionMap + ImprovedWeights → *
+    → symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
+DiffusionMap + DensityCorrected → * → must not be DensityCorrected, which alpha does; use weights\.weights
+sharded graph → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph
+sharded graph → conversions; components, subgraph; component_eigenpairs; Whitening; normalized_cut; refine_cut;
+    spectral_init; NeighborhoodSampler; EdgeSampler; HarmonicFunction; LabelSpreading; EigenmapsRegression
+    → several ranks; (see )?docs/distributed\.md
+sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
+    → on one process, got rows on several ranks; gather the graph
+Precomputed → Sharded* → module must be of points, got neighbors=Precomputed
+Landmarks → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks
+rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule
+extending rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule
+LaplacianEigenmaps, separate → Sharded* → components must be "joint" or "error" on several processes
+HarmonicFunction → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+LabelSpreading → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+EigenmapsRegression → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+MDS → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+Isomap → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+LLE → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+KernelPCA → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
+complex pairs → plot_embedding → real numbers, got complex128|draw one item
+"""
+GROUPS = {
+    "AFFINITIES": """Laplacian; eigenpairs; component_eigenpairs; laplacian_smoothness; orthogonality; whiten;
+        Whitening; spectral_loss; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler;
+        weighting, *; LaplacianEigenmaps; DiffusionMap; SpectralClustering; HarmonicFunction; LabelSpreading;
+        EigenmapsRegression""",
+    "FACES": "AddLaplacianPE; AddSpectralFeatures; anndata.*; SmoothnessCallback",
+    "COLUMNS": "LaplacianEigenmaps; DiffusionMap; SpectralClustering; EigenmapsRegression",
+}
 
-REFUSED = [
-    Refusal(
-        "SignedGraph",
-        (*OF_AFFINITIES, "MagneticLaplacian"),
-        r"got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph",
-    ),
-    Refusal(
-        "SignedGraph",
-        (*FACES, "AddMagneticPE", "sklearn.*"),
-        r"(edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use",
-    ),
-    Refusal(
-        "DirectedGraph",
-        FACES,
-        r"hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use",
-    ),
-    Refusal(
-        "edgeless",
-        ("anndata.diffmap", "anndata.spectral", "sklearn.*"),
-        r"cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree",
-    ),
-    Refusal(
-        "DirectedGraph",
-        (*OF_AFFINITIES, "SignedLaplacian"),
-        r"got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph",
-    ),
-    Refusal(
-        "affinities",
-        ("SignedLaplacian", "MagneticLaplacian"),
-        r"must be a (SignedGraph|DirectedGraph); see .*got Graph",
-    ),
-    Refusal(
-        "ImprovedWeights",
-        (
-            *("spectral_loss", "Whitening", "normalized_cut", "refine_cut", "spectral_init"),
-            *("weighting, density", "weighting, ImprovedWeights", "DiffusionMap"),
-            *("HarmonicFunction", "LabelSpreading"),
-        ),
-        r"symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight",
-    ),
-    Refusal("DensityCorrected", ("DiffusionMap",), r"DensityCorrected\(0\.5\).*use alpha=0"),
-    Refusal(
-        "batch",
-        ("Whitening", "spectral_init", "NeighborhoodSampler", "EdgeSampler", "plot_graph", "plot_embedding"),
-        r"one graph|draw one item",
-    ),
-    Refusal("mask", ("spectral_init",), r"without a mask.*graph\.subgraph"),
-    Refusal(
-        "edgeless",
-        (*COLUMNS, "orthogonality", "Whitening", "spectral_loss", "EdgeSampler", "spectral_init"),
-        r"number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight",
-    ),
-    Refusal(
-        "normalised Laplacian",
-        ("eigenpairs, mass", "eigenpairs, mass matrix"),
-        r'mass must be None with normalization.*"unnormalized"',
-    ),
-    Refusal("similarity", ("eigenpairs, mass matrix",), r"must be a diagonal \(N,\) with ImprovedWeights"),
-    Refusal(
-        "complex pairs",
-        ("eigenpairs, mass", "eigenpairs, mass matrix", "eigenpairs, largest"),
-        r"got MagneticLaplacian; use its eigenpairs\(k\)",
-    ),
-    Refusal(
-        "singular operator",
-        ("solve_linear",),
-        r"must be a positive definite SymmetricOperator; a Laplacian is singular",
-    ),
-    Refusal(
-        "operator of products",
-        ("Eigh", "ShiftInvert", "Lobpcg, multigrid", "solve_linear"),
-        r"needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm",
-    ),
-    Refusal(
-        "operator without affinities",
-        ("Lobpcg, multigrid",),
-        r"must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)",
-    ),
-    Refusal(
-        "pairs with a mass or degrees",
-        ("canonicalize",),
-        r'orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"',
-    ),
-    Refusal("complex pairs", ("SignInvariant",), r"real, got .*MagneticLaplacian.* use StableEncoding"),
-    Refusal(
-        "complex pairs",
-        ("StableEncoding, real network",),
-        r"complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)",
-    ),
-    Refusal(
-        "Precomputed + weighting",
-        ("*",),
-        r'weights must be None with Precomputed\("affinity"\).*weight the graph beforehand',
-    ),
-    Refusal("Landmarks + clusters or labels", ("*",), r"neighbors must be KNN\(k\), Radius.*got Landmarks"),
-    Refusal(
-        "Landmarks + LaplacianEigenmaps + ImprovedWeights",
-        ("*",),
-        r"symmetric with Landmarks, got ImprovedWeights; use HeatKernel",
-    ),
-    Refusal(
-        "Landmarks + LaplacianEigenmaps, separate",
-        ("*",),
-        r'components must be "joint" or "error" with Landmarks, got "separate"',
-    ),
-    Refusal(
-        "Landmarks + DensityCorrected + LaplacianEigenmaps, unit",
-        ("*",),
-        r'Landmarks with DensityCorrected weights.*use scale="degree"',
-    ),
-    Refusal(
-        "Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized",
-        ("*",),
-        r'Landmarks with DensityCorrected weights.*normalization="random_walk"',
-    ),
-    Refusal("rule that is not Landmarks", ("fit_stream",), r"fit_stream needs neighbors=Landmarks\(m\)"),
-    Refusal(
-        "rule of a user",
-        ("transform", "out_of_sample", "state_dict"),
-        r"must have the methods with_state and extend.*got OwnRule",
-    ),
-    Refusal(
-        "rule of a user",
-        ("frozen",),
-        r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend",
-    ),
-    Refusal("extending rule of a user", ("frozen",), r"frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)"),
-    Refusal("weighting of a user", ("frozen",), r"frozen needs one of this library's weightings, got OwnWeights"),
-    Refusal(
-        "LaplacianEigenmaps, orthonormal + ImprovedWeights",
-        ("*",),
-        r'scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights',
-    ),
-    Refusal("Isomap", ("frozen",), r"Isomap cannot be frozen"),
-    Refusal("LLE", ("frozen",), r"LLE cannot be frozen"),
-    *(
-        Refusal(
-            f"{method} + ImprovedWeights",
-            ("*",),
-            r"affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel",
-        )
-        for method in ("HarmonicFunction", "LabelSpreading")
-    ),
-    Refusal(
-        "DiffusionMap + ImprovedWeights",
-        ("*",),
-        r"symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights",
-    ),
-    Refusal(
-        "DiffusionMap + DensityCorrected",
-        ("*",),
-        r"must not be DensityCorrected, which alpha does; use weights\.weights",
-    ),
-    Refusal(
-        "sharded graph",
-        ("SignedLaplacian", "MagneticLaplacian"),
-        r"must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph",
-    ),
-    Refusal(
-        "sharded graph",
-        (
-            *(
-                "conversions",
-                "components, subgraph",
-                "component_eigenpairs",
-                "Whitening",
-                "normalized_cut",
-                "refine_cut",
-            ),
-            *("spectral_init", "NeighborhoodSampler", "EdgeSampler", "HarmonicFunction", "LabelSpreading"),
-            "EigenmapsRegression",
-        ),
-        r"several ranks; (see )?docs/distributed\.md",
-    ),
-    Refusal(
-        "sharded pairs",
-        ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
-        r"on one process, got rows on several ranks; gather the graph",
-    ),
-    Refusal("Precomputed", ("Sharded*",), r"module must be of points, got neighbors=Precomputed"),
-    Refusal("Landmarks", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks"),
-    Refusal("rule of a user", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule"),
-    Refusal(
-        "extending rule of a user",
-        ("Sharded*",),
-        r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule",
-    ),
-    Refusal(
-        "LaplacianEigenmaps, separate", ("Sharded*",), r'components must be "joint" or "error" on several processes'
-    ),
-    *(
-        Refusal(kind, ("Sharded*",), r"module must be one of LaplacianEigenmaps, SpectralClustering, .*got")
-        for kind in ("HarmonicFunction", "LabelSpreading", "EigenmapsRegression", "MDS", "Isomap", "LLE", "KernelPCA")
-    ),
-    Refusal("complex pairs", ("plot_embedding",), r"real numbers, got complex128|draw one item"),
-]
+
+def refusals() -> Iterator[Refusal]:
+    """Read the table, whose indented lines continue a row."""
+    for row in re.split(r"\n(?! )", REFUSED_TABLE.strip()):
+        kind, of, says = " ".join(row.split()).split(" → ")
+        for name, members in GROUPS.items():
+            of = of.replace(name, " ".join(members.split()))
+        yield Refusal(kind, tuple(of.split("; ")), says)
+
+
+REFUSED = [*refusals()]

@@ -16,6 +16,12 @@ from torch_lapeig.support import tuning
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_configure(config):
+    """Warnings of torch itself are no errors: of its forward mode and of its sparse tensors, on first use."""
+    for message in (".torch.jit.script. is deprecated", ".*[Ss]parse CSR tensor support"):
+        config.addinivalue_line("filterwarnings", f"ignore:{message}")
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """A function that has all work done in blocks of a single row from then on."""

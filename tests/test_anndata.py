@@ -57,10 +57,7 @@ def test_diffmap_has_the_eigenpairs_of_the_symmetric_transitions(key):
 def test_a_copy_is_written_to_if_asked_for():
     adata = cells()
     adata.copy = lambda: copy.deepcopy(adata)
-    for function, arguments, place in (
-        (diffmap, (4,), "X_diffmap"),
-        (spectral, (2,), "X_spectral"),
-    ):
+    for function, arguments, place in ((diffmap, (4,), "X_diffmap"), (spectral, (2,), "X_spectral")):
         written = function(adata, *arguments, copy=True)
         assert place in written.obsm
         assert place not in adata.obsm

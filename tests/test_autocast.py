@@ -3,56 +3,32 @@
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import covering, points
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelPCA,
-    KernelWeights,
-    Laplacian,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    SelfTuning,
-    SpectralClustering,
-    SpectralFilter,
-    SpectralLoss,
-    eigenpairs,
-    knn_graph,
-    laplacian_positional_encoding,
-    laplacian_smoothness,
-    normalized_cut,
-    spectral_signature,
-)
 from torch_lapeig.losses import orthogonality, whiten
 from torch_lapeig.methods import HeatResponse
 
 X = points(40, 3, dtype=torch.float32)
-GRAPH = knn_graph(X, 6)
+GRAPH = tl.knn_graph(X, 6)
 DTYPES = [torch.bfloat16, torch.float16]
 WEIGHTINGS = [
-    HeatKernel(),
-    HeatKernel(1.0, learnable=True),
-    HeatKernel("component-median"),
-    SelfTuning(3),
-    DensityCorrected(),
-    ImprovedWeights(),
-    KernelWeights(lambda squared: 1 / (1 + squared)),
+    tl.HeatKernel(),
+    tl.HeatKernel(1.0, learnable=True),
+    tl.HeatKernel("component-median"),
+    tl.SelfTuning(3),
+    tl.DensityCorrected(),
+    tl.ImprovedWeights(),
+    tl.KernelWeights(lambda squared: 1 / (1 + squared)),
 ]
 
 
 def dense(x):
     differences = x[:, None] - x
-    return Graph.from_dense((-differences.square().sum(-1)).exp())
+    return tl.Graph.from_dense((-differences.square().sum(-1)).exp())
 
 
 def pairs_of(x):
-    return eigenpairs(Laplacian(HeatKernel()(x, GRAPH)), 3)
+    return tl.eigenpairs(tl.Laplacian(tl.HeatKernel()(x, GRAPH)), 3)
 
 
 def fitted(module):
@@ -63,38 +39,40 @@ def fitted(module):
 
 FUNCTIONS = {
     **{f"weights {w}": lambda x, w=w: w(x, GRAPH).weight for w in WEIGHTINGS},
-    **{f"product {w}": lambda x, w=w: Laplacian(w(x, GRAPH)).matmul(x) for w in WEIGHTINGS},
-    **{f"layer {w}": lambda x, w=w: LaplacianEigenmaps(2, KNN(6), w)(x) for w in WEIGHTINGS},
-    **{f"smoothness {w}": lambda x, w=w: LaplacianSmoothness(KNN(6), w)(x.sin(), x) for w in WEIGHTINGS[:-1]},
-    "product, dense": lambda x: Laplacian(dense(x)).matmul(x),
-    "smoothness, dense": lambda x: laplacian_smoothness(x, dense(x)),
-    "eigenpairs, dense": lambda x: eigenpairs(Laplacian(dense(x)), 3).vectors,
+    **{f"product {w}": lambda x, w=w: tl.Laplacian(w(x, GRAPH)).matmul(x) for w in WEIGHTINGS},
+    **{f"layer {w}": lambda x, w=w: tl.LaplacianEigenmaps(2, tl.KNN(6), w)(x) for w in WEIGHTINGS},
+    **{f"smoothness {w}": lambda x, w=w: tl.LaplacianSmoothness(tl.KNN(6), w)(x.sin(), x) for w in WEIGHTINGS[:-1]},
+    "product, dense": lambda x: tl.Laplacian(dense(x)).matmul(x),
+    "smoothness, dense": lambda x: tl.laplacian_smoothness(x, dense(x)),
+    "eigenpairs, dense": lambda x: tl.eigenpairs(tl.Laplacian(dense(x)), 3).vectors,
     "sampled product": lambda x: GRAPH.pattern.products(x, x.sin()),
     "sampled product, dense": lambda x: dense(x).pattern.products(x, x.sin()),
-    "separate": lambda x: LaplacianEigenmaps(2, KNN(6), components="separate")(x),
-    "diffusion": lambda x: LaplacianEigenmaps(2, KNN(6), diffusion=1.0)(x),
-    "out of sample": lambda x: LaplacianEigenmaps(2, KNN(6)).out_of_sample(x[:30], x[30:])[1],
-    "clustering": SpectralClustering(2, KNN(6)),
-    "mds": MDS(2),
-    "isomap": Isomap(2, KNN(6)),
-    "lle": LLE(2, KNN(6)),
-    **{f"kernel pca, {kernel}": KernelPCA(2, kernel) for kernel in ("rbf", "linear", "poly")},
-    "spectral loss": lambda x: SpectralLoss(KNN(6))(x.sin(), x),
+    "separate": lambda x: tl.LaplacianEigenmaps(2, tl.KNN(6), components="separate")(x),
+    "diffusion": lambda x: tl.LaplacianEigenmaps(2, tl.KNN(6), diffusion=1.0)(x),
+    "out of sample": lambda x: tl.LaplacianEigenmaps(2, tl.KNN(6)).out_of_sample(x[:30], x[30:])[1],
+    "clustering": tl.SpectralClustering(2, tl.KNN(6)),
+    "mds": tl.MDS(2),
+    "isomap": tl.Isomap(2, tl.KNN(6)),
+    "lle": tl.LLE(2, tl.KNN(6)),
+    **{f"kernel pca, {kernel}": tl.KernelPCA(2, kernel) for kernel in ("rbf", "linear", "poly")},
+    "spectral loss": lambda x: tl.SpectralLoss(tl.KNN(6))(x.sin(), x),
     "orthogonality": orthogonality,
     "whiten": whiten,
-    "positions": lambda x: laplacian_positional_encoding(GRAPH.edge_index, 40, 3, HeatKernel()(x, GRAPH).weight)[0],
-    "filter": lambda x: SpectralFilter(HeatResponse([1.0]))(pairs_of(x), x),
-    "signature": lambda x: spectral_signature(pairs_of(x), HeatResponse([1.0])),
-    "cut": lambda x: normalized_cut(x.softmax(-1), HeatKernel()(x, GRAPH)),
-    "transform Isomap": fitted(Isomap(2, KNN(6))),
+    "positions": lambda x: tl.laplacian_positional_encoding(GRAPH.edge_index, 40, 3, tl.HeatKernel()(x, GRAPH).weight)[
+        0
+    ],
+    "filter": lambda x: tl.SpectralFilter(HeatResponse([1.0]))(pairs_of(x), x),
+    "signature": lambda x: tl.spectral_signature(pairs_of(x), HeatResponse([1.0])),
+    "cut": lambda x: tl.normalized_cut(x.softmax(-1), tl.HeatKernel()(x, GRAPH)),
+    "transform Isomap": fitted(tl.Isomap(2, tl.KNN(6))),
     **{
         f"transform {type(module).__name__}": fitted(module)
         for module in (
-            LaplacianEigenmaps(2, KNN(6)),
-            SpectralClustering(2, KNN(6)),
-            MDS(2),
-            LLE(2, KNN(6)),
-            KernelPCA(2),
+            tl.LaplacianEigenmaps(2, tl.KNN(6)),
+            tl.SpectralClustering(2, tl.KNN(6)),
+            tl.MDS(2),
+            tl.LLE(2, tl.KNN(6)),
+            tl.KernelPCA(2),
         )
     },
 }
@@ -127,10 +105,10 @@ def test_backward_method_inside(dtype):
     """The gradient of `.backward()`, which also reaches parameters, and autocast is on again after it."""
     gradients = []
     for enabled in (False, True):
-        weights = HeatKernel(learnable=True)
+        weights = tl.HeatKernel(learnable=True)
         x = X.clone().requires_grad_()
         with torch.autocast("cpu", dtype, enabled=enabled):
-            LaplacianEigenmaps(2, KNN(6), weights)(x).pow(4).sum().backward()
+            tl.LaplacianEigenmaps(2, tl.KNN(6), weights)(x).pow(4).sum().backward()
             assert torch.is_autocast_enabled("cpu") == enabled
             assert (x @ x.mT).dtype == (dtype if enabled else torch.float32)
         gradients.append((x.grad, weights.log_factor.grad))
@@ -145,5 +123,5 @@ def test_the_network_around_stays_in_half_precision():
     with torch.autocast("cpu", torch.bfloat16):
         hidden = linear(X)
         hidden.grad_fn.register_prehook(lambda _: seen.append(torch.is_autocast_enabled("cpu")))
-        LaplacianEigenmaps(2, KNN(6))(hidden).float().square()[:, 0].mul(torch.arange(40)).sum().backward()
+        tl.LaplacianEigenmaps(2, tl.KNN(6))(hidden).float().square()[:, 0].mul(torch.arange(40)).sum().backward()
     assert seen == [True]

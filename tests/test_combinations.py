@@ -32,50 +32,11 @@ from combined import (
 from matplotlib.figure import Figure
 from scipy.sparse.csgraph import connected_components, shortest_path
 
+import torch_lapeig as tl
 from problems import distances, grams, saved_and_loaded
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    DiffusionMap,
-    EigenmapsRegression,
-    Graph,
-    HarmonicFunction,
-    HeatKernel,
-    ImprovedWeights,
-    KernelWeights,
-    LabelSpreading,
-    Landmarks,
-    Laplacian,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    MagneticLaplacian,
-    Precomputed,
-    SelfTuning,
-    SignedLaplacian,
-    SimpleWeights,
-    SpectralClustering,
-    SpectralFilter,
-    SpectralLoss,
-    StableEncoding,
-    Whitening,
-    eigenpairs,
-    laplacian_smoothness,
-    normalized_cut,
-    spectral_init,
-    spectral_signature,
-)
+from torch_lapeig import methods
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
-from torch_lapeig.methods import (
-    HeatResponse,
-    SemiSupervised,
-    SignInvariant,
-    WaveletResponse,
-    WaveResponse,
-    canonicalize,
-    refine_cut,
-    spectral_function,
-)
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
@@ -128,7 +89,7 @@ def laplacians(made):
         ("symmetric", root, root),
     ):
         left, right = (torch.as_tensor(part).expand(degrees.shape) for part in (left, right))
-        found = Laplacian(made.value, normalization)
+        found = tl.Laplacian(made.value, normalization)
         if normalization == "symmetric" and made.value.similarity is not None:  # of the symmetric affinity
             continue
         expected = laplacian(affinity) / left[..., None] / right[..., None, :]
@@ -157,7 +118,7 @@ def walk(made):
 
 
 def of_walk(made):
-    found, (y, values) = eigenpairs(Laplacian(made.value, "random_walk"), K, fill=True), walk(made)
+    found, (y, values) = tl.eigenpairs(tl.Laplacian(made.value, "random_walk"), K, fill=True), walk(made)
     close(found.values, shaped(values, made))
     close(found.vectors @ found.vectors.mT, shaped(y @ y.mT, made))
 
@@ -179,9 +140,9 @@ def smoothness(made):
     squares = torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist").square()
     weight = shaped(made.matrix, made)
     expected = (weight * squares).sum() / 2
-    close(laplacian_smoothness(y, made.value, "sum"), expected)
+    close(tl.laplacian_smoothness(y, made.value, "sum"), expected)
     count = int((made.matrix * (1 - torch.eye(made.matrix.shape[-1])) > 0).sum())
-    close(LaplacianSmoothness()(y, made.value), expected / max(count, 1))
+    close(tl.LaplacianSmoothness()(y, made.value), expected / max(count, 1))
 
 
 def of_degrees(made):
@@ -212,14 +173,14 @@ def whitened(made):
 
 
 def whitening_map(made):
-    model = Whitening(2).fit(numbers(*made.value.shape, 2), made.value)
+    model = tl.Whitening(2).fit(numbers(*made.value.shape, 2), made.value)
     y, _, expected = of_degrees(made)
     found = model(shaped(y, made))  # whitened, up to a rotation
     close(found @ found.mT, shaped(expected @ expected.mT, made), atol=1e-5, rtol=1e-5)
 
 
 def spectral(made):
-    found = [loss(numbers(*made.value.shape, 2), made.value) for loss in (spectral_loss, SpectralLoss())]
+    found = [loss(numbers(*made.value.shape, 2), made.value) for loss in (spectral_loss, tl.SpectralLoss())]
     _, degrees, white = of_degrees(made)
     has = degrees.sum(-1) > 0
     expected = torch.stack(
@@ -246,14 +207,14 @@ def cut_of(made, labels):
 
 def cuts(made):
     labels = halves(made)
-    close(normalized_cut(labels.reshape(made.value.shape), made.value), cut_of(made, labels).reshape(made.lead))
+    close(tl.normalized_cut(labels.reshape(made.value.shape), made.value), cut_of(made, labels).reshape(made.lead))
     soft = torch.stack([labels == 0, labels == 1], -1).double()
-    close(normalized_cut(shaped(soft, made), made.value), cut_of(made, labels).reshape(made.lead))
+    close(tl.normalized_cut(shaped(soft, made), made.value), cut_of(made, labels).reshape(made.lead))
 
 
 def refined(made):
     labels = halves(made)
-    found = refine_cut(shaped(labels, made), made.value).reshape(labels.shape)
+    found = methods.refine_cut(shaped(labels, made), made.value).reshape(labels.shape)
     before, after = cut_of(made, labels), cut_of(made, found)
     assert (after <= before + 1e-12).all()
     for b, node in found.nonzero()[:4].tolist():  # no move of one node gains anything
@@ -263,7 +224,7 @@ def refined(made):
 
 
 def start(made):
-    found = spectral_init(made.value, 2, seed=0)
+    found = tl.spectral_init(made.value, 2, seed=0)
     component = made.value.connected_components()
     assert torch.equal(found.component, component)
     for part in component.unique():
@@ -331,7 +292,7 @@ def self_tuned(x, w):
 
 
 def eigenmaps(made):
-    model = LaplacianEigenmaps(K, Precomputed("affinity"), drop_trivial=False)
+    model = tl.LaplacianEigenmaps(K, tl.Precomputed("affinity"), drop_trivial=False)
     y = walk(made)[0]
     found = model(made.value)
     close(found @ found.mT, shaped(y @ y.mT, made))
@@ -342,11 +303,11 @@ def eigenmaps(made):
 
 
 def diffusion(made):
-    found = DiffusionMap(K - 1, Precomputed("affinity"))(made.value)
+    found = tl.DiffusionMap(K - 1, tl.Precomputed("affinity"))(made.value)
     q = made.matrix.sum(-1)
     scale = torch.where(q > 0, 1 / torch.where(q > 0, q, 1), 0)
     matrix = made.matrix * scale[..., None] * scale[..., None, :]
-    y, values = walk(type(made)(Graph.from_dense(matrix), set(), matrix))
+    y, values = walk(type(made)(tl.Graph.from_dense(matrix), set(), matrix))
     # The first columns of a disconnected graph are any basis, of one eigenvalue.
     y = y * torch.where(values.isinf(), 0, (1 - values).abs())[:, None]
     one = torch.where(matrix.sum((1, 2)) > 0, matrix.sum((1, 2)), 1).rsqrt()[:, None, None]
@@ -356,7 +317,7 @@ def diffusion(made):
 
 def clusters(made):
     y = walk(made)[0]
-    model = SpectralClustering(K, Precomputed("affinity"), variant="shi_malik", assign_labels="cluster_qr")
+    model = tl.SpectralClustering(K, tl.Precomputed("affinity"), variant="shi_malik", assign_labels="cluster_qr")
     found = model(made.value)
     close(found @ found.mT, shaped(y @ y.mT, made))
     if len(made.nodes) == 1:
@@ -386,7 +347,7 @@ def harmonic(made):
         matrix = laplacian(w)
         if len(free):
             expected[b, free] = torch.linalg.solve(matrix[free][:, free], w[free] @ targets[b])
-    close(HarmonicFunction(Precomputed("affinity"), class_prior=None)(made.value, labels), shaped(expected, made))
+    close(tl.HarmonicFunction(tl.Precomputed("affinity"), class_prior=None)(made.value, labels), shaped(expected, made))
 
 
 def spreading(made):
@@ -395,7 +356,7 @@ def spreading(made):
     root = torch.where(d > 0, d, 1).sqrt()
     system = torch.eye(d.shape[1]) - 0.9 * made.matrix / (root[..., None] * root[..., None, :])
     expected = torch.linalg.solve(system, 0.1 * targets)
-    close(LabelSpreading(Precomputed("affinity"), alpha=0.9)(made.value, labels), shaped(expected, made))
+    close(tl.LabelSpreading(tl.Precomputed("affinity"), alpha=0.9)(made.value, labels), shaped(expected, made))
 
 
 def regression(made):
@@ -405,7 +366,7 @@ def regression(made):
     size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
     ridge = 1e-2 * torch.where(size > 0, size, 1) * torch.eye(K)
     expected = y @ torch.linalg.solve(gram + ridge, y.mT @ targets) * reached(made, targets)
-    model = EigenmapsRegression(K, Precomputed("affinity"), ridge=1e-2)
+    model = tl.EigenmapsRegression(K, tl.Precomputed("affinity"), ridge=1e-2)
     close(model(made.value, labels), shaped(expected, made))
 
 
@@ -419,13 +380,13 @@ def drawn_graph(made):
 
 def signed(made):
     degrees = made.matrix.abs().sum(-1)
-    found = SignedLaplacian(made.value, "unnormalized").to_dense()
+    found = tl.SignedLaplacian(made.value, "unnormalized").to_dense()
     close(found, shaped(torch.diag_embed(degrees) - made.matrix, made))
 
 
 def directed(made):
     degrees = ((made.matrix + made.matrix.mT) / 2).sum(-1)
-    found = MagneticLaplacian(made.value, 0.0, "unnormalized").to_dense()
+    found = tl.MagneticLaplacian(made.value, 0.0, "unnormalized").to_dense()
     close(found.real, shaped(torch.diag_embed(degrees) - (made.matrix + made.matrix.mT) / 2, made))
 
 
@@ -447,12 +408,12 @@ OF_GRAPHS = {
     "spectral_init": start,
     "NeighborhoodSampler": neighborhoods,
     "EdgeSampler": sampled_edges,
-    "weighting, simple": weighted(SimpleWeights(), lambda x, w: w),
-    "weighting, kernel": weighted(KernelWeights(lambda d2: (-d2 / 0.5).exp()), lambda x, w: w * kernel_of(x)),
-    "weighting, heat": weighted(HeatKernel(0.5), lambda x, w: w * kernel_of(x)),
-    "weighting, self-tuning": weighted(SelfTuning(2), self_tuned),
-    "weighting, density": weighted(DensityCorrected(0.5, HeatKernel(0.5)), density_corrected),
-    "weighting, ImprovedWeights": weighted(ImprovedWeights(0.5), by_counts),
+    "weighting, simple": weighted(tl.SimpleWeights(), lambda x, w: w),
+    "weighting, kernel": weighted(tl.KernelWeights(lambda d2: (-d2 / 0.5).exp()), lambda x, w: w * kernel_of(x)),
+    "weighting, heat": weighted(tl.HeatKernel(0.5), lambda x, w: w * kernel_of(x)),
+    "weighting, self-tuning": weighted(tl.SelfTuning(2), self_tuned),
+    "weighting, density": weighted(tl.DensityCorrected(0.5, tl.HeatKernel(0.5)), density_corrected),
+    "weighting, ImprovedWeights": weighted(tl.ImprovedWeights(0.5), by_counts),
     "LaplacianEigenmaps": eigenmaps,
     "DiffusionMap": diffusion,
     "SpectralClustering": clusters,
@@ -481,7 +442,7 @@ def solved(solver=None):
 def second_mass(made):
     """A mass of a problem that has none."""
     mass = 0.5 + torch.rand(made.value.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = eigenpairs(made.value, K, mass=mass)
+    found = tl.eigenpairs(made.value, K, mass=mass)
     total = mass * made.mass[0] if "similarity" in made.kinds else mass
     own = type(made)(made.value, set(), made.matrix, total, made.nodes)
     close(found.values, shaped(own.values(), made))
@@ -489,7 +450,7 @@ def second_mass(made):
 
 
 def largest(made):
-    solve = eigenpairs if made.matrix.is_complex() else made.pairs
+    solve = tl.eigenpairs if made.matrix.is_complex() else made.pairs
     found = solve(made.value, K, largest=True)
     expected = torch.stack([values.flip(0)[:K] for _, values, _ in made.spectra()])
     close(found.values, expected.reshape(found.values.shape))
@@ -499,7 +460,7 @@ def mass_matrix(made):
     n = made.matrix.shape[-1]
     root = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     mass = root @ root.mT / n + torch.eye(n, dtype=torch.float64)
-    found = eigenpairs(made.value, K, mass=mass.to_sparse())
+    found = tl.eigenpairs(made.value, K, mass=mass.to_sparse())
     ((at, _, _),) = made.spectra()
     pencil = (matrix[at][:, at].numpy() for matrix in (made.matrix[0], mass))
     close(found.values, torch.from_numpy(scipy.linalg.eigh(*pencil, eigvals_only=True)[:K]))
@@ -541,17 +502,16 @@ def count_of(made):
 
 def matrices(made):
     u = made.value.vectors
-    close(
-        u @ spectral_function(made.value, heat)[..., 0, :, :] @ u.mH, shaped(made.function(heat, count_of(made)), made)
-    )
+    found = u @ methods.spectral_function(made.value, heat)[..., 0, :, :] @ u.mH
+    close(found, shaped(made.function(heat, count_of(made)), made))
 
 
 def signatures(made):
-    found = spectral_signature(made.value, HeatResponse([1.0]))
+    found = tl.spectral_signature(made.value, methods.HeatResponse([1.0]))
     assert not found.is_complex()
     close(found[..., 0], shaped(made.function(heat, count_of(made)).diagonal(dim1=1, dim2=2).real, made))
     trace = heat(made.values(count_of(made))).sum(-1)
-    share = spectral_signature(made.value, HeatResponse([1.0]), normalize=True)
+    share = tl.spectral_signature(made.value, methods.HeatResponse([1.0]), normalize=True)
     close(share[..., 0], found[..., 0] / trace.reshape(*made.lead, 1))
 
 
@@ -560,7 +520,7 @@ def waves(made):
         positive = values > 1e-9
         return torch.where(positive, (-(0.5 - torch.where(positive, values, 1).log()).square() / 2).exp(), 0)
 
-    found = spectral_signature(made.value, WaveResponse([0.5], 1.0))
+    found = tl.spectral_signature(made.value, methods.WaveResponse([0.5], 1.0))
     close(found[..., 0], shaped(made.function(band, count_of(made)).diagonal(dim1=1, dim2=2).real, made), atol=1e-6)
 
 
@@ -570,7 +530,7 @@ def filtered(x_of):
         expected = made.function(heat, count_of(made))
         flat = x.reshape(*made.matrix.shape[:2], 2)
         dtype = torch.promote_types(expected.dtype, flat.dtype)
-        close(SpectralFilter(heat)(made.value, x), (expected.to(dtype) @ flat.to(dtype)).reshape(x.shape))
+        close(tl.SpectralFilter(heat)(made.value, x), (expected.to(dtype) @ flat.to(dtype)).reshape(x.shape))
 
     return consume
 
@@ -579,7 +539,7 @@ def bank(made):
     x = numbers(*made.value.vectors.shape[:-1], 1)
     values = made.values(count_of(made))
     bound = float(values[values.isfinite()].abs().max()) + 1
-    found = SpectralFilter(WaveletResponse(1, bound), bank=True)(made.value, x)
+    found = tl.SpectralFilter(methods.WaveletResponse(1, bound), bank=True)(made.value, x)
     p = [lambda v: 1 - v / bound, lambda v: (1 - v / bound) ** 2]
     one, first, second = (made.function(f, count_of(made)) for f in (torch.ones_like, *p))
     expected = torch.stack([one - first, first - second, second], -1).movedim(-1, 1)
@@ -590,26 +550,26 @@ def bank(made):
 def encoded(made):
     expected = made.function(heat, count_of(made)).abs().square().sum(-1)
     for columns in (None, 5):
-        found = StableEncoding(HeatResponse([1.0]), lambda a: a.abs().square(), columns=columns)(made.value)
+        found = tl.StableEncoding(methods.HeatResponse([1.0]), lambda a: a.abs().square(), columns=columns)(made.value)
         assert not found.is_complex()
         close(found[..., 0], shaped(expected, made))
 
 
 def encoded_by_network(made):
     rho = torch.nn.Linear(1, 1).double()
-    found = StableEncoding(HeatResponse([1.0]), rho)(made.value)
+    found = tl.StableEncoding(methods.HeatResponse([1.0]), rho)(made.value)
     expected = rho(made.function(heat, count_of(made))[..., None]).sum(-2)
     close(found, shaped(expected, made))
 
 
 def canonical(made):
-    found = canonicalize(made.value)
+    found = methods.canonicalize(made.value)
     u = made.value.vectors
     close(found.vectors @ found.vectors.mH, u @ u.mH)
     # A unitary change of basis changes nothing that is unique.
     turn = torch.linspace(0.3, 2, u.shape[-1]).double()
     phase = torch.polar(torch.ones_like(turn), turn) if u.is_complex() else turn.sin().sign() * (turn - 1).sign()
-    other = canonicalize(type(made.value)(**{**vars(made.value), "vectors": u * phase}))
+    other = methods.canonicalize(type(made.value)(**{**vars(made.value), "vectors": u * phase}))
     keep = found.unique[..., None, :].expand(u.shape)
     close(other.vectors[keep], found.vectors[keep])
     for b, (at, _, v) in enumerate(made.spectra()):  # the direction of P x for the largest group of ‖P e_i‖
@@ -620,10 +580,10 @@ def canonical(made):
 
 def sign_invariant(made):
     phi = torch.nn.Sequential(torch.nn.Linear(1, 4), torch.nn.SiLU()).double()
-    found = SignInvariant(phi)(made.value.vectors)
+    found = methods.SignInvariant(phi)(made.value.vectors)
     v = made.value.vectors[..., None]
     close(found, phi(v) + phi(-v))
-    flipped = SignInvariant(phi)(-made.value.vectors)
+    flipped = methods.SignInvariant(phi)(-made.value.vectors)
     close(flipped, found)
 
 
@@ -683,10 +643,10 @@ class Fit:
 
     @property
     def labels(self):
-        return (LABELS,) if isinstance(self.model, SemiSupervised) else ()
+        return (LABELS,) if isinstance(self.model, methods.SemiSupervised) else ()
 
     def forward(self, model, x, mask=None):
-        shape = x.shape if isinstance(x, Graph) else x.shape[:-1]
+        shape = x.shape if isinstance(x, tl.Graph) else x.shape[:-1]
         labels = [one[: shape[-1]].expand(shape) for one in self.labels]
         return model(x, *labels, mask=mask)
 
@@ -703,8 +663,8 @@ class Fit:
 
 def affinities_of(rule, weights, x):
     """The graph whose matrix the method decomposes; that of landmarks is made of shares of points, C Z Λ⁻¹ Zᵀ C."""
-    weights = HeatKernel() if weights is None else weights
-    if not isinstance(rule, Landmarks):
+    weights = tl.HeatKernel() if weights is None else weights
+    if not isinstance(rule, tl.Landmarks):
         return weights(x, rule(x))
     landmarks = rule.of_points(x)
     edges = rule.edges(x, landmarks)
@@ -713,10 +673,10 @@ def affinities_of(rule, weights, x):
     z[edges.query, edges.point] = weights.extend(edges, state).exp()
     z = z / z.sum(1, keepdim=True)
     counts = torch.ones(len(x), dtype=x.dtype)
-    if isinstance(weights, DensityCorrected):
+    if isinstance(weights, tl.DensityCorrected):
         counts = z @ (state[:, 0] - state[:, 0].mean()).exp()
     w = counts[:, None] * (z / (z.mT @ counts)) @ z.mT * counts
-    return Graph.from_dense((w + w.mT) / 2)
+    return tl.Graph.from_dense((w + w.mT) / 2)
 
 
 def columns(fit):
@@ -725,19 +685,20 @@ def columns(fit):
     close(fit.rows, found)
     if model.pairs_given is not None:
         return
-    is_counted, weights = isinstance(model.neighbors, Landmarks), model.weights
-    if isinstance(model, DiffusionMap) and not is_counted:
+    is_counted, weights = isinstance(model.neighbors, tl.Landmarks), model.weights
+    if isinstance(model, tl.DiffusionMap) and not is_counted:
         weights = weights.weights  # K, which the reference corrects
-    given = fit.make(Precomputed("affinity"), None)
-    if isinstance(model, DiffusionMap) and is_counted:
-        given = LaplacianEigenmaps(2, Precomputed("affinity"), diffusion=model.time)
+    given = fit.make(tl.Precomputed("affinity"), None)
+    if isinstance(model, tl.DiffusionMap) and is_counted:
+        given = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"), diffusion=model.time)
     expected = fit.forward(given, affinities_of(model.neighbors, weights, fit.x))
     close(grams(found), grams(expected))
 
 
 def on_known_points(fit):
     rows = fit.rows
-    if not (isinstance(fit.model, SemiSupervised) and fit.model.pairs_given):  # that cannot see which label was given
+    # Of given pairs, label methods cannot see which label was given.
+    if not (isinstance(fit.model, methods.SemiSupervised) and fit.model.pairs_given):
         close(fit.model.transform(fit.x), rows)
 
 
@@ -785,7 +746,7 @@ def top(kernel):
 
 
 def geodesics(x):
-    graph = KNN(6, "union")(x)
+    graph = tl.KNN(6, "union")(x)
     lengths = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") * (graph.to_dense() > 0)
     return torch.from_numpy(shortest_path(lengths.numpy(), directed=False))
 
@@ -831,37 +792,37 @@ OF_PAIRED_FITS = {"out_of_sample": out_of_sample, "state_dict": saved, "batch": 
 NODES, COLUMNS = torch.zeros(12, dtype=torch.int64), torch.zeros(12, 2, dtype=torch.float64)
 DOORS = {
     "graph": {
-        "Laplacian": Laplacian,
+        "Laplacian": tl.Laplacian,
         "component_eigenpairs": lambda v: component_eigenpairs(v, 2),
-        "SignedLaplacian": SignedLaplacian,
-        "MagneticLaplacian": MagneticLaplacian,
-        "laplacian_smoothness": lambda v: laplacian_smoothness(COLUMNS, v),
-        "LaplacianSmoothness": lambda v: LaplacianSmoothness(Precomputed("affinity"))(COLUMNS, v),
-        "SpectralLoss": lambda v: SpectralLoss(Precomputed("affinity"))(COLUMNS, v),
+        "SignedLaplacian": tl.SignedLaplacian,
+        "MagneticLaplacian": tl.MagneticLaplacian,
+        "laplacian_smoothness": lambda v: tl.laplacian_smoothness(COLUMNS, v),
+        "LaplacianSmoothness": lambda v: tl.LaplacianSmoothness(tl.Precomputed("affinity"))(COLUMNS, v),
+        "SpectralLoss": lambda v: tl.SpectralLoss(tl.Precomputed("affinity"))(COLUMNS, v),
         "orthogonality": lambda v: orthogonality(COLUMNS, v),
         "whiten": lambda v: whiten(COLUMNS, v),
-        "Whitening": lambda v: Whitening(2).fit(COLUMNS, v),
+        "Whitening": lambda v: tl.Whitening(2).fit(COLUMNS, v),
         "spectral_loss": lambda v: spectral_loss(COLUMNS, v),
-        "normalized_cut": lambda v: normalized_cut(NODES, v),
-        "refine_cut": lambda v: refine_cut(NODES, v),
-        "spectral_init": spectral_init,
+        "normalized_cut": lambda v: tl.normalized_cut(NODES, v),
+        "refine_cut": lambda v: methods.refine_cut(NODES, v),
+        "spectral_init": tl.spectral_init,
         "NeighborhoodSampler": NeighborhoodSampler,
         "EdgeSampler": EdgeSampler,
-        "weighting": lambda v: HeatKernel()(COLUMNS, v),
-        "LaplacianEigenmaps": lambda v: LaplacianEigenmaps(2, Precomputed("affinity"))(v),
-        "DiffusionMap": lambda v: DiffusionMap(2, Precomputed("affinity"))(v),
-        "SpectralClustering": lambda v: SpectralClustering(2, Precomputed("affinity"))(v),
-        "HarmonicFunction": lambda v: HarmonicFunction(Precomputed("affinity"))(v, NODES),
+        "weighting": lambda v: tl.HeatKernel()(COLUMNS, v),
+        "LaplacianEigenmaps": lambda v: tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(v),
+        "DiffusionMap": lambda v: tl.DiffusionMap(2, tl.Precomputed("affinity"))(v),
+        "SpectralClustering": lambda v: tl.SpectralClustering(2, tl.Precomputed("affinity"))(v),
+        "HarmonicFunction": lambda v: tl.HarmonicFunction(tl.Precomputed("affinity"))(v, NODES),
         "plot_graph": lambda v: plot_graph(v, COLUMNS, axes=Figure().subplots()),
     },
-    "operator": {"eigenpairs": lambda v: eigenpairs(v, 2), "solve_linear": lambda v: solve_linear(v, COLUMNS)},
+    "operator": {"eigenpairs": lambda v: tl.eigenpairs(v, 2), "solve_linear": lambda v: solve_linear(v, COLUMNS)},
     "pairs": {
-        "spectral_function": lambda v: spectral_function(v, heat),
-        "spectral_signature": lambda v: spectral_signature(v, heat),
-        "SpectralFilter": lambda v: SpectralFilter(heat)(v, COLUMNS),
-        "StableEncoding": lambda v: StableEncoding(heat, torch.nn.Identity())(v),
-        "canonicalize": canonicalize,
-        "SignInvariant": lambda v: SignInvariant(torch.nn.Identity())(v),
+        "spectral_function": lambda v: methods.spectral_function(v, heat),
+        "spectral_signature": lambda v: tl.spectral_signature(v, heat),
+        "SpectralFilter": lambda v: tl.SpectralFilter(heat)(v, COLUMNS),
+        "StableEncoding": lambda v: tl.StableEncoding(heat, torch.nn.Identity())(v),
+        "canonicalize": methods.canonicalize,
+        "SignInvariant": lambda v: methods.SignInvariant(torch.nn.Identity())(v),
         "plot_embedding": lambda v: plot_embedding(v, axes=Figure().subplots()),
         "plot_spectrum": lambda v: plot_spectrum(v, axes=Figure().subplots()),
     },
@@ -982,7 +943,7 @@ def test_methods_rules_and_weightings(method, rule):
             return METHODS[method](neighbors, weights and weights())
 
         is_paired = (number - [*METHODS].index(method) - [*RULES].index(rule)) % len(WEIGHTINGS) < 2
-        consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](KNN(6), None))
+        consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](tl.KNN(6), None))
         shared = functools.cache(Fit)
         kinds = first_words(method, rule, weighting)
         kinds |= set() if weights() is None else {"weighting"}

@@ -143,7 +143,6 @@ def test_components_are_counted(seen):
         LLE(1, KNN(4)).fit(x.to(DEVICE))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 class TestSums:
     """Sums over groups are the same from run to run: no atomic addition, whatever the order of the values."""
 

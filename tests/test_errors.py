@@ -282,6 +282,7 @@ KernelPCA(2, "poly").fit(X.float()).transform(1e20 * X.float()) → the kernel o
 DISTANCES(X) → \(N, N\) or \(B, N, N\), got \(10, 2\)
 DISTANCES(path(4).triu()) → must be symmetric
 DISTANCES(-path(4)) → got a minimum of -1
+DISTANCES(torch.eye(10) + SAME @ SAME.T) → distances must be zero from each point to itself, got 3; for affin
 MDS(2, metric="cosine") → Precomputed.* got 'cosine'
 Isomap(1, KNN(3)).fit(torch.cat([X, X[:6] + 100, X[:5] - 100]))
     → 3 connected components, of 10, 6, 5 points.*use more neighbours
@@ -654,7 +655,6 @@ NAMES |= {**vars(torch_lapeig), **globals(), "estimators": estimators, "NotFitte
 NAMES |= {"csr_array": csr_array, "replace": replace}
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")  # torch's own, on first use
 @pytest.mark.parametrize(("error", "call", "words"), [*cases()], ids=[call for _, call, _ in cases()])
 def test_what_is_refused(error, call, words):
     with pytest.raises(eval(error, NAMES), match=words):

@@ -7,41 +7,20 @@ import mpmath
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import covering
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DegeneracyWarning,
-    DensityCorrected,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelPCA,
-    KernelWeights,
-    Laplacian,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    Precomputed,
-    SelfTuning,
-    SpectralClustering,
-    eigenpairs,
-    knn_graph,
-)
 from torch_lapeig.eigen import FunctionOperator
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {
-    "median": HeatKernel,
-    "t": lambda: HeatKernel(1.0, learnable=True),
-    "component": lambda: HeatKernel("component-median"),
-    "self-tuning": lambda: SelfTuning(3),
-    "density": DensityCorrected,
-    "half density": lambda: DensityCorrected(0.5, HeatKernel(1.0)),
-    "improved": ImprovedWeights,
-    "kernel": lambda: KernelWeights(lambda squared: torch.exp(-squared)),
+    "median": tl.HeatKernel,
+    "t": lambda: tl.HeatKernel(1.0, learnable=True),
+    "component": lambda: tl.HeatKernel("component-median"),
+    "self-tuning": lambda: tl.SelfTuning(3),
+    "density": tl.DensityCorrected,
+    "half density": lambda: tl.DensityCorrected(0.5, tl.HeatKernel(1.0)),
+    "improved": tl.ImprovedWeights,
+    "kernel": lambda: tl.KernelWeights(lambda squared: torch.exp(-squared)),
 }
 
 
@@ -153,14 +132,14 @@ def test_values_and_gradients_have_the_digits_of_the_dtype(dtype, tail, scale, s
     x = torch.randn(22, 3, generator=generator) * torch.exp(tail * torch.randn(22, 1, generator=generator)) * scale
     x = x.to(dtype)
     loss_weights = torch.rand(22, 2, generator=generator).to(dtype)
-    graph = knn_graph(x, 5, symmetrize="union")
+    graph = tl.knn_graph(x, 5, symmetrize="union")
     t = float(graph.pattern.squared_lengths(x).median())
-    weighted = HeatKernel(t)(x, graph)
-    active = Laplacian(weighted).active
+    weighted = tl.HeatKernel(t)(x, graph)
+    active = tl.Laplacian(weighted).active
     present = (weighted.weight > 0) & active[graph.edge_index].all(0)
     y, gradient = exact(x, graph, present, t, loss_weights, digits=80 if dtype == SINGLE else 400)
     x.requires_grad_()
-    found = LaplacianEigenmaps(2, KNN(5, "union"), HeatKernel(t))(x)
+    found = tl.LaplacianEigenmaps(2, tl.KNN(5, "union"), tl.HeatKernel(t))(x)
     (loss_weights * found.square()).sum().backward()
     tolerance = 3e-3 if dtype == SINGLE else 1e-6
     assert ((found.detach().abs() - y.abs()).abs().amax(0) <= tolerance * y.abs().amax(0)).all()
@@ -171,9 +150,9 @@ def test_rows_of_tiny_degree_solve_their_problem():
     """(1 − λ) y_i = Σ_j p_ij y_j at every node, though v_i is 10⁻¹⁷ of the largest entry of v."""
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(60, 3, generator=generator) * torch.exp(1.5 * torch.randn(60, 1, generator=generator))
-    laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 8)), "random_walk")
+    laplacian = tl.Laplacian(tl.HeatKernel()(x, tl.knn_graph(x, 8)), "random_walk")
     assert laplacian.tiny_degrees.any(-1).all()
-    pairs = eigenpairs(laplacian, 3)
+    pairs = tl.eigenpairs(laplacian, 3)
     y, share = pairs.vectors.double(), laplacian.values.double()
     pattern = laplacian.graph.pattern
     residual = (1 - pairs.values.double()) * y - pattern.matmul(share, y)
@@ -190,16 +169,16 @@ def test_gradients_of_null_vectors_do_not_drown_in_round_off(dense, outliers):
         cluster[:1] + 9 * torch.tensor([[1.0, 1, 1], [-1, -1, -1]])[:outliers] for cluster in clusters
     ]  # degrees down to 1e-29
     x = torch.cat([*clusters, *far])
-    rule, aim = knn_graph(x, 6), torch.randn(len(x), 2, generator=generator)
-    weight = HeatKernel(5.0)(x, rule).weight
+    rule, aim = tl.knn_graph(x, 6), torch.randn(len(x), 2, generator=generator)
+    weight = tl.HeatKernel(5.0)(x, rule).weight
     found = []
     for dtype in (SINGLE, DOUBLE):
         w = weight.to(dtype).requires_grad_()
-        graph = Graph(rule.pattern, w)
-        graph = Graph.from_dense(graph.to_dense()) if dense else graph
-        laplacian = Laplacian(graph, "random_walk")
+        graph = tl.Graph(rule.pattern, w)
+        graph = tl.Graph.from_dense(graph.to_dense()) if dense else graph
+        laplacian = tl.Laplacian(graph, "random_walk")
         assert laplacian.nullity == 2
-        pairs = eigenpairs(laplacian, 4)
+        pairs = tl.eigenpairs(laplacian, 4)
         y = pairs.vectors
         loss = (y @ (y.mT @ aim.to(dtype))).square().sum()
         found.append(torch.autograd.grad(loss, w)[0].double() * weight)
@@ -217,10 +196,12 @@ def test_lost_derivatives_of_null_vectors_are_warned_of():
     edges = torch.stack([torch.cat([row, col]), torch.cat([col, row])])
     order = (edges[0] * 5 + edges[1]).argsort()
     w = torch.cat([weight, weight])[order].requires_grad_()
-    pairs = eigenpairs(Laplacian(Graph.from_edge_index(edges[:, order], w), "random_walk"), 2)
+    pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_edge_index(edges[:, order], w), "random_walk"), 2)
     assert pairs.vectors[:, 0].detach().diff().abs().max() < 1e-6
     pairs.vectors[:3].square().sum().backward(retain_graph=True)  # nodes that are not concerned
-    with pytest.warns(GraphWarning, match="2 entries of eigenvectors at nodes of tiny degree are hidden in round-off"):
+    with pytest.warns(
+        tl.GraphWarning, match="2 entries of eigenvectors at nodes of tiny degree are hidden in round-off"
+    ):
         pairs.vectors.square().sum().backward()
 
 
@@ -231,14 +212,14 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
     row, col = torch.tensor([0, 1, 2, 4, 4, 4, 4]), torch.tensor([1, 2, 3, 5, 6, 7, 0])
     edges = torch.stack([torch.cat([row, col]), torch.cat([col, row])])
     weight = torch.tensor([1.0, 1.0, 1.0] + [faint] * 4, dtype=dtype).repeat(2)
-    graph = Graph.from_edge_index(edges, weight)
-    graph = Graph.from_dense(graph.to_dense()) if dense else graph
-    laplacian = Laplacian(graph.with_weight(graph.weight.requires_grad_()), normalization)
+    graph = tl.Graph.from_edge_index(edges, weight)
+    graph = tl.Graph.from_dense(graph.to_dense()) if dense else graph
+    laplacian = tl.Laplacian(graph.with_weight(graph.weight.requires_grad_()), normalization)
     assert laplacian.active.tolist() == [True] * 4 + [False] * 4
     assert laplacian.nullity == 1
-    pairs = eigenpairs(laplacian, 4)
+    pairs = tl.eigenpairs(laplacian, 4)
     path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
-    expected = eigenpairs(Laplacian(Graph.from_edge_index(path, weight.new_ones(6)), normalization), 4)
+    expected = tl.eigenpairs(tl.Laplacian(tl.Graph.from_edge_index(path, weight.new_ones(6)), normalization), 4)
     torch.testing.assert_close(pairs.values, expected.values)
     torch.testing.assert_close(pairs.vectors[:4], expected.vectors)
     assert pairs.converged
@@ -260,12 +241,12 @@ def test_far_points_do_not_spoil_the_gradient_of_the_others(kind, weighting):
     probe = torch.rand(24, 2, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     for seed in range(4):
         x = cloud(kind, torch.Generator().manual_seed(seed)).float()
-        pattern = knn_graph(x, 5).pattern
+        pattern = tl.knn_graph(x, 5).pattern
         results = []
         for dtype in (SINGLE, DOUBLE):
             v = x.to(dtype).clone().requires_grad_()
-            graph = WEIGHTINGS[weighting]()(v, Graph(pattern, torch.ones(len(pattern), dtype=dtype)))
-            y = LaplacianEigenmaps(2, Precomputed("affinity"), scale="unit")(graph)
+            graph = WEIGHTINGS[weighting]()(v, tl.Graph(pattern, torch.ones(len(pattern), dtype=dtype)))
+            y = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"), scale="unit")(graph)
             (y.square() * probe).sum().backward()
             results.append(v.grad)
         assert torch.dist(*results) <= 1e-3 * results[1].norm()
@@ -278,14 +259,20 @@ def test_units_of_length_change_no_bit(weighting, exponent):
     results = []
     for factor in (1.0, 2.0**exponent):
         v = (x * factor).requires_grad_()
-        y = LaplacianEigenmaps(2, KNN(5), WEIGHTINGS[weighting]())(v)
+        y = tl.LaplacianEigenmaps(2, tl.KNN(5), WEIGHTINGS[weighting]())(v)
         y.abs().sum().backward()
         results.append((y.detach(), v.grad * factor))
     assert torch.equal(results[0][0], results[1][0])
     assert torch.equal(results[0][1], results[1][1])
 
 
-SCALED = [MDS(2), Isomap(2, KNN(5)), Isomap(2, KNN(5), landmarks=9), KernelPCA(2, "linear"), LLE(2, KNN(5))]
+SCALED = [
+    tl.MDS(2),
+    tl.Isomap(2, tl.KNN(5)),
+    tl.Isomap(2, tl.KNN(5), landmarks=9),
+    tl.KernelPCA(2, "linear"),
+    tl.LLE(2, tl.KNN(5)),
+]
 
 
 @pytest.mark.parametrize("method", SCALED)
@@ -295,7 +282,7 @@ def test_units_of_length_scale_scaling(method, exponent):
     x, new = (cloud("plain", torch.Generator().manual_seed(seed)).float() for seed in (0, 1))
     results = []
     for factor in (1.0, 2.0**exponent):
-        unit = 1.0 if isinstance(method, LLE) else factor
+        unit = 1.0 if isinstance(method, tl.LLE) else factor
         v = (x * factor).requires_grad_()
         y, y_new = method.out_of_sample(v, new[:4] * factor)
         loss = (y.abs().sum() + y_new.abs().sum()) * (factor / unit)
@@ -312,22 +299,22 @@ def test_units_of_length_scale_scaling(method, exponent):
 
 def embedded(task, x, weights, scale, normalization):
     """Return the result of a task on points ``(24, 3)``."""
-    layer = LaplacianEigenmaps(2, KNN(5), weights, scale=scale, normalization=normalization)
+    layer = tl.LaplacianEigenmaps(2, tl.KNN(5), weights, scale=scale, normalization=normalization)
     if task == "batch":
         mask = torch.ones(2, 24, dtype=torch.bool)
         mask[1, 20:] = False
         return layer(torch.stack([x, x.detach().flip(0)]), mask=mask)
     if task == "dense":
-        complete = Graph.from_dense(torch.ones(24, 24, dtype=x.dtype).fill_diagonal_(0))
+        complete = tl.Graph.from_dense(torch.ones(24, 24, dtype=x.dtype).fill_diagonal_(0))
         options = {"scale": scale, "normalization": normalization}
-        return LaplacianEigenmaps(2, Precomputed("affinity"), **options)(weights(x, complete))
+        return tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"), **options)(weights(x, complete))
     other = {
-        "clustering": lambda: SpectralClustering(2, KNN(5), weights)(x),
-        "smoothness": lambda: LaplacianSmoothness(KNN(5), weights)(x.sin(), x),
-        "mds": lambda: MDS(2)(x),
-        "isomap": lambda: Isomap(2, KNN(5))(x),
-        "lle": lambda: LLE(2, KNN(5))(x),
-        "kernel pca": lambda: KernelPCA(2)(x),
+        "clustering": lambda: tl.SpectralClustering(2, tl.KNN(5), weights)(x),
+        "smoothness": lambda: tl.LaplacianSmoothness(tl.KNN(5), weights)(x.sin(), x),
+        "mds": lambda: tl.MDS(2)(x),
+        "isomap": lambda: tl.Isomap(2, tl.KNN(5))(x),
+        "lle": lambda: tl.LLE(2, tl.KNN(5))(x),
+        "kernel pca": lambda: tl.KernelPCA(2)(x),
         "out of sample": lambda: torch.cat(layer.out_of_sample(x[:20], x[20:])),
     }
     return other.get(task, lambda: layer(x))()
@@ -369,19 +356,19 @@ def test_gradients_beyond_the_dtype_are_finite_and_warned_of(dtype):
     x = cloud("plain", torch.Generator().manual_seed(0)).to(dtype)
     size = 1e-30 if dtype == SINGLE else 1e-250
     affinity = (size * torch.exp(-torch.cdist(x, x).square()) * (1 - torch.eye(24))).to(dtype).requires_grad_()
-    y = LaplacianEigenmaps(2, Precomputed("affinity"))(affinity)
-    with pytest.warns(DegeneracyWarning, match="too large"):
+    y = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(affinity)
+    with pytest.warns(tl.DegeneracyWarning, match="too large"):
         y.square().sum().backward()
     assert affinity.grad.isfinite().all()
     affinity.grad = None
-    y = LaplacianEigenmaps(2, Precomputed("affinity"), scale="unit")(affinity)
+    y = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"), scale="unit")(affinity)
     y.abs().sum().backward()  # 10³⁰, which it can hold
     assert affinity.grad.isfinite().all()
 
 
 def test_nan_of_a_loss_is_not_hidden():
     x = cloud("heavy", torch.Generator().manual_seed(3)).requires_grad_()
-    (LaplacianEigenmaps(2, KNN(8))(x) * torch.nan).sum().backward()
+    (tl.LaplacianEigenmaps(2, tl.KNN(8))(x) * torch.nan).sum().backward()
     assert x.grad.isnan().any()
 
 
@@ -394,7 +381,6 @@ def chain(dtype=DOUBLE):
     return torch.cat([edges, edges.flip(0)], 1), logs
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
 def test_derivatives_in_logarithms_of_weights(dense, normalization):
@@ -404,11 +390,11 @@ def test_derivatives_in_logarithms_of_weights(dense, normalization):
 
     def columns(logs):
         both = torch.cat([logs, logs])[order]
-        graph = Graph.from_edge_index(edges[:, order], both.exp())
-        graph = Graph.from_dense(graph.to_dense()) if dense else graph
-        laplacian = Laplacian(graph, normalization)
+        graph = tl.Graph.from_edge_index(edges[:, order], both.exp())
+        graph = tl.Graph.from_dense(graph.to_dense()) if dense else graph
+        laplacian = tl.Laplacian(graph, normalization)
         assert laplacian.tiny_degrees.any(-1).all()
-        return eigenpairs(laplacian, 3).vectors / size
+        return tl.eigenpairs(laplacian, 3).vectors / size
 
     size = 1.0
     size = columns(logs).detach().abs().amax(0)
@@ -426,6 +412,6 @@ def test_products_in_any_unit(scale, largest, mass):
     masses = None if mass is None else mass * torch.linspace(2, 1, 400, dtype=torch.float64)
     true = (d if masses is None else d / masses).sort(descending=largest).values[:4]
     operator = FunctionOperator(lambda y, d: d[:, None] * y, 400, [d])
-    pairs = eigenpairs(operator, 3, mass=masses, largest=largest)
+    pairs = tl.eigenpairs(operator, 3, mass=masses, largest=largest)
     torch.testing.assert_close(pairs.values / true[0], true[:3] / true[0], rtol=1e-8, atol=0)
     assert float(pairs.gap / true[0]) == pytest.approx(float((true[3] - true[2]).abs() / true[0]), rel=1e-5)

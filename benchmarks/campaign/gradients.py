@@ -70,14 +70,8 @@ class Gradient:
         other = str(rng.choice([name for name in SOLVERS if name != "default"]))
         precisions = ["float64", "float32"] if edges.narrow else ["float64"]
         for solver, dtype in [("default", p) for p in precisions] + [(other, str(rng.choice(precisions)))]:
-            yield {
-                "family": family,
-                "graphs": [edges],
-                "function": vars(function).copy(),
-                "solver": solver,
-                "dtype": dtype,
-                "dense": bool(rng.random() < 0.2),
-            }
+            case = {"family": family, "graphs": [edges], "function": vars(function).copy(), "solver": solver}
+            yield {**case, "dtype": dtype, "dense": bool(rng.random() < 0.2)}
 
     def check(self, case: Case) -> Outcome:
         """Return the gradient of one loss, and in float64 its second derivative in a random direction."""

@@ -23,26 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import torch_lapeig as tl
 from benchmarks.campaign import clouds, families
 from benchmarks.campaign.edges import Floats
 from benchmarks.campaign.outcomes import Case, Finding, Outcome
 from benchmarks.campaign.solves import DTYPES
-from torch_lapeig import (
-    KNN,
-    ConvergenceWarning,
-    DegeneracyWarning,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    KernelWeights,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    SelfTuning,
-    SimpleWeights,
-)
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.graph import Weighting
 
@@ -57,17 +42,17 @@ SEPARATION = {torch.float64: 1e-8, torch.float32: 2e-4}  # of distinct eigenvalu
 def weighting(name: str, t: float, number: float) -> Weighting:
     """Return a weighting by name, with a bandwidth and another number in (0, 1)."""
     made: dict[str, Any] = {
-        "simple": SimpleWeights,
-        "heat": lambda: HeatKernel(t),
-        "heat median": HeatKernel,
-        "heat component-median": lambda: HeatKernel("component-median"),
-        "heat learnable": lambda: HeatKernel(learnable=True),
-        "self-tuning": lambda: SelfTuning(1 + int(8 * number)),
-        "density-corrected": lambda: DensityCorrected(number),
-        "density-corrected heat": lambda: DensityCorrected(1.0, HeatKernel(t)),
-        "density-corrected self-tuning": lambda: DensityCorrected(number, SelfTuning(3)),
-        "kernel": lambda: KernelWeights(lambda d2: 1 / (1 + d2 / t)),
-        "improved": ImprovedWeights,
+        "simple": tl.SimpleWeights,
+        "heat": lambda: tl.HeatKernel(t),
+        "heat median": tl.HeatKernel,
+        "heat component-median": lambda: tl.HeatKernel("component-median"),
+        "heat learnable": lambda: tl.HeatKernel(learnable=True),
+        "self-tuning": lambda: tl.SelfTuning(1 + int(8 * number)),
+        "density-corrected": lambda: tl.DensityCorrected(number),
+        "density-corrected heat": lambda: tl.DensityCorrected(1.0, tl.HeatKernel(t)),
+        "density-corrected self-tuning": lambda: tl.DensityCorrected(number, tl.SelfTuning(3)),
+        "kernel": lambda: tl.KernelWeights(lambda d2: 1 / (1 + d2 / t)),
+        "improved": tl.ImprovedWeights,
     }
     found: Weighting = made[name]()
     return found
@@ -173,13 +158,13 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     return options if options["scale"] == "degree" else {**options, "diffusion": 0.0}
 
 
-def _rule(case: Case) -> KNN | Radius:
-    return Radius(case["radius"]) if case["radius"] > 0 else KNN(case["k"], case["symmetrize"])
+def _rule(case: Case) -> tl.KNN | tl.Radius:
+    return tl.Radius(case["radius"]) if case["radius"] > 0 else tl.KNN(case["k"], case["symmetrize"])
 
 
-def _layer(case: Case, rule: Any, **changes: Any) -> LaplacianEigenmaps:
+def _layer(case: Case, rule: Any, **changes: Any) -> tl.LaplacianEigenmaps:
     options = {name: case[name] for name in ("normalization", "scale", "diffusion", "components")}
-    return LaplacianEigenmaps(case["n_components"], rule, **options, **changes)
+    return tl.LaplacianEigenmaps(case["n_components"], rule, **options, **changes)
 
 
 def _weighting(case: Case, dtype: torch.dtype) -> Weighting:
@@ -206,7 +191,7 @@ def _pass(case: Case, x: Tensor) -> tuple[Tensor, Tensor, bool]:
         if not case["seed"] % 2:
             loss.backward()
     assert x.grad is not None
-    return y.detach(), x.grad, bool({w.category for w in caught} & {DegeneracyWarning, ConvergenceWarning})
+    return y.detach(), x.grad, bool({w.category for w in caught} & {tl.DegeneracyWarning, tl.ConvergenceWarning})
 
 
 def _finite(y: Tensor, gradient: Tensor, case: Case) -> list[Finding]:
@@ -270,7 +255,7 @@ def _differences(case: Case, dtype: torch.dtype) -> tuple[Tensor, float, float, 
     """Return a direction, the derivative along it with its error, and the loss; None where that says nothing."""
     x: Tensor = case["points"]
     graph = _rule(case)(x, case["mask"])
-    weights, layer = _weighting(case, torch.float64), _layer(case, Precomputed("affinity"), solve=Eigh())
+    weights, layer = _weighting(case, torch.float64), _layer(case, tl.Precomputed("affinity"), solve=Eigh())
     weighted = weights(x, graph)
     if not _separated(layer, weighted, dtype) or not _same_edges(case, weighted, dtype):
         return None
@@ -289,7 +274,7 @@ def _differences(case: Case, dtype: torch.dtype) -> tuple[Tensor, float, float, 
 
 
 @torch.no_grad()
-def _separated(layer: LaplacianEigenmaps, graph: Graph, dtype: torch.dtype) -> bool:
+def _separated(layer: tl.LaplacianEigenmaps, graph: tl.Graph, dtype: torch.dtype) -> bool:
     """Return whether all eigenvalues that matter are far enough apart for the precision, beside the trivial ones."""
     found = layer.embed(graph)
     degree = float(graph.pattern.sum_rows(graph.weight).max())
@@ -303,13 +288,13 @@ def _separated(layer: LaplacianEigenmaps, graph: Graph, dtype: torch.dtype) -> b
 
 
 @torch.no_grad()
-def _same_edges(case: Case, graph: Graph, dtype: torch.dtype) -> bool:
+def _same_edges(case: Case, graph: tl.Graph, dtype: torch.dtype) -> bool:
     """Return whether no weight that is there in float64 is lost in ``dtype``, and no degree is near its limits."""
     if dtype == torch.float64:
         return True
     x = case["points"].to(dtype)
     rounded = _weighting(case, dtype)(x, _rule(case)(x, case["mask"]))
     same = rounded.weight.shape == graph.weight.shape and bool(((rounded.weight > 0) == (graph.weight > 0)).all())
-    degrees = Laplacian(graph).degrees
+    degrees = tl.Laplacian(graph).degrees
     positive = degrees[degrees > 0]
     return same and len(positive) > 0 and float(positive.min()) > 1e-30 and float(positive.max()) < 1e30

@@ -117,12 +117,8 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.assign(kind="w").to_csv("w.csv", index=False, sep=";", decimal=",")
     refused("'kind' has 'w', its categories are 'u', 'v'", "transform", "moved", "w.csv")
     new.assign(b=np.nan).to_csv("gap.csv", index=False, sep=";", decimal=",")
-    refused(
-        "5 of 5 rows have missing .*fill them in, or leave out these rows by --drop-rows-with-missing$",
-        "transform",
-        "moved",
-        "gap.csv",
-    )
+    says = "5 of 5 rows have missing .*fill them in, or leave out these rows by --drop-rows-with-missing$"
+    refused(says, "transform", "moved", "gap.csv")
     new.assign(b=1e300).to_csv("huge.csv", index=False, sep=";", decimal=",")
     refused("huge.csv: queries must be at most", "transform", "moved", "huge.csv")
     new.assign(b="x").to_csv("words.csv", index=False, sep=";", decimal=",")
@@ -155,16 +151,13 @@ def test_distances_and_affinities_give_what_their_points_give(folder):
     embed("--input", "edges.csv", "--given", "edges", "--out", "edges")
     found = pandas.read_csv("edges/embedding.csv", index_col="name").sort_index()
     np.testing.assert_allclose(abs(found), abs(expected), atol=1e-6)
-    refused(
-        "--neighbors does not go with sparse", "embed", "--input", "stored.npz", "--given", "distance", "--neighbors", 3
-    )
-    refused(
-        "--standardize does not go with", "embed", "--input", "distance.npy", "--given", "distance", "--standardize"
-    )
+    of_distances = ("--given", "distance", "--input")
+    refused("--neighbors does not go with sparse", "embed", *of_distances, "stored.npz", "--neighbors", 3)
+    refused("--standardize does not go with", "embed", *of_distances, "distance.npy", "--standardize")
     uneven = nearest.copy()
     uneven[np.triu(uneven) > 0] *= 2
     sparse.save_npz("uneven.npz", sparse.csr_array(uneven))
-    refused("a distance of its own in each direction", "embed", "--input", "uneven.npz", "--given", "distance")
+    refused("a distance of its own in each direction", "embed", *of_distances, "uneven.npz")
 
 
 def test_neighbors_are_added_until_the_graph_is_connected(folder, capsys):

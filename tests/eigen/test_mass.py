@@ -60,7 +60,6 @@ def test_gradcheck_of_weights_and_mass(solver):
     ids=["equal eigenvalues", "two components"],
 )
 @pytest.mark.parametrize("as_operator", [False, True])
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_derivatives_at_equal_eigenvalues(affinity, k, mass, as_operator):
     weight, graph_of = edge_parameters(affinity)
     mass = mass.double().requires_grad_()

@@ -7,8 +7,6 @@ import torch
 from torch_lapeig import eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, ShiftInvert
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*[Ss]parse CSR tensor support is in beta")
-
 
 def symmetric(n, dtype=torch.float64, seed=0, lead=()):
     x = torch.randn(*lead, n, n, dtype=dtype, generator=torch.Generator().manual_seed(seed))

@@ -146,7 +146,6 @@ def test_flips_agree_with_robust_laplacian():
 
 
 @pytest.mark.parametrize("intrinsic", [False, True])
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_gradcheck_of_vertices(intrinsic):
     vertices, faces = bent(0, noise=0.1)
 

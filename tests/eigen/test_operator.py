@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import points, subspace_angle, swiss_roll, torus
+from problems import points, swiss_roll, torus
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, Solve, eigenpairs
 from torch_lapeig.eigen import Auto, ChebyshevSubspace, Eigh, Lobpcg, Operator, SmoothedAggregation, SparseFactors
 
@@ -137,20 +137,3 @@ def test_preconditioners_are_called_alike():
         torch.testing.assert_close(pairs.values.detach(), exact.values, atol=1e-11, rtol=0)
         pairs.vectors.square().square().sum().backward()  # the gradient's solve takes the same inverse
         assert weight.grad.isfinite().all()
-
-
-# --- Symmetric matrices that are no Laplacians ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), Lobpcg(preconditioner=None), None], ids=str)
-def test_largest_pairs_of_a_matrix(solver):
-    """By any solver those of `eigvalsh`, also of multiple eigenvalues, with gradients."""
-    basis = torch.linalg.qr(points(450, 450))[0]
-    spectrum = torch.cat([torch.tensor([9.0, 9.0, 5.0, 4.0], dtype=torch.float64), torch.linspace(3, -6, 446).double()])
-    matrix = ((basis * spectrum) @ basis.T).requires_grad_()
-    pairs = eigenpairs(matrix, 4, solver, largest=True)
-    assert pairs.converged
-    torch.testing.assert_close(pairs.values, spectrum[:4], atol=1e-7, rtol=0)
-    assert subspace_angle(basis[:, :4], pairs.vectors.detach()) < 1e-6
-    pairs.values.sum().backward()
-    torch.testing.assert_close(matrix.grad, basis[:, :4] @ basis[:, :4].T, atol=1e-6, rtol=0)

@@ -36,7 +36,6 @@ def to_scipy(mass):
 LAYOUTS = [torch.Tensor.clone, torch.Tensor.to_sparse_coo, torch.Tensor.to_sparse_csr, to_scipy]
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("n", [60, 700])
 def test_pairs_are_those_of_dense_matrices(n, layout):
@@ -161,7 +160,6 @@ def problem(is_equal, is_sparse, n=9, k=3):
     return loss, (weights, entries)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize("is_sparse", [True, False])
 @pytest.mark.parametrize("is_equal", [False, True])
 def test_derivatives(is_equal, is_sparse):
@@ -170,7 +168,6 @@ def test_derivatives(is_equal, is_sparse):
     assert gradgradcheck(loss, inputs)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_gradients_of_large_pencils_are_those_of_small_ones():
     laplacian = unnormalized(KNN(8)(surface(650)))
     mass = mass_of(laplacian).to_sparse_coo().coalesce()

@@ -7,17 +7,8 @@ import pytest
 import scipy.linalg
 import torch
 
+import torch_lapeig as tl
 from problems import complete, cycle, known_spectra, path, points
-from torch_lapeig import (
-    ConvergenceError,
-    ConvergenceWarning,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    ResolutionWarning,
-    eigenpairs,
-    knn_graph,
-)
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
 
 SOLVERS = [None, Eigh(), Lobpcg(), ShiftInvert(), ChebyshevSubspace()]
@@ -26,8 +17,8 @@ SOLVERS = [None, Eigh(), Lobpcg(), ShiftInvert(), ChebyshevSubspace()]
 def answer(*args, **options):
     """The eigenpairs, whatever is said of them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return eigenpairs(*args, **options)
+        warnings.simplefilter("ignore", tl.ConvergenceWarning)
+        return tl.eigenpairs(*args, **options)
 
 
 def joined(parts, weight):
@@ -42,7 +33,7 @@ def heavy_tails(seed, n=300):
     """A Laplacian of points with heavy tails under a bandwidth that suits few of them, and its spectrum."""
     generator = np.random.default_rng(seed)
     x = torch.from_numpy(2 * generator.standard_t(2, (n, 3)))
-    laplacian = Laplacian(HeatKernel(float(10 ** generator.uniform(-1, 2)))(x, knn_graph(x, 6)))
+    laplacian = tl.Laplacian(tl.HeatKernel(float(10 ** generator.uniform(-1, 2)))(x, tl.knn_graph(x, 6)))
     inside = laplacian.active.nonzero().flatten()
     matrix = laplacian.symmetric.to_dense()[inside][:, inside]
     return laplacian, torch.from_numpy(scipy.linalg.eigh(matrix.numpy(), eigvals_only=True))
@@ -54,8 +45,8 @@ def test_smallest_values_of_heavy_tails(solver):
         laplacian, values = heavy_tails(seed)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            pairs = eigenpairs(laplacian, 6, solver)
-        has_failed = any(warning.category is ConvergenceWarning for warning in said)
+            pairs = tl.eigenpairs(laplacian, 6, solver)
+        has_failed = any(warning.category is tl.ConvergenceWarning for warning in said)
         assert not has_failed or isinstance(solver, ChebyshevSubspace | ShiftInvert)
         if not has_failed:
             assert (pairs.values - values[:6]).abs().max() < 1e-11
@@ -66,10 +57,10 @@ def test_smallest_values_of_heavy_tails(solver):
 @pytest.mark.parametrize("m", [40, 200])
 @pytest.mark.parametrize("bridge", [1e-8, 1e-11, 1e-14, 1e-20])
 def test_value_after_the_null_vector_of_two_rings(m, bridge):
-    laplacian = Laplacian(Graph.from_dense(joined([cycle(m), cycle(m)], bridge)), "unnormalized")
+    laplacian = tl.Laplacian(tl.Graph.from_dense(joined([cycle(m), cycle(m)], bridge)), "unnormalized")
     values = torch.linalg.eigvalsh(laplacian.to_dense())
     for k in (1, 2):  # one value of round-off beside the null vector: its vector is determined
-        pairs = eigenpairs(laplacian, k, Lobpcg())
+        pairs = tl.eigenpairs(laplacian, k, Lobpcg())
         assert pairs.converged
         assert pairs.resolved
         assert (pairs.values[-1] - values[k - 1]).abs() < 1e-12
@@ -78,15 +69,17 @@ def test_value_after_the_null_vector_of_two_rings(m, bridge):
 
 def test_vectors_of_faintly_joined_clusters():
     # Three clusters: the span of their indicators is known, its second and third vectors are round-off.
-    laplacian = Laplacian(Graph.from_dense(joined([complete(8), complete(9), complete(10)], 1e-25)), "unnormalized")
-    with pytest.warns(ResolutionWarning, match="any mixture"):
-        pairs = eigenpairs(laplacian, 3)
+    laplacian = tl.Laplacian(
+        tl.Graph.from_dense(joined([complete(8), complete(9), complete(10)], 1e-25)), "unnormalized"
+    )
+    with pytest.warns(tl.ResolutionWarning, match="any mixture"):
+        pairs = tl.eigenpairs(laplacian, 3)
     assert not pairs.resolved
     assert not pairs.converged
     indicators = torch.block_diag(*(torch.ones(n, 1, dtype=torch.float64) / n**0.5 for n in (8, 9, 10)))
     assert torch.allclose(pairs.vectors @ pairs.vectors.T, indicators @ indicators.T)
-    with pytest.raises(ConvergenceError, match="round-off"):
-        eigenpairs(laplacian, 3, on_failure="raise")
+    with pytest.raises(tl.ConvergenceError, match="round-off"):
+        tl.eigenpairs(laplacian, 3, on_failure="raise")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -94,14 +87,14 @@ def test_vectors_of_faintly_joined_clusters():
 def test_function_with_one_huge_eigenvalue(dtype, units):
     values = torch.linspace(1, 3, 60, dtype=dtype)
     values[-1] = units / torch.finfo(dtype).eps
-    with pytest.warns(ConvergenceWarning):
-        assert not eigenpairs(FunctionOperator(lambda y: values[:, None] * y, 60, dtype=dtype), 4).converged
+    with pytest.warns(tl.ConvergenceWarning):
+        assert not tl.eigenpairs(FunctionOperator(lambda y: values[:, None] * y, 60, dtype=dtype), 4).converged
 
 
 @pytest.mark.parametrize("solver", [None, Eigh()], ids=str)
 @pytest.mark.parametrize("tiny", [1e-14, 1e-16, 1e-20])
 def test_tiny_mass(solver, tiny):
-    laplacian = Laplacian(Graph.from_dense(path(30)), "unnormalized")
+    laplacian = tl.Laplacian(tl.Graph.from_dense(path(30)), "unnormalized")
     mass = torch.ones(30, dtype=torch.float64).index_fill(0, torch.tensor([7]), tiny)
     # A node without mass follows its neighbours: the Schur complement.
     matrix, rest = laplacian.to_dense(), torch.arange(30) != 7
@@ -113,10 +106,10 @@ def test_tiny_mass(solver, tiny):
 
 def test_equal_values_are_no_reason():
     identity = FunctionOperator(lambda y: 3 * y, 40)
-    assert eigenpairs(identity, 5).resolved
+    assert tl.eigenpairs(identity, 5).resolved
     for spectrum in known_spectra():
         k = min(4, len(spectrum.affinity) - 1)
-        assert eigenpairs(Laplacian(Graph.from_dense(spectrum.affinity)), k).resolved
+        assert tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(spectrum.affinity)), k).resolved
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
@@ -135,7 +128,7 @@ def test_gradient_beside_a_faint_second_value(normalization, bridge):
         return (cotangent * torch.outer(y, y)).sum()
 
     def solved(w):
-        pairs = answer(Laplacian(Graph.from_dense((w + w.T) / 2), normalization), 2)
+        pairs = answer(tl.Laplacian(tl.Graph.from_dense((w + w.T) / 2), normalization), 2)
         return (cotangent * torch.outer(pairs.vectors[:, 1], pairs.vectors[:, 1])).sum()
 
     inside = affinity > 1e-3
@@ -152,7 +145,7 @@ def test_gradient_beside_a_faint_second_value(normalization, bridge):
 
 def test_first_column_is_constant_on_tiny_components():
     parts = [1e-290 * complete(3), complete(9), 1e-250 * path(4)]
-    pairs = eigenpairs(Laplacian(Graph.from_dense(torch.block_diag(*parts)), "random_walk"), 3)
+    pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(torch.block_diag(*parts)), "random_walk"), 3)
     column = pairs.vectors[:, 0]
     assert (column.max() - column.min()) < 1e-12 * column.max()
 
@@ -160,8 +153,8 @@ def test_first_column_is_constant_on_tiny_components():
 @pytest.mark.parametrize("largest", [False, True])
 def test_warning_gives_the_values_that_are_returned(largest):
     matrix = torch.diag(torch.tensor([0.0] * 10 + [1.0] * 190, dtype=torch.float64))
-    with pytest.warns(ResolutionWarning, match="begin with") as caught:
-        eigenpairs(-matrix if largest else matrix, 5, ChebyshevSubspace(), largest=largest)
+    with pytest.warns(tl.ResolutionWarning, match="begin with") as caught:
+        tl.eigenpairs(-matrix if largest else matrix, 5, ChebyshevSubspace(), largest=largest)
     values = str(caught[0].message).split("begin with ")[1].split(", and")[0]
     assert max(abs(float(value)) for value in values.split(", ")) < 1e-12
 
@@ -170,4 +163,4 @@ def test_round_off_of_many_equal_entries_is_no_failure():
     """Entries of two values on 2000 nodes: their sums round alike, and the null vector has a residual of 50 eps ‖A‖."""
     label = (torch.arange(2000) % 5).sort().values
     affinity = torch.where(label[:, None] == label, 1.0, 1e-5).double()
-    assert eigenpairs(Laplacian(Graph.from_dense(affinity)), 2, Eigh(), tolerance=1e-14).converged
+    assert tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity)), 2, Eigh(), tolerance=1e-14).converged

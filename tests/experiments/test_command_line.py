@@ -63,28 +63,16 @@ def test_options_are_spelled_out():
     assert spelled_out(["bars", "--help"]) == ["bars", "--help"]
 
 
+THING, PROFILER = {"class_path": "foreign.Thing"}, "pytorch_lightning.profilers.PyTorchProfiler"
 FOREIGN = [
     ["--trainer.profiler.class_path=foreign.Thing"],
     ["--trainer", '{"profiler": {"class_path": "foreign.Thing"}}'],
     ["--trainer.profiler.help=foreign.Thing"],
     ["--trainer.accelerator.class_path", "foreign.Thing"],
-    [
-        "--trainer.accelerator.class_path",
-        "pytorch_lightning.trainer.trainer.os.system",
-    ],  # Lightning's name for another's
-    {"profiler": {"class_path": "foreign.Thing"}},
-    {
-        "profiler": {
-            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
-            "dict_kwargs": {"a": {"class_path": "foreign.Thing"}},
-        }
-    },
-    {
-        "profiler": {
-            "class_path": "pytorch_lightning.profilers.PyTorchProfiler",
-            "dict_kwargs": {"a": [{"class_path": "foreign.Thing"}]},
-        }
-    },
+    ["--trainer.accelerator.class_path", "pytorch_lightning.trainer.trainer.os.system"],  # Lightning's name for it
+    {"profiler": THING},
+    {"profiler": {"class_path": PROFILER, "dict_kwargs": {"a": THING}}},
+    {"profiler": {"class_path": PROFILER, "dict_kwargs": {"a": [THING]}}},
 ]
 
 
@@ -119,11 +107,11 @@ def test_classes_of_other_modules_are_refused_before_they_are_imported(given, fo
 @pytest.mark.parametrize(
     "given",
     [
-        {"callbacks": [{"class_path": "foreign.Thing"}]},
-        {"logger": [{"class_path": "foreign.Thing"}]},
+        {"callbacks": [THING]},
+        {"logger": [THING]},
         {"logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
-        {"plugins": {"class_path": "foreign.Thing"}},
-        {"strategy": {"class_path": "foreign.Thing"}},
+        {"plugins": THING},
+        {"strategy": THING},
     ],
     ids=str,
 )

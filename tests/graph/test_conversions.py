@@ -1,11 +1,11 @@
-"""Graphs from and to the forms users have: dense, SciPy, PyTorch Geometric's edges, batches of unequal size."""
+"""Graphs from and to the forms users have: dense, SciPy, PyTorch Geometric's edges, batches, files, and their text."""
 
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
-from problems import cycle, in_every_dtype, path, points, random_affinity
+from problems import complete, cycle, in_every_dtype, path, points, random_affinity, saved_and_loaded
 from torch_lapeig import Graph, GraphWarning, ImprovedWeights, Laplacian, eigenpairs, knn_graph, pad_batch
 
 
@@ -75,3 +75,19 @@ def test_pad_batch_and_back():
     assert torch.equal(padded[mask], x)
     padded.square().sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_a_file_without_a_sound_graph_is_refused():
+    graph = knn_graph(points(20, 2), 4)
+    vars(graph)["weight"] = graph.weight[1:]
+    with pytest.raises(Exception, match="weight must have shape"):
+        saved_and_loaded(graph)
+
+
+def test_the_repr_of_a_graph_has_its_size():
+    assert repr(Graph.from_dense(complete(3))) == "Graph(3 nodes, dense, torch.float64, cpu)"
+    assert repr(Graph.from_dense(complete(3)).to_sparse()) == "Graph(3 nodes, 6 stored edges, torch.float64, cpu)"
+    x = points(6, 2, batch=2, dtype=torch.float32)
+    assert repr(knn_graph(x, 5)) == "Graph(2 graphs of 6 nodes each, 60 stored edges, torch.float32, cpu)"
+    mask = torch.arange(6) < torch.tensor([[6], [3]])
+    assert repr(knn_graph(x, 5, mask=mask)).startswith("Graph(2 graphs of up to 6 nodes, 36 stored edges")

@@ -5,41 +5,29 @@ from functools import partial
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import covering, points
-from torch_lapeig import (
-    KNN,
-    LLE,
-    DensityCorrected,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelWeights,
-    LaplacianEigenmaps,
-    Radius,
-    SelfTuning,
-    SpectralClustering,
-)
 from torch_lapeig.distributed import Ranks, Sharded
 
 X, NEW = points(60, 4), points(9, 4, seed=1)
 UNIT = X / X.norm(dim=1, keepdim=True)
 SCALE = 10 ** torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None].flip(0)
-COSINE = KNN(7, metric="cosine")
+COSINE = tl.KNN(7, metric="cosine")
 
 WEIGHTINGS = {
-    "median": HeatKernel(),
-    "component-median": HeatKernel("component-median"),
-    "bandwidth": HeatKernel(0.3),
-    "learnable": HeatKernel(learnable=True),
-    "self-tuning": SelfTuning(3),
-    "density": DensityCorrected(),
-    "density of self-tuning": DensityCorrected(0.5, SelfTuning(2)),
-    "kernel": KernelWeights(lambda squares: 1 / (1 + squares)),
-    "improved": ImprovedWeights(0.5),
+    "median": tl.HeatKernel(),
+    "component-median": tl.HeatKernel("component-median"),
+    "bandwidth": tl.HeatKernel(0.3),
+    "learnable": tl.HeatKernel(learnable=True),
+    "self-tuning": tl.SelfTuning(3),
+    "density": tl.DensityCorrected(),
+    "density of self-tuning": tl.DensityCorrected(0.5, tl.SelfTuning(2)),
+    "kernel": tl.KernelWeights(lambda squares: 1 / (1 + squares)),
+    "improved": tl.ImprovedWeights(0.5),
 }
 
 
-@covering(1, name=WEIGHTINGS.keys(), rule={"knn": COSINE, "radius": Radius(0.9, metric="cosine")})
+@covering(1, name=WEIGHTINGS.keys(), rule={"knn": COSINE, "radius": tl.Radius(0.9, metric="cosine")})
 def test_weights_equal_those_of_points_of_length_1(name, rule):
     weighting, euclidean = WEIGHTINGS[name], type(rule)(*list(vars(rule).values())[:1])
     for x in (X * SCALE, torch.stack([X, X * 1e-170]), X * 1e150):
@@ -50,13 +38,13 @@ def test_weights_equal_those_of_points_of_length_1(name, rule):
 
 
 METHODS = {
-    "eigenmaps": LaplacianEigenmaps(2, COSINE),
-    "radius": LaplacianEigenmaps(2, Radius(0.9, metric="cosine"), SelfTuning(4)),
-    "unnormalized": LaplacianEigenmaps(2, COSINE, DensityCorrected(), normalization="unnormalized"),
-    "clusters": SpectralClustering(3, COSINE),
-    "Isomap": Isomap(2, COSINE),
-    "landmarks": Isomap(2, COSINE, landmarks=20),
-    "LLE": LLE(2, KNN(12, metric="cosine")),
+    "eigenmaps": tl.LaplacianEigenmaps(2, COSINE),
+    "radius": tl.LaplacianEigenmaps(2, tl.Radius(0.9, metric="cosine"), tl.SelfTuning(4)),
+    "unnormalized": tl.LaplacianEigenmaps(2, COSINE, tl.DensityCorrected(), normalization="unnormalized"),
+    "clusters": tl.SpectralClustering(3, COSINE),
+    "Isomap": tl.Isomap(2, COSINE),
+    "landmarks": tl.Isomap(2, COSINE, landmarks=20),
+    "LLE": tl.LLE(2, tl.KNN(12, metric="cosine")),
 }
 
 
@@ -77,7 +65,7 @@ def test_methods_do_not_depend_on_the_lengths_of_vectors(name):
 def test_gradients_go_through_the_scaling():
     """They are at right angles to each vector, along which nothing changes, and those of differences."""
     x = (X[:20] * SCALE[:20]).requires_grad_()
-    module = LaplacianEigenmaps(2, KNN(6, metric="cosine"), HeatKernel(learnable=True).double())
+    module = tl.LaplacianEigenmaps(2, tl.KNN(6, metric="cosine"), tl.HeatKernel(learnable=True).double())
     factor = torch.linspace(-1, 1, 20, dtype=torch.float64)[:, None]
 
     def energy(x, new):
@@ -93,8 +81,8 @@ def test_gradients_go_through_the_scaling():
 
 
 def test_on_ranks():
-    for rule in (COSINE, Radius(0.9, metric="cosine")):
-        sharded, one = Sharded(LaplacianEigenmaps(2, rule), Ranks()), LaplacianEigenmaps(2, rule).fit(UNIT)
+    for rule in (COSINE, tl.Radius(0.9, metric="cosine")):
+        sharded, one = Sharded(tl.LaplacianEigenmaps(2, rule), Ranks()), tl.LaplacianEigenmaps(2, rule).fit(UNIT)
         sharded.fit(X * SCALE)
         torch.testing.assert_close(sharded.transform(5 * NEW), one.transform(NEW))
         torch.testing.assert_close(sharded.transform(X / 3), one.embedding_)
@@ -107,7 +95,7 @@ def test_a_zero_vector_has_no_direction(zeros):
     x, mask = X.clone(), torch.ones(60, dtype=torch.bool)
     x[3], mask[3] = 0, zeros == "a zero vector"
     graph = COSINE(X, mask)
-    for call in (partial(COSINE, x, mask), partial(HeatKernel(), x, graph)):
+    for call in (partial(COSINE, x, mask), partial(tl.HeatKernel(), x, graph)):
         if zeros == "padding":
             call()
             continue

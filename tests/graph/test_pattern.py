@@ -114,7 +114,6 @@ def test_smoothness_of_many_equal_edges_keeps_the_digits_of_float32(columns):
         assert laplacian_smoothness(y, graph, "weighted_mean").item() == pytest.approx(expected, rel=2e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own, on first use
 def test_a_product_with_one_vector_has_its_tangent_where_no_gradients_are_recorded():
     operator = Laplacian(Graph.from_dense(random_affinity(9))).symmetric
     y, tangent = points(9, 1), points(9, 1, seed=1)

@@ -36,16 +36,6 @@ def test_radius_graph_agrees_with_scikit_learn(dtype, device):
     np.testing.assert_array_equal(radius_graph(x, 1.2).to_dense().cpu().numpy(), expected)
 
 
-@pytest.mark.parametrize("rule", [KNN(4), Radius(1.5)], ids=str)
-def test_padding_changes_nothing(rule):
-    x, mask = points(30, 3, batch=3), torch.arange(30) < torch.tensor([30, 11, 20])[:, None]
-    dirty = torch.where(mask[..., None], x, torch.nan)
-    dense = rule(dirty, mask).to_dense()
-    for item, (row, length) in enumerate(zip(x, mask.sum(1), strict=True)):
-        torch.testing.assert_close(dense[item, :length, :length], rule(row[:length]).to_dense())
-    assert dense.sum() == sum(rule(row[:n]).weight.sum() for row, n in zip(x, mask.sum(1), strict=True))
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 3).flatmap(

@@ -6,28 +6,15 @@ import warnings
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import points
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    ImprovedWeights,
-    KernelWeights,
-    LaplacianEigenmaps,
-    SelfTuning,
-    SimpleWeights,
-    knn_graph,
-    radius_graph,
-)
 
 
 def test_median_bandwidth_is_that_of_each_graph():
     x = points(31, 3, batch=3)
-    graph = knn_graph(x, 5)
+    graph = tl.knn_graph(x, 5)
     squared = graph.pattern.squared_lengths(x)
-    bandwidth = HeatKernel("median").bandwidth(squared, graph)
+    bandwidth = tl.HeatKernel("median").bandwidth(squared, graph)
     expected = torch.stack([squared[graph.pattern.item == b].median() for b in range(3)])
     assert torch.equal(bandwidth, expected[:, None].expand(3, 31))
 
@@ -36,8 +23,8 @@ def test_median_bandwidth_is_that_of_each_graph():
 def test_a_learnable_factor_multiplies_every_bandwidth(t):
     """The factor starts at 1, and the bandwidth is t · exp(log_factor) for every t."""
     x = points(30, 3)
-    graph = knn_graph(x, 5, symmetrize="union")
-    fixed, learnable = HeatKernel(t), HeatKernel(t, learnable=True).double()
+    graph = tl.knn_graph(x, 5, symmetrize="union")
+    fixed, learnable = tl.HeatKernel(t), tl.HeatKernel(t, learnable=True).double()
     assert torch.equal(learnable(x, graph).weight, fixed(x, graph).weight)
     assert [name for name, _ in learnable.named_parameters()] == ["log_factor"]
     assert not list(fixed.parameters())
@@ -51,7 +38,9 @@ def test_a_learnable_factor_multiplies_every_bandwidth(t):
 
 
 @pytest.mark.parametrize(
-    "weighting", [HeatKernel("median"), HeatKernel("component-median"), SelfTuning(2), DensityCorrected(1.0)], ids=repr
+    "weighting",
+    [tl.HeatKernel("median"), tl.HeatKernel("component-median"), tl.SelfTuning(2), tl.DensityCorrected(1.0)],
+    ids=repr,
 )
 def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     """Points in another order have the same gradients in that order; a grid has many equal lengths."""
@@ -61,7 +50,7 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
 
     def gradient(order):
         given = x[order].requires_grad_()
-        degrees = weighting(given, radius_graph(given.detach(), 1.5)).to_dense().square().sum(1)
+        degrees = weighting(given, tl.radius_graph(given.detach(), 1.5)).to_dense().square().sum(1)
         (degrees @ factor[order]).backward()
         return given.grad
 
@@ -73,32 +62,32 @@ def test_gradients_where_lengths_tie_go_with_the_points(weighting):
 def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point():
     """Four copies at 0, and points at 3 and 7: of m = 2 the scales are 3, 3 and 7."""
     x = torch.tensor([0.0, 0.0, 0.0, 0.0, 3.0, 7.0], dtype=torch.float64)[:, None].requires_grad_()
-    weighting, graph = SelfTuning(2), radius_graph(x.detach(), 7.0)
-    with pytest.warns(GraphWarning, match="m=2 neighbours of 4 of 6 nodes are copies"):
+    weighting, graph = tl.SelfTuning(2), tl.radius_graph(x.detach(), 7.0)
+    with pytest.warns(tl.GraphWarning, match="m=2 neighbours of 4 of 6 nodes are copies"):
         weight = weighting(x, graph).to_dense()
     sigma = torch.tensor([3.0, 3, 3, 3, 3, 7], dtype=torch.float64)
     expected = torch.exp(-(x - x.mT).square() / (sigma[:, None] * sigma)) * graph.to_dense()
     torch.testing.assert_close(weight, expected)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
+        warnings.simplefilter("ignore", tl.GraphWarning)
         state = weighting.state(x, graph)
         torch.testing.assert_close(state[:, 0], sigma)
         (gradient,) = torch.autograd.grad(weight.square().sum(), x)
         assert gradient.isfinite().all()
         assert gradient[4:].abs().min() > 0
         same = torch.ones(8, 2)
-        assert (weighting(same, knn_graph(same, 3)).weight > 0).all()
-        module = LaplacianEigenmaps(2, KNN(3), SelfTuning(2)).fit(x.detach())
+        assert (weighting(same, tl.knn_graph(same, 3)).weight > 0).all()
+        module = tl.LaplacianEigenmaps(2, tl.KNN(3), tl.SelfTuning(2)).fit(x.detach())
         assert module.transform(torch.tensor([[0.0], [1.0]]).double()).isfinite().all()
 
 
-@pytest.mark.parametrize("rule", [KNN(9), KNN(79)], ids=["neighbours", "all pairs"])
+@pytest.mark.parametrize("rule", [tl.KNN(9), tl.KNN(79)], ids=["neighbours", "all pairs"])
 def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
     """In a batch with padding each item has its own; it scales with squared lengths; gradients are exact."""
     x = torch.stack([points(80, 2), 3 * points(80, 3)[:, :2]])
     mask = torch.ones(2, 80, dtype=torch.bool).index_fill_(1, torch.arange(70, 80), False)
     graph = rule(x, mask)
-    found = HeatKernel("steepest").bandwidth(graph.pattern.squared_lengths(x), graph)
+    found = tl.HeatKernel("steepest").bandwidth(graph.pattern.squared_lengths(x), graph)
     for item, t in zip(x, found[:, 0], strict=True):
         edges = rule(item[:70]).pattern.squared_lengths(item[:70])
         grid = t * torch.linspace(-2, 2, 4001, dtype=torch.float64).exp()
@@ -107,8 +96,8 @@ def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
         assert 1 - 2e-3 < t / grid[middle] < 1 + 2e-3
 
     def bandwidth(points):
-        near = KNN(5)(points.detach())
-        return HeatKernel("steepest").bandwidth(near.pattern.squared_lengths(points), near)[0]
+        near = tl.KNN(5)(points.detach())
+        return tl.HeatKernel("steepest").bandwidth(near.pattern.squared_lengths(points), near)[0]
 
     some = points(20, 2)
     torch.testing.assert_close(bandwidth(5 * some), 25 * bandwidth(some))
@@ -118,26 +107,26 @@ def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
     node = torch.arange(100)
-    graph = Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(
+    graph = tl.Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(
         torch.float64
     )
     lengths = torch.cat([torch.logspace(-12, 0, 52), torch.full((48,), 2.0**17)]).double()
     with pytest.raises(ValueError, match=r'"steepest" found no bandwidth within 2\^±16 of the median'):
-        HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)
-    alone = Graph.from_dense(torch.zeros(3, 3, dtype=torch.float64))
-    assert torch.equal(HeatKernel("steepest").bandwidth(torch.ones(3, 3).double(), alone), torch.ones(3).double())
+        tl.HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)
+    alone = tl.Graph.from_dense(torch.zeros(3, 3, dtype=torch.float64))
+    assert torch.equal(tl.HeatKernel("steepest").bandwidth(torch.ones(3, 3).double(), alone), torch.ones(3).double())
 
 
 WEIGHTINGS = [
-    HeatKernel(0.7),
-    HeatKernel("component-median"),
-    HeatKernel("steepest"),
-    SelfTuning(3),
-    DensityCorrected(1.0),
-    DensityCorrected(0.5, SelfTuning(2)),
-    ImprovedWeights(0.7),
-    KernelWeights(lambda d2: (1 + d2).reciprocal()),
-    SimpleWeights(),
+    tl.HeatKernel(0.7),
+    tl.HeatKernel("component-median"),
+    tl.HeatKernel("steepest"),
+    tl.SelfTuning(3),
+    tl.DensityCorrected(1.0),
+    tl.DensityCorrected(0.5, tl.SelfTuning(2)),
+    tl.ImprovedWeights(0.7),
+    tl.KernelWeights(lambda d2: (1 + d2).reciprocal()),
+    tl.SimpleWeights(),
 ]
 
 
@@ -145,8 +134,8 @@ WEIGHTINGS = [
 @pytest.mark.parametrize("sparse", [True, False])
 def test_gradcheck_of_every_weighting(weights, sparse):
     x = points(10, 2).requires_grad_()
-    graph = knn_graph(x, 4)
-    graph = graph if sparse else Graph.from_dense(graph.to_dense())
+    graph = tl.knn_graph(x, 4)
+    graph = graph if sparse else tl.Graph.from_dense(graph.to_dense())
     function = lambda x: weights(x, graph).to_dense()  # noqa: E731
     assert torch.autograd.gradcheck(function, (x,))
     assert torch.autograd.gradgradcheck(function, (x,))
@@ -156,10 +145,10 @@ def test_gradcheck_of_every_weighting(weights, sparse):
 def test_stored_zeros_are_no_edges(weights):
     """A graph that stores its zeros, one that does not, and a dense one are the same to every weighting."""
     x = points(20, 2)
-    affinity = (knn_graph(x, 5).to_dense() > 0).double()
+    affinity = (tl.knn_graph(x, 5).to_dense() > 0).double()
     pairs = torch.cartesian_prod(torch.arange(20), torch.arange(20)).T
-    stored = Graph.from_edge_index(pairs, affinity[pairs[0], pairs[1]])
-    dense = Graph.from_dense(affinity)
+    stored = tl.Graph.from_edge_index(pairs, affinity[pairs[0], pairs[1]])
+    dense = tl.Graph.from_dense(affinity)
     expected = weights(x, dense.to_sparse()).to_dense()
     torch.testing.assert_close(weights(x, stored).to_dense(), expected)
     torch.testing.assert_close(weights(x, dense).to_dense(), expected)

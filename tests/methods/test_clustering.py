@@ -10,20 +10,8 @@ import torch
 from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
+import torch_lapeig as tl
 from problems import complete, in_every_dtype, on_every_device, points, random_affinity, two_cliques
-from torch_lapeig import (
-    KNN,
-    Graph,
-    GraphWarning,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    SpectralClustering,
-    eigenpairs,
-    normalized_cut,
-)
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 
 both_variants = pytest.mark.parametrize("variant", ["njw", "shi_malik"])
@@ -45,7 +33,7 @@ def partitions(n, k):
 
 def smallest_cut(affinity, k):
     labels = partitions(len(affinity), k)
-    cuts = normalized_cut(labels, Graph.from_dense(affinity.expand(len(labels), -1, -1)))
+    cuts = tl.normalized_cut(labels, tl.Graph.from_dense(affinity.expand(len(labels), -1, -1)))
     return cuts.min(), labels[cuts.argmin()]
 
 
@@ -62,13 +50,13 @@ def same_clusters(labels, expected):
 
 def test_identity_of_shi_and_malik():
     """NCut(A, B) = fᵀ L f / fᵀ D f for f = 1/vol A on A and −1/vol B on B, which is orthogonal to D 1."""
-    graph = Graph.from_dense(random_affinity(8))
-    laplacian = Laplacian(graph, "unnormalized")
+    graph = tl.Graph.from_dense(random_affinity(8))
+    laplacian = tl.Laplacian(graph, "unnormalized")
     for labels in partitions(8, 2):
         volume = torch.stack([laplacian.degrees[labels == side].sum() for side in (0, 1)])
         f = torch.where(labels == 0, 1 / volume[0], -1 / volume[1])[:, None]
         quotient = (f.T @ laplacian.matmul(f)) / (laplacian.degrees[:, None] * f.square()).sum()
-        torch.testing.assert_close(normalized_cut(labels, graph), quotient.squeeze())
+        torch.testing.assert_close(tl.normalized_cut(labels, graph), quotient.squeeze())
         assert (laplacian.degrees @ f).abs() < 1e-12
 
 
@@ -77,7 +65,7 @@ def test_identity_of_shi_and_malik():
 def test_eigenvalues_bound_the_smallest_cut(k, seed):
     """λ_1 + … + λ_k ≤ min NCut, the relaxation; for k = 2 that is λ_2."""
     affinity = random_affinity(7, seed=seed, keep=0.4)
-    values = eigenpairs(Laplacian(Graph.from_dense(affinity)), k).values
+    values = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity)), k).values
     optimum, _ = smallest_cut(affinity, k)
     assert values.sum() <= optimum + 1e-12
     assert optimum < k
@@ -88,32 +76,32 @@ def test_eigenvalues_bound_the_smallest_cut(k, seed):
 def test_clustering_finds_the_smallest_cut(sizes, variant):
     affinity = bridged_cliques(*sizes)
     optimum, labels = smallest_cut(affinity, len(sizes))
-    found = SpectralClustering(len(sizes), Precomputed("affinity"), variant=variant).fit_predict(affinity)
-    torch.testing.assert_close(normalized_cut(found, Graph.from_dense(affinity)), optimum)
+    found = tl.SpectralClustering(len(sizes), tl.Precomputed("affinity"), variant=variant).fit_predict(affinity)
+    torch.testing.assert_close(tl.normalized_cut(found, tl.Graph.from_dense(affinity)), optimum)
     assert same_clusters(found, labels)
 
 
 def test_empty_clusters_isolated_nodes_and_no_cluster():
     affinity = torch.block_diag(two_cliques(3, 4), torch.zeros(2, 2))
-    graph = Graph.from_dense(affinity).to_sparse()
+    graph = tl.Graph.from_dense(affinity).to_sparse()
     components = torch.tensor([0] * 3 + [1] * 4 + [2, 3])  # clusters 2 and 3 have no volume
-    assert normalized_cut(components, graph) == 0
-    assert normalized_cut(7 * components, graph) == 0
-    assert normalized_cut(torch.full((9,), -1), graph) == 0
+    assert tl.normalized_cut(components, graph) == 0
+    assert tl.normalized_cut(7 * components, graph) == 0
+    assert tl.normalized_cut(torch.full((9,), -1), graph) == 0
     # Six of the twelve directed edges of the second clique lead out of it when two of its nodes leave.
-    torch.testing.assert_close(normalized_cut(torch.tensor([0] * 3 + [1, 1, -1, -1, 0, 0]), graph).item(), 4 / 6)
+    torch.testing.assert_close(tl.normalized_cut(torch.tensor([0] * 3 + [1, 1, -1, -1, 0, 0]), graph).item(), 4 / 6)
     weight = graph.weight.clone().requires_grad_()
-    normalized_cut(components, graph.with_weight(weight)).backward()
+    tl.normalized_cut(components, graph.with_weight(weight)).backward()
     assert weight.grad.isfinite().all()
 
 
 def test_soft_assignments():
     """Labels are the special case, and expectations over independent labels the meaning."""
     affinity = random_affinity(6) + torch.eye(6)
-    graph = Graph.from_dense(affinity)
+    graph = tl.Graph.from_dense(affinity)
     labels = torch.arange(6) % 2
     hard = torch.nn.functional.one_hot(labels).double()
-    torch.testing.assert_close(normalized_cut(hard, graph.to_sparse()), normalized_cut(labels, graph))
+    torch.testing.assert_close(tl.normalized_cut(hard, graph.to_sparse()), tl.normalized_cut(labels, graph))
     soft = points(6, 2).softmax(1)
     cut, volume = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     for choice in itertools.product((0, 1), repeat=6):
@@ -123,13 +111,13 @@ def test_soft_assignments():
             inside = side == cluster
             cut[cluster] += probability * affinity[inside][:, ~inside].sum()
             volume[cluster] += probability * affinity[inside].sum()
-    torch.testing.assert_close(normalized_cut(soft, graph), (cut / volume).sum())
+    torch.testing.assert_close(tl.normalized_cut(soft, graph), (cut / volume).sum())
 
 
 def test_cut_gradcheck():
-    dense = Graph.from_dense(random_affinity(6, keep=0.4))
+    dense = tl.Graph.from_dense(random_affinity(6, keep=0.4))
     for graph in (dense, dense.to_sparse()):
-        cut = lambda assignment, w, graph=graph: normalized_cut(assignment, replace(graph, weight=w))  # noqa: E731
+        cut = lambda assignment, w, graph=graph: tl.normalized_cut(assignment, replace(graph, weight=w))  # noqa: E731
         soft = points(6, 3).softmax(1).requires_grad_()
         weight = graph.weight.clone().requires_grad_()
         assert torch.autograd.gradcheck(cut, (soft, weight))
@@ -144,7 +132,7 @@ def test_moons_and_rings(dtype, device, variant):
     rings = make_circles(240, factor=0.5, noise=0.03, random_state=0)
     apart, touching = (make_moons(240, noise=noise, random_state=0) for noise in (0.05, 0.07))
     for x, expected in (map(torch.tensor, data) for data in (rings, apart, touching, three_rings())):
-        module = SpectralClustering(len(expected.unique()), KNN(10), variant=variant)
+        module = tl.SpectralClustering(len(expected.unique()), tl.KNN(10), variant=variant)
         labels = module.fit_predict(x.to(device, dtype))
         assert same_clusters(labels, expected)
         assert labels.dtype == torch.int64
@@ -155,25 +143,25 @@ def test_moons_and_rings(dtype, device, variant):
 def test_rows_are_those_of_ng_jordan_and_weiss():
     """Of length 1, from the eigenvectors of L_sym; test_combinations.py has those of Shi and Malik."""
     x = points(60, 3)
-    graph = HeatKernel()(x, KNN(8)(x))
-    module = SpectralClustering(4, KNN(8)).fit(x)
-    rows = torch.nn.functional.normalize(eigenpairs(Laplacian(graph), 4).vectors, dim=1)
+    graph = tl.HeatKernel()(x, tl.KNN(8)(x))
+    module = tl.SpectralClustering(4, tl.KNN(8)).fit(x)
+    rows = torch.nn.functional.normalize(tl.eigenpairs(tl.Laplacian(graph), 4).vectors, dim=1)
     torch.testing.assert_close(module.embedding_ @ module.embedding_.T, rows @ rows.T)
-    values = eigenpairs(Laplacian(graph), 5).values
+    values = tl.eigenpairs(tl.Laplacian(graph), 5).values
     torch.testing.assert_close(module.gap_, values[-1] - values[-2])
 
 
 @both_variants
 def test_isolated_nodes_belong_to_no_cluster(variant):
     affinity = torch.block_diag(torch.zeros(1, 1), bridged_cliques(4, 5), torch.zeros(1, 1))
-    module = SpectralClustering(2, Precomputed("affinity"), variant=variant)
-    with pytest.warns(GraphWarning, match="2 of 11 nodes are isolated"):
+    module = tl.SpectralClustering(2, tl.Precomputed("affinity"), variant=variant)
+    with pytest.warns(tl.GraphWarning, match="2 of 11 nodes are isolated"):
         labels = module.fit_predict(affinity)
     assert (labels == -1).nonzero().flatten().tolist() == [0, 10]
     assert same_clusters(labels, torch.tensor([-1] + [0] * 4 + [1] * 5 + [-1]))
     assert not module.embedding_[labels == -1].any()
     weight = affinity.clone().requires_grad_()
-    with pytest.warns(GraphWarning):
+    with pytest.warns(tl.GraphWarning):
         rows = module(weight)
     (rows @ rows.T).square().sum().backward()
     assert weight.grad.isfinite().all()
@@ -188,7 +176,7 @@ def test_other_ways_to_labels(variant, how, device):
     x = torch.from_numpy(x).to(device)
 
     def make():
-        return SpectralClustering(3, KNN(8), HeatKernel(0.05), variant=variant, assign_labels=how)
+        return tl.SpectralClustering(3, tl.KNN(8), tl.HeatKernel(0.05), variant=variant, assign_labels=how)
 
     module = make().fit(x[::2])
     labels = torch.cat([module.labels_, module.predict(x[1::2])])
@@ -203,16 +191,17 @@ def test_other_ways_to_labels(variant, how, device):
     half = module.predict(x.bfloat16())
     assert half.dtype == torch.int64
     with pytest.raises(RuntimeError, match=r"assign_labels is .* in the state"):
-        SpectralClustering(3, KNN(8), HeatKernel(0.05), variant=variant).load_state_dict(module.state_dict())
+        tl.SpectralClustering(3, tl.KNN(8), tl.HeatKernel(0.05), variant=variant).load_state_dict(module.state_dict())
 
 
 def test_solver_and_seed():
     x = points(200, 2)
-    labels = SpectralClustering(3, KNN(8), solve=Eigh()).fit_predict(x)
-    assert same_clusters(SpectralClustering(3, KNN(8), solve=ChebyshevSubspace()).fit_predict(x), labels)
-    assert torch.equal(SpectralClustering(3, KNN(8), solve=Eigh()).fit_predict(x), labels)
+    labels = tl.SpectralClustering(3, tl.KNN(8), solve=Eigh()).fit_predict(x)
+    assert same_clusters(tl.SpectralClustering(3, tl.KNN(8), solve=ChebyshevSubspace()).fit_predict(x), labels)
+    assert torch.equal(tl.SpectralClustering(3, tl.KNN(8), solve=Eigh()).fit_predict(x), labels)
     assert torch.equal(
-        torch.stack([SpectralClustering(9, KNN(8), seed=7).fit_predict(x) for _ in range(2)]).unique(), torch.arange(9)
+        torch.stack([tl.SpectralClustering(9, tl.KNN(8), seed=7).fit_predict(x) for _ in range(2)]).unique(),
+        torch.arange(9),
     )
 
 
@@ -221,16 +210,16 @@ def test_solver_and_seed():
 @both_variants
 def test_training_points_get_their_rows_and_labels(variant, dtype, device):
     x = points(80, 3, dtype=dtype).to(device)
-    for neighbors in (KNN(7), Radius(2.5)):
-        module = SpectralClustering(4, neighbors, variant=variant).fit(x)
+    for neighbors in (tl.KNN(7), tl.Radius(2.5)):
+        module = tl.SpectralClustering(4, neighbors, variant=variant).fit(x)
         rows = module.transform(x)
         assert rows.dtype == dtype
         torch.testing.assert_close(rows, module.embedding_, atol=1e-10 if dtype == torch.float64 else 1e-4, rtol=0)
         assert torch.equal(module.predict(x), module.labels_)
         for label, centre in enumerate(module.cluster_centers_):
             torch.testing.assert_close(centre, module.embedding_[module.labels_ == label].mean(0))
-    affinity = HeatKernel()(x, KNN(7)(x)).to_dense()
-    module = SpectralClustering(4, Precomputed("affinity"), variant=variant).fit(affinity)
+    affinity = tl.HeatKernel()(x, tl.KNN(7)(x)).to_dense()
+    module = tl.SpectralClustering(4, tl.Precomputed("affinity"), variant=variant).fit(affinity)
     assert torch.equal(module.predict(affinity), module.labels_)
 
 
@@ -238,9 +227,9 @@ def test_training_points_get_their_rows_and_labels(variant, dtype, device):
 def test_new_points_of_two_moons(variant):
     """Half of the points are held out; their rows are those of Nyström's formula, in the form of the variant."""
     x, moon = map(torch.from_numpy, make_moons(400, noise=0.06, random_state=0))
-    module = SpectralClustering(2, KNN(10), variant=variant).fit(x[::2])
+    module = tl.SpectralClustering(2, tl.KNN(10), variant=variant).fit(x[::2])
     assert same_clusters(torch.cat([module.labels_, module.predict(x[1::2])]), torch.cat([moon[::2], moon[1::2]]))
-    plain = LaplacianEigenmaps(2, KNN(10), drop_trivial=False).fit(x[::2]).transform(x[1::2])
+    plain = tl.LaplacianEigenmaps(2, tl.KNN(10), drop_trivial=False).fit(x[::2]).transform(x[1::2])
     expected = torch.nn.functional.normalize(plain, dim=1) if variant == "njw" else plain
     torch.testing.assert_close(module.transform(x[1::2]), expected)
 
@@ -248,20 +237,20 @@ def test_new_points_of_two_moons(variant):
 @both_variants
 def test_new_points_that_no_edge_reaches_belong_to_no_cluster(variant):
     x = torch.cat([points(40, 2), torch.full((1, 2), 30.0, dtype=torch.float64)])
-    module = SpectralClustering(2, Radius(2.0), variant=variant)
-    with pytest.warns(GraphWarning, match="isolated"):
+    module = tl.SpectralClustering(2, tl.Radius(2.0), variant=variant)
+    with pytest.warns(tl.GraphWarning, match="isolated"):
         module.fit(x)
     new = torch.cat([x[-1:], torch.full((1, 2), -30.0, dtype=torch.float64), x[:1]])
-    with pytest.warns(GraphWarning, match="2 of 3 new points have no neighbour"):
+    with pytest.warns(tl.GraphWarning, match="2 of 3 new points have no neighbour"):
         assert module.predict(new).tolist() == [-1, -1, module.labels_[0].item()]
-    with pytest.warns(GraphWarning):
+    with pytest.warns(tl.GraphWarning):
         assert not module.transform(new)[:2].any()
 
 
 def test_without_scikit_learn_only_fit_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    module = SpectralClustering(2, KNN(5))
+    module = tl.SpectralClustering(2, tl.KNN(5))
     assert module(points(30, 2)).shape == (30, 2)
     with pytest.raises(ImportError, match=r"pip install .scikit-learn.*cluster_qr"):
         module.fit(points(30, 2))
-    assert len(SpectralClustering(2, KNN(5), assign_labels="cluster_qr").fit_predict(points(30, 2))) == 30
+    assert len(tl.SpectralClustering(2, tl.KNN(5), assign_labels="cluster_qr").fit_predict(points(30, 2))) == 30

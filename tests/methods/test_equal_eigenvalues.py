@@ -5,37 +5,27 @@ import math
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import covering, points
-from torch_lapeig import (
-    KNN,
-    MDS,
-    EigenmapsRegression,
-    HeatKernel,
-    Isomap,
-    KernelPCA,
-    LaplacianEigenmaps,
-    SpectralClustering,
-)
 
 N = 12
-ALL, HEAT = KNN(N - 1), HeatKernel(2.0)
+ALL, HEAT = tl.KNN(N - 1), tl.HeatKernel(2.0)
 METHODS = {
-    "MDS": MDS(2),
-    "KernelPCA": KernelPCA(2, gamma=0.5),
-    "KernelPCA, linear": KernelPCA(2, "linear"),
-    "Isomap": Isomap(2, ALL),
-    "Isomap, landmarks": Isomap(2, ALL, landmarks=torch.arange(0, N, 2)),
-    "LaplacianEigenmaps": LaplacianEigenmaps(2, ALL, HEAT),
-    "LaplacianEigenmaps, all columns": LaplacianEigenmaps(3, ALL, HEAT, drop_trivial=False),
-    "LaplacianEigenmaps, diffusion": LaplacianEigenmaps(2, ALL, HEAT, diffusion=0.5),
-    "LaplacianEigenmaps, orthonormal": LaplacianEigenmaps(2, ALL, HEAT, scale="orthonormal"),
-    "LaplacianEigenmaps, unnormalized": LaplacianEigenmaps(2, ALL, HEAT, normalization="unnormalized"),
-    "LaplacianEigenmaps, improved": LaplacianEigenmaps.improved(2, ALL, 2.0),
-    "SpectralClustering": SpectralClustering(3, ALL, HEAT),
-    "SpectralClustering, Shi–Malik": SpectralClustering(3, ALL, HEAT, variant="shi_malik"),
+    "MDS": tl.MDS(2),
+    "KernelPCA": tl.KernelPCA(2, gamma=0.5),
+    "KernelPCA, linear": tl.KernelPCA(2, "linear"),
+    "Isomap": tl.Isomap(2, ALL),
+    "Isomap, landmarks": tl.Isomap(2, ALL, landmarks=torch.arange(0, N, 2)),
+    "LaplacianEigenmaps": tl.LaplacianEigenmaps(2, ALL, HEAT),
+    "LaplacianEigenmaps, all columns": tl.LaplacianEigenmaps(3, ALL, HEAT, drop_trivial=False),
+    "LaplacianEigenmaps, diffusion": tl.LaplacianEigenmaps(2, ALL, HEAT, diffusion=0.5),
+    "LaplacianEigenmaps, orthonormal": tl.LaplacianEigenmaps(2, ALL, HEAT, scale="orthonormal"),
+    "LaplacianEigenmaps, unnormalized": tl.LaplacianEigenmaps(2, ALL, HEAT, normalization="unnormalized"),
+    "LaplacianEigenmaps, improved": tl.LaplacianEigenmaps.improved(2, ALL, 2.0),
+    "SpectralClustering": tl.SpectralClustering(3, ALL, HEAT),
+    "SpectralClustering, Shi–Malik": tl.SpectralClustering(3, ALL, HEAT, variant="shi_malik"),
 }
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def polygon(n=N, radius=1.0):
@@ -55,7 +45,6 @@ def loss_of(method, *, new=5, n=N):
     return loss
 
 
-@forward_mode
 @every_method
 def test_gradients_to_points_and_new_points(method):
     x, x_new = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_()
@@ -79,7 +68,7 @@ def test_nearly_equal_eigenvalues(method, stretch):
 def test_components_on_their_own(normalization):
     x = torch.cat([polygon(), 100 + polygon(9)]).requires_grad_()
     x_new = torch.cat([0.5 * points(3, 2), 100 + 0.5 * points(3, 2, seed=3)])
-    method = LaplacianEigenmaps(2, KNN(8), HEAT, normalization=normalization, components="separate")
+    method = tl.LaplacianEigenmaps(2, tl.KNN(8), HEAT, normalization=normalization, components="separate")
     aim = torch.block_diag(points(3, 12), points(3, 9))  # each has a basis of its own
 
     def loss(x):
@@ -95,6 +84,6 @@ def test_regression():
     x, x_new, aim = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_(), points(5, 2, seed=4)
 
     def loss(x, x_new):
-        return (EigenmapsRegression(3, ALL, HEAT).out_of_sample(x, labels, x_new)[1] * aim).sum()
+        return (tl.EigenmapsRegression(3, ALL, HEAT).out_of_sample(x, labels, x_new)[1] * aim).sum()
 
     assert torch.autograd.gradcheck(loss, (x, x_new), fast_mode=True, atol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import torch_lapeig as tl
 from problems import (
     DEVICES,
     complete,
@@ -19,25 +20,7 @@ from problems import (
     random_affinity,
     two_cliques,
 )
-from torch_lapeig import (
-    DirectedGraph,
-    Graph,
-    Laplacian,
-    MagneticLaplacian,
-    SpectralFilter,
-    StableEncoding,
-    eigenpairs,
-    spectral_signature,
-)
-from torch_lapeig.methods import (
-    HeatResponse,
-    PolynomialResponse,
-    SignInvariant,
-    WaveletResponse,
-    WaveResponse,
-    canonicalize,
-    spectral_function,
-)
+from torch_lapeig import methods
 from torch_lapeig.pyg import AddSpectralFeatures
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
@@ -48,7 +31,6 @@ GRAPHS = {
     "two components": two_cliques(3, 4),
     "isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5)),
 }
-forward_mode = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own
 
 
 def network(outputs, inputs=1, seed=0):
@@ -58,7 +40,7 @@ def network(outputs, inputs=1, seed=0):
 
 
 def laplacian_of(affinity, normalization="symmetric"):
-    return Laplacian(Graph.from_dense(affinity), normalization)
+    return tl.Laplacian(tl.Graph.from_dense(affinity), normalization)
 
 
 def turned(pairs, seed=0):
@@ -72,7 +54,7 @@ def turned(pairs, seed=0):
 
 
 def test_polynomials_of_chebyshev():
-    phi = PolynomialResponse(5, 2, bound=3.0)
+    phi = methods.PolynomialResponse(5, 2, bound=3.0)
     with torch.no_grad():
         phi.coefficients.copy_(points(6, 2))
     at = torch.linspace(0, 3, 7, dtype=torch.float64)[:, None]
@@ -82,25 +64,25 @@ def test_polynomials_of_chebyshev():
 
 class TestSignatures:
     def test_of_symmetric_nodes_are_equal_in_any_basis(self):
-        pairs = eigenpairs(laplacian_of(cycle(12)), 7)
-        found = spectral_signature(pairs, HeatResponse([1.0]))
+        pairs = tl.eigenpairs(laplacian_of(cycle(12)), 7)
+        found = tl.spectral_signature(pairs, methods.HeatResponse([1.0]))
         torch.testing.assert_close(found, found[:1].expand_as(found))
-        torch.testing.assert_close(spectral_signature(turned(pairs), HeatResponse([1.0])), found)
+        torch.testing.assert_close(tl.spectral_signature(turned(pairs), methods.HeatResponse([1.0])), found)
 
     def test_a_trace_of_zero(self):
-        pairs = eigenpairs(laplacian_of(path(4)), 1)
-        assert not spectral_signature(pairs, WaveResponse([0.0], 1.0), normalize=True).any()
+        pairs = tl.eigenpairs(laplacian_of(path(4)), 1)
+        assert not tl.spectral_signature(pairs, methods.WaveResponse([0.0], 1.0), normalize=True).any()
 
 
 RHO = network(2, 3, seed=1)
 FUNCTIONS = {
-    "filter": lambda pairs, phi: SpectralFilter(phi)(pairs, points(8, 3)),
-    "bank": lambda pairs, phi: SpectralFilter(phi, bank=True)(pairs, points(8, 1)),
-    "signature": lambda pairs, phi: spectral_signature(pairs, phi),
-    "shares": lambda pairs, phi: spectral_signature(pairs, lambda v: phi(v).exp(), normalize=True),
-    "kernel": lambda pairs, phi: (pairs.vectors @ spectral_function(pairs, phi) @ pairs.vectors.mT).movedim(0, -1),
-    "encoding": lambda pairs, phi: StableEncoding(phi, RHO)(pairs),
-    "encoding in parts": lambda pairs, phi: StableEncoding(phi, RHO, columns=3)(pairs),
+    "filter": lambda pairs, phi: tl.SpectralFilter(phi)(pairs, points(8, 3)),
+    "bank": lambda pairs, phi: tl.SpectralFilter(phi, bank=True)(pairs, points(8, 1)),
+    "signature": lambda pairs, phi: tl.spectral_signature(pairs, phi),
+    "shares": lambda pairs, phi: tl.spectral_signature(pairs, lambda v: phi(v).exp(), normalize=True),
+    "kernel": lambda p, phi: (p.vectors @ methods.spectral_function(p, phi) @ p.vectors.mT).movedim(0, -1),
+    "encoding": lambda pairs, phi: tl.StableEncoding(phi, RHO)(pairs),
+    "encoding in parts": lambda pairs, phi: tl.StableEncoding(phi, RHO, columns=3)(pairs),
 }
 
 
@@ -108,24 +90,23 @@ def loss_of(function, phi, affinity, k, normalization="symmetric"):
     weight, graph = edge_parameters(affinity)
 
     def loss(weight):
-        found = function(eigenpairs(Laplacian(graph(weight), normalization), k), phi)
+        found = function(tl.eigenpairs(tl.Laplacian(graph(weight), normalization), k), phi)
         return (found * points(found.numel(), 1).reshape(found.shape)).sum()
 
     return weight, loss
 
 
 def heat_or_wave(value):
-    return torch.cat([HeatResponse([0.5])(value), WaveResponse([0.0, 1.0], 1.0)(value)], 1)
+    return torch.cat([methods.HeatResponse([0.5])(value), methods.WaveResponse([0.0, 1.0], 1.0)(value)], 1)
 
 
 class TestDerivativesAtEqualEigenvalues:
     """The cycle of 8 has 0, and two pairs of equal eigenvalues; the complete graph one of seven."""
 
-    @forward_mode
     @covering(
         2,
         function=FUNCTIONS,
-        phi={"network": network(3), "wavelets": WaveletResponse(1, bound=16.0), "heat, wave": heat_or_wave},
+        phi={"network": network(3), "wavelets": methods.WaveletResponse(1, bound=16.0), "heat, wave": heat_or_wave},
         case={"cycle": (cycle(8), 5), "complete": (complete(8), 8)},
         normalization=NORMALIZATIONS,
     )
@@ -140,15 +121,16 @@ class TestDerivativesAtEqualEigenvalues:
         node = torch.arange(6)
 
         def loss(weight):
-            ring = DirectedGraph.from_edge_index(torch.stack([node, node.roll(-1)]), weight)
-            pairs = MagneticLaplacian(ring, 1 / 12).eigenpairs(4)
-            real = SpectralFilter(HeatResponse([1.0]))(pairs, points(6, 2)).abs().square().sum(1)
+            ring = tl.DirectedGraph.from_edge_index(torch.stack([node, node.roll(-1)]), weight)
+            pairs = tl.MagneticLaplacian(ring, 1 / 12).eigenpairs(4)
+            real = tl.SpectralFilter(methods.HeatResponse([1.0]))(pairs, points(6, 2)).abs().square().sum(1)
             signal = torch.complex(points(6, 1), points(6, 1, seed=1))
-            parts = torch.view_as_real(SpectralFilter(HeatResponse([0.5]))(pairs, signal)[:, 0]).sum(1)
-            encoded = StableEncoding(HeatResponse([1.0]), lambda a: a.abs().square())(pairs)[:, 0]
-            entries = (pairs.vectors @ spectral_function(pairs, HeatResponse([2.0]))[0] @ pairs.vectors.mH)[0]
+            parts = torch.view_as_real(tl.SpectralFilter(methods.HeatResponse([0.5]))(pairs, signal)[:, 0]).sum(1)
+            encoded = tl.StableEncoding(methods.HeatResponse([1.0]), lambda a: a.abs().square())(pairs)[:, 0]
+            kernel = methods.spectral_function(pairs, methods.HeatResponse([2.0]))[0]
+            entries = (pairs.vectors @ kernel @ pairs.vectors.mH)[0]
             return torch.stack(
-                [real, parts, encoded, spectral_signature(pairs, HeatResponse([1.0]))[:, 0], entries.real]
+                [real, parts, encoded, tl.spectral_signature(pairs, methods.HeatResponse([1.0]))[:, 0], entries.real]
             )
 
         assert torch.autograd.gradcheck(loss, torch.ones(6, dtype=torch.float64, requires_grad=True))
@@ -173,7 +155,7 @@ class TestDerivativesAtEqualEigenvalues:
             def changed(value):
                 return torch.func.functional_call(phi, dict(zip(names, parameters, strict=True)), (value,))
 
-            return SpectralFilter(changed)(eigenpairs(Laplacian(graph(weight)), 5), x)
+            return tl.SpectralFilter(changed)(tl.eigenpairs(tl.Laplacian(graph(weight)), 5), x)
 
         inputs = (weight, points(8, 3).requires_grad_(), *parameters)
         assert torch.autograd.gradcheck(filtered, inputs, fast_mode=True, atol=1e-6)
@@ -201,22 +183,22 @@ class TestBatches:
         """Missing pairs, and padding that holds NaN."""
         phi, rho = network(3).to(device), network(2, 3).to(device)
         functions = [
-            lambda pairs, x, mask: SpectralFilter(phi)(pairs, x, mask=mask),
-            lambda pairs, x, mask: SpectralFilter(phi, bank=True)(pairs, x, mask=mask),
-            lambda pairs, x, mask: spectral_signature(pairs, phi, normalize=False),
-            lambda pairs, x, mask: StableEncoding(phi, rho, columns=4)(pairs, mask=mask),
+            lambda pairs, x, mask: tl.SpectralFilter(phi)(pairs, x, mask=mask),
+            lambda pairs, x, mask: tl.SpectralFilter(phi, bank=True)(pairs, x, mask=mask),
+            lambda pairs, x, mask: tl.spectral_signature(pairs, phi, normalize=False),
+            lambda pairs, x, mask: tl.StableEncoding(phi, rho, columns=4)(pairs, mask=mask),
         ]
         affinity, mask = self.batch(device)
         x = points(9, 3, batch=4).to(device)
         padded = torch.where(mask[..., None], x, torch.nan)
-        pairs = eigenpairs(Laplacian(Graph.from_dense(affinity, mask=mask)), 5, fill=True)
+        pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity, mask=mask)), 5, fill=True)
         found = functions[function](pairs, padded, mask)
         assert not found[~mask].any()
         aim = points(9, found.shape[-1], batch=4).to(device)
         (gradient,) = torch.autograd.grad((found * aim).sum(), affinity)
         for b, one in enumerate(self.SIZES):
             n, alone = len(one), one.to(device).requires_grad_()
-            pairs = eigenpairs(Laplacian(Graph.from_dense(alone)), 5, fill=True)
+            pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(alone)), 5, fill=True)
             expected = functions[function](pairs, x[b, :n], mask[b, :n])
             torch.testing.assert_close(found[b, :n], expected)
             (own,) = torch.autograd.grad((expected * aim[b, :n]).sum(), alone)
@@ -229,8 +211,8 @@ def test_units(unit):
     x = points(8, 1)
     for scale in (1.0, unit):
         affinity = (cycle(8) * scale).requires_grad_()
-        pairs = eigenpairs(laplacian_of(affinity, "unnormalized"), 5)
-        found = SpectralFilter(HeatResponse([0.5 / scale]))(pairs, x)
+        pairs = tl.eigenpairs(laplacian_of(affinity, "unnormalized"), 5)
+        found = tl.SpectralFilter(methods.HeatResponse([0.5 / scale]))(pairs, x)
         (gradient,) = torch.autograd.grad((found * points(8, 1, seed=1)).sum(), affinity)
         if scale == 1:
             expected = found, gradient
@@ -240,8 +222,8 @@ def test_units(unit):
 
 def test_encodings_in_other_bases():
     """The stable encoding is the same in any basis of equal eigenvalues, the sign-invariant one is not."""
-    pairs = eigenpairs(laplacian_of(cycle(8)), 5)
-    stable, signed = StableEncoding(network(3), RHO), SignInvariant(network(4))
+    pairs = tl.eigenpairs(laplacian_of(cycle(8)), 5)
+    stable, signed = tl.StableEncoding(network(3), RHO), methods.SignInvariant(network(4))
     torch.testing.assert_close(stable(turned(pairs)), stable(pairs))
     assert (signed(turned(pairs).vectors) - signed(pairs.vectors)).abs().max() > 1e-3
 
@@ -262,9 +244,9 @@ class TestCanonicalVectors:
         n, order = len(affinity), torch.randperm(len(affinity), generator=torch.Generator().manual_seed(1))
         laplacian = laplacian_of(affinity, normalization)
         k = int(laplacian.active.sum())
-        pairs = eigenpairs(laplacian, k)
-        one = canonicalize(turned(pairs))
-        other = canonicalize(eigenpairs(laplacian_of(affinity[order][:, order], normalization), k))
+        pairs = tl.eigenpairs(laplacian, k)
+        one = methods.canonicalize(turned(pairs))
+        other = methods.canonicalize(tl.eigenpairs(laplacian_of(affinity[order][:, order], normalization), k))
         assert torch.equal(one.unique, other.unique)
         torch.testing.assert_close(one.vectors[order][:, one.unique], other.vectors[:, one.unique], atol=1e-7, rtol=0)
         v = one.vectors
@@ -273,13 +255,13 @@ class TestCanonicalVectors:
         assert v.shape == (n, k)
 
     def test_what_automorphisms_turn_is_not_unique(self):
-        assert canonicalize(eigenpairs(laplacian_of(cycle(8)), 8)).unique.tolist() == [True] + [False] * 7
-        assert canonicalize(eigenpairs(laplacian_of(random_affinity(9)), 9)).unique.all()
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(cycle(8)), 8)).unique.tolist() == [True] + [False] * 7
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(random_affinity(9)), 9)).unique.all()
 
     def test_a_cut_eigenspace_is_not_unique(self):
         star = torch.block_diag(path(3), path(4))
-        assert canonicalize(eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
-        assert canonicalize(eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
+        assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
 
 
 class TestTransform:
@@ -295,18 +277,18 @@ class TestTransform:
 
     @pytest.mark.parametrize("normalization", NORMALIZATIONS)
     def test_signatures_of_each_graph(self, data, normalization):
-        phi = HeatResponse([0.5, 2.0])
+        phi = methods.HeatResponse([0.5, 2.0])
         transform = AddSpectralFeatures(phi, 6, "heat", normalization=normalization, eigenvalues="values")
         for item, found in zip(data, transform(data), strict=True):
-            graph = Graph.from_edge_index(item.edge_index, item.edge_weight, num_nodes=item.num_nodes)
-            pairs = eigenpairs(Laplacian(graph, normalization), 7, fill=True)
-            torch.testing.assert_close(found.heat, spectral_signature(pairs, phi), rtol=1e-6, atol=1e-9)
+            graph = tl.Graph.from_edge_index(item.edge_index, item.edge_weight, num_nodes=item.num_nodes)
+            pairs = tl.eigenpairs(tl.Laplacian(graph, normalization), 7, fill=True)
+            torch.testing.assert_close(found.heat, tl.spectral_signature(pairs, phi), rtol=1e-6, atol=1e-9)
             torch.testing.assert_close(found["values"][0], pairs.values[1:])
             assert "heat" not in item
 
     def test_appended_pickled_and_shown(self, data):
-        transform = AddSpectralFeatures(WaveResponse([-1.0, 0.0, 1.0], 0.5), 6, normalize=True)
-        assert AddSpectralFeatures(HeatResponse([1.0]), 6, None)(data[0]).x.shape == (20, 3)
+        transform = AddSpectralFeatures(methods.WaveResponse([-1.0, 0.0, 1.0], 0.5), 6, normalize=True)
+        assert AddSpectralFeatures(methods.HeatResponse([1.0]), 6, None)(data[0]).x.shape == (20, 3)
         again = pickle.loads(pickle.dumps(transform))(data[0])
         torch.testing.assert_close(again.spectral_features, transform(data[0]).spectral_features)
         with pytest.raises(TypeError, match="unexpected keyword argument 'normalisation'"):
@@ -314,8 +296,8 @@ class TestTransform:
         assert "AddSpectralFeatures(phi=WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), k=6" in repr(transform)
 
 
-PAIRS = eigenpairs(laplacian_of(path(4)), 3)
-HEAT = HeatResponse([1.0])
+PAIRS = tl.eigenpairs(laplacian_of(path(4)), 3)
+HEAT = methods.HeatResponse([1.0])
 
 
 class OnceDifferentiable(torch.autograd.Function):
@@ -339,7 +321,7 @@ class OnceDifferentiable(torch.autograd.Function):
 )
 def test_derivatives_of_phi_are_checked(phi, says):
     with pytest.raises(ValueError, match=says):
-        spectral_signature(eigenpairs(laplacian_of(path(4).requires_grad_()), 3), phi)
+        tl.spectral_signature(tl.eigenpairs(laplacian_of(path(4).requires_grad_()), 3), phi)
 
 
 def test_errors_of_phi_are_its_own():
@@ -347,14 +329,14 @@ def test_errors_of_phi_are_its_own():
         raise RuntimeError("mine")
 
     with pytest.raises(RuntimeError, match="mine"):
-        spectral_signature(PAIRS, broken)
+        tl.spectral_signature(PAIRS, broken)
 
 
 def test_state_dict_and_learning():
     """A filter learns the times of another one."""
-    x, pairs = points(30, 2), eigenpairs(laplacian_of(random_affinity(30, keep=0.1)), 20)
-    aim = SpectralFilter(HeatResponse([0.5, 3.0]))(pairs, x)
-    learned = SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    x, pairs = points(30, 2), tl.eigenpairs(laplacian_of(random_affinity(30, keep=0.1)), 20)
+    aim = tl.SpectralFilter(methods.HeatResponse([0.5, 3.0]))(pairs, x)
+    learned = tl.SpectralFilter(methods.HeatResponse([1.0, 1.0], learnable=True)).double()
     optimizer = torch.optim.LBFGS(learned.parameters(), max_iter=50)
 
     def loss():
@@ -364,6 +346,6 @@ def test_state_dict_and_learning():
         return value
 
     optimizer.step(loss)
-    again = SpectralFilter(HeatResponse([1.0, 1.0], learnable=True)).double()
+    again = tl.SpectralFilter(methods.HeatResponse([1.0, 1.0], learnable=True)).double()
     again.load_state_dict(learned.state_dict())
     torch.testing.assert_close(again.phi.log_times.exp(), torch.tensor([0.5, 3.0]).double(), rtol=1e-3, atol=1e-3)

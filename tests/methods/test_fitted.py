@@ -17,26 +17,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
+import torch_lapeig as tl
 from problems import covering, points, saved_and_loaded
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DensityCorrected,
-    HeatKernel,
-    ImprovedWeights,
-    Isomap,
-    KernelPCA,
-    KernelWeights,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    Precomputed,
-    Radius,
-    SelfTuning,
-    SpectralClustering,
-    Whitening,
-    knn_graph,
-)
 from torch_lapeig.support.fitted import ENTRY
 
 with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
@@ -45,24 +27,24 @@ with warnings.catch_warnings():  # Lightning's imports warn of what is deprecate
     from torch_lapeig.lightning import SmoothnessCallback
 
 MODULES = {
-    "eigenmaps": lambda: LaplacianEigenmaps(2, KNN(8), HeatKernel(4.0)),
-    "learnable eigenmaps": lambda: LaplacianEigenmaps(2, KNN(8), HeatKernel(learnable=True)),
-    "clustering": lambda: SpectralClustering(2, KNN(8)),
-    "MDS": lambda: MDS(2),
-    "Isomap": lambda: Isomap(2, KNN(8)),
-    "LLE": lambda: LLE(2, KNN(8)),
-    "KernelPCA": lambda: KernelPCA(2, "rbf", gamma=0.3),
-    "Whitening": lambda: Whitening(3),
+    "eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(4.0)),
+    "learnable eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(learnable=True)),
+    "clustering": lambda: tl.SpectralClustering(2, tl.KNN(8)),
+    "MDS": lambda: tl.MDS(2),
+    "Isomap": lambda: tl.Isomap(2, tl.KNN(8)),
+    "LLE": lambda: tl.LLE(2, tl.KNN(8)),
+    "KernelPCA": lambda: tl.KernelPCA(2, "rbf", gamma=0.3),
+    "Whitening": lambda: tl.Whitening(3),
 }
 every_module = pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
 
 
 def fit(module, x):
-    return module.fit(x, knn_graph(x, 8)) if isinstance(module, Whitening) else module.fit(x)
+    return module.fit(x, tl.knn_graph(x, 8)) if isinstance(module, tl.Whitening) else module.fit(x)
 
 
 def new_points(module, x):
-    return module(x) if isinstance(module, Whitening) else module.transform(x)
+    return module(x) if isinstance(module, tl.Whitening) else module.transform(x)
 
 
 def fitted_tensors(module):
@@ -109,9 +91,9 @@ def test_a_fit_goes_through_distributed_checkpoints(make):
 
 
 def test_a_fit_is_loaded_into_a_module_on_the_meta_device():
-    module = fit(Whitening(3), points(40, 3))
+    module = fit(tl.Whitening(3), points(40, 3))
     with torch.device("meta"):
-        other = Whitening(3)
+        other = tl.Whitening(3)
     other.load_state_dict(module.state_dict())
     assert same(fitted_tensors(other), fitted_tensors(module))
 
@@ -165,60 +147,68 @@ def test_a_module_is_called_with_its_state(make):
 
 # Configuration
 
-eigenmaps = functools.partial(LaplacianEigenmaps, 2, KNN(8))
+eigenmaps = functools.partial(tl.LaplacianEigenmaps, 2, tl.KNN(8))
 REFUSED = [
     (eigenmaps(), eigenmaps(normalization="unnormalized"), "normalization is 'ran"),
-    (eigenmaps(), LaplacianEigenmaps(3, KNN(8)), "n_components is 2 in the state and 3 here"),
-    (eigenmaps(), LaplacianEigenmaps(2, KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
-    (eigenmaps(), LaplacianEigenmaps(2, KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
-    (eigenmaps(), LaplacianEigenmaps(2, Radius(2.0)), "neighbors is KNN in the state and Radius here"),
-    (eigenmaps(), LaplacianEigenmaps(2, Precomputed("affinity")), "neighbors is KNN .* and Precomputed here"),
-    (LaplacianEigenmaps(2, Radius(3)), LaplacianEigenmaps(2, Radius(3.5)), "neighbors.radius is 3 .* and 3.5 here"),
+    (eigenmaps(), tl.LaplacianEigenmaps(3, tl.KNN(8)), "n_components is 2 in the state and 3 here"),
+    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
+    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
+    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.Radius(2.0)), "neighbors is KNN in the state and Radius here"),
+    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.Precomputed("affinity")), "neighbors is KNN .* and Precomputed here"),
+    (
+        tl.LaplacianEigenmaps(2, tl.Radius(3)),
+        tl.LaplacianEigenmaps(2, tl.Radius(3.5)),
+        "neighbors.radius is 3 .* and 3.5 here",
+    ),
     (eigenmaps(), eigenmaps(scale="unit"), "scale is 'degree'"),
     (eigenmaps(), eigenmaps(diffusion=1), "diffusion is 0.0 .* and 1 here"),
     (eigenmaps(), eigenmaps(drop_trivial=False), "drop_trivial is True"),
     (eigenmaps(), eigenmaps(components="separate"), "components is 'joint'"),
-    (eigenmaps(), eigenmaps(HeatKernel(2)), "weights.t is 'median' .* and 2 here"),
-    (eigenmaps(), eigenmaps(SelfTuning(7)), "weights is HeatKernel in the state and SelfTuning here"),
+    (eigenmaps(), eigenmaps(tl.HeatKernel(2)), "weights.t is 'median' .* and 2 here"),
+    (eigenmaps(), eigenmaps(tl.SelfTuning(7)), "weights is HeatKernel in the state and SelfTuning here"),
     (
-        eigenmaps(HeatKernel(4.0, learnable=True)),
-        eigenmaps(HeatKernel(1.0, learnable=True)),
+        eigenmaps(tl.HeatKernel(4.0, learnable=True)),
+        eigenmaps(tl.HeatKernel(1.0, learnable=True)),
         "weights.t is 4.0 in the state and 1.0 here",
     ),
-    (eigenmaps(SelfTuning(6)), eigenmaps(SelfTuning(7)), "weights.m is 6"),
+    (eigenmaps(tl.SelfTuning(6)), eigenmaps(tl.SelfTuning(7)), "weights.m is 6"),
     (
-        eigenmaps(DensityCorrected(1.0, HeatKernel(4.0))),
-        eigenmaps(DensityCorrected(0.5, HeatKernel(3.0))),
+        eigenmaps(tl.DensityCorrected(1.0, tl.HeatKernel(4.0))),
+        eigenmaps(tl.DensityCorrected(0.5, tl.HeatKernel(3.0))),
         "weights.alpha is 1.0 in the state and 0.5 here, weights.weights.t is 4.0 in the state and 3.0 here",
     ),
     (
-        eigenmaps(ImprovedWeights(4.0)),
-        eigenmaps(ImprovedWeights("median")),
+        eigenmaps(tl.ImprovedWeights(4.0)),
+        eigenmaps(tl.ImprovedWeights("median")),
         "weights.kernel.t is 4.0 in the state and 'median' here",
     ),
     (
-        eigenmaps(KernelWeights(torch.sigmoid)),
-        eigenmaps(KernelWeights(torch.exp)),
+        eigenmaps(tl.KernelWeights(torch.sigmoid)),
+        eigenmaps(tl.KernelWeights(torch.exp)),
         "weights.kernel is sigmoid in the state and exp here",
     ),
-    (MDS(2), KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
-    (MDS(2), MDS(3), "n_components is 2"),
-    (Isomap(2, KNN(8)), Isomap(2, KNN(9)), "neighbors.k is 8"),
-    (Isomap(2, KNN(8), landmarks=20), Isomap(2, KNN(8)), "landmarks is 20 in the state and None here"),
+    (tl.MDS(2), tl.KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
+    (tl.MDS(2), tl.MDS(3), "n_components is 2"),
+    (tl.Isomap(2, tl.KNN(8)), tl.Isomap(2, tl.KNN(9)), "neighbors.k is 8"),
+    (tl.Isomap(2, tl.KNN(8), landmarks=20), tl.Isomap(2, tl.KNN(8)), "landmarks is 20 in the state and None here"),
     (
-        Isomap(2, KNN(8), landmarks=torch.arange(20)),
-        Isomap(2, KNN(8), landmarks=torch.arange(1, 21)),
+        tl.Isomap(2, tl.KNN(8), landmarks=torch.arange(20)),
+        tl.Isomap(2, tl.KNN(8), landmarks=torch.arange(1, 21)),
         r"landmarks is \[0, 1, 2, 3, 4, 5, ...\] in the state and \[1, 2,",
     ),
-    (LLE(2, KNN(8)), LLE(2, KNN(8), reg=0.1), "reg is 0.001 in the state and 0.1 here"),
-    (LLE(2, KNN(8)), LLE(2, KNN(7)), "neighbors.k is 8"),
-    (KernelPCA(2, "poly"), KernelPCA(2, "rbf"), "kernel is 'poly' in the state and 'rbf' here"),
-    (KernelPCA(2, "poly"), KernelPCA(2, "poly", degree=2), "degree is 3"),
-    (KernelPCA(2, "rbf", gamma=0.5), KernelPCA(2, "rbf"), "gamma is 0.5 in the state and None here"),
-    (SpectralClustering(2, KNN(8)), SpectralClustering(3, KNN(8)), "n_clusters is 2 in the state and 3 here"),
-    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(8), variant="shi_malik"), "variant is 'njw'"),
-    (SpectralClustering(2, KNN(8)), SpectralClustering(2, KNN(7)), "neighbors.k is 8"),
-    (Whitening(3), Whitening(2), "n_components is 3 in the state and 2 here"),
+    (tl.LLE(2, tl.KNN(8)), tl.LLE(2, tl.KNN(8), reg=0.1), "reg is 0.001 in the state and 0.1 here"),
+    (tl.LLE(2, tl.KNN(8)), tl.LLE(2, tl.KNN(7)), "neighbors.k is 8"),
+    (tl.KernelPCA(2, "poly"), tl.KernelPCA(2, "rbf"), "kernel is 'poly' in the state and 'rbf' here"),
+    (tl.KernelPCA(2, "poly"), tl.KernelPCA(2, "poly", degree=2), "degree is 3"),
+    (tl.KernelPCA(2, "rbf", gamma=0.5), tl.KernelPCA(2, "rbf"), "gamma is 0.5 in the state and None here"),
+    (
+        tl.SpectralClustering(2, tl.KNN(8)),
+        tl.SpectralClustering(3, tl.KNN(8)),
+        "n_clusters is 2 in the state and 3 here",
+    ),
+    (tl.SpectralClustering(2, tl.KNN(8)), tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik"), "variant is 'njw'"),
+    (tl.SpectralClustering(2, tl.KNN(8)), tl.SpectralClustering(2, tl.KNN(7)), "neighbors.k is 8"),
+    (tl.Whitening(3), tl.Whitening(2), "n_components is 3 in the state and 2 here"),
 ]
 
 
@@ -240,8 +230,8 @@ def test_a_fit_without_its_configuration_is_refused(make):
 
 
 def test_a_state_without_a_fit_has_no_configuration():
-    assert not LaplacianEigenmaps(2, KNN(8)).state_dict()
-    LaplacianEigenmaps(2, KNN(8)).load_state_dict(LaplacianEigenmaps(3, KNN(4)).state_dict())
+    assert not tl.LaplacianEigenmaps(2, tl.KNN(8)).state_dict()
+    tl.LaplacianEigenmaps(2, tl.KNN(8)).load_state_dict(tl.LaplacianEigenmaps(3, tl.KNN(4)).state_dict())
 
 
 # Two processes
@@ -255,7 +245,7 @@ class Network(lightning.LightningModule):
         torch.manual_seed(0)
         x = data(rank, same_size)
         self.encoder = nn.Linear(3, 3).double()
-        self.layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True)).double().fit(x)
+        self.layer = tl.LaplacianEigenmaps(2, tl.KNN(6), tl.HeatKernel(learnable=True)).double().fit(x)
         self.aside = nn.ModuleDict({name: fit(make(), x) for name, make in MODULES.items()})
         self.aside.requires_grad_(False)  # so that none waits for its gradient
 
@@ -304,7 +294,7 @@ def state_of_the_first(rank):
 
 def through_lightning(rank):
     """Two epochs of Lightning's own strategy, with a loss by callback, validation and a checkpoint of the first."""
-    network, smoothness = Network(rank), SmoothnessCallback(1.0, "encoder", LaplacianSmoothness(KNN(4)))
+    network, smoothness = Network(rank), SmoothnessCallback(1.0, "encoder", tl.LaplacianSmoothness(tl.KNN(4)))
     before, start = copy.deepcopy(fitted_tensors(network)), network.encoder.weight.detach().clone()
     batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points(40, 3)), batch_size=10)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}

@@ -6,18 +6,8 @@ import pytest
 import torch
 from combined import OwnExtendingRule
 
+import torch_lapeig as tl
 from problems import grams, quiet, sheet
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DiffusionMap,
-    KernelPCA,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    SpectralClustering,
-)
 
 
 def distances(x, y):
@@ -30,11 +20,11 @@ def gaussian(x, y):
 
 # Of a matrix of pairs in the place of points: what it is made of, and its module.
 GIVEN = {
-    "LaplacianEigenmaps": (gaussian, LaplacianEigenmaps(2, Precomputed("affinity"))),
-    "SpectralClustering": (gaussian, SpectralClustering(2, Precomputed("affinity"))),
-    "DiffusionMap": (gaussian, DiffusionMap(2, Precomputed("affinity"), alpha=0.8, time=1.5)),
-    "MDS": (distances, MDS(2, metric=Precomputed("distance"))),
-    "KernelPCA": (gaussian, KernelPCA(2, Precomputed("kernel"))),
+    "LaplacianEigenmaps": (gaussian, tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))),
+    "SpectralClustering": (gaussian, tl.SpectralClustering(2, tl.Precomputed("affinity"))),
+    "DiffusionMap": (gaussian, tl.DiffusionMap(2, tl.Precomputed("affinity"), alpha=0.8, time=1.5)),
+    "MDS": (distances, tl.MDS(2, metric=tl.Precomputed("distance"))),
+    "KernelPCA": (gaussian, tl.KernelPCA(2, tl.Precomputed("kernel"))),
 }
 every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
 
@@ -74,10 +64,10 @@ def test_gradients_to_given_pairs(pairs, module):
     assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
 
 
-NOT_NEAREST = [5, Radius(1.0), KNN(6, "mutual"), KNN, Precomputed("affinity"), OwnExtendingRule(), None]
+NOT_NEAREST = [5, tl.Radius(1.0), tl.KNN(6, "mutual"), tl.KNN, tl.Precomputed("affinity"), OwnExtendingRule(), None]
 
 
 @pytest.mark.parametrize("wrong", NOT_NEAREST)
 def test_lle_takes_exactly_the_nearest(wrong):
     with pytest.raises(TypeError, match=r"neighbors must be KNN\(k\), not symmetrised"):
-        LLE(2, wrong)
+        tl.LLE(2, wrong)

@@ -7,18 +7,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import torch_lapeig as tl
 from problems import complete, cycle, grams, in_every_dtype, path, points
-from torch_lapeig import (
-    KNN,
-    ConvergenceWarning,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    eigenpairs,
-)
 
 # Two sets of points, of which the second one has padding.
 X, MASK = points(24, 3, batch=2, dtype=torch.float32), torch.arange(24) < torch.tensor([[24], [13]])
@@ -29,7 +19,7 @@ X, MASK = points(24, 3, batch=2, dtype=torch.float32), torch.arange(24) < torch.
 def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
     """Y |1 − Λ|²ᵗ Yᵀ mixes values and vectors of an eigenspace, and is a smooth function of the weights."""
     n = len(affinity)
-    module = LaplacianEigenmaps(2, Precomputed("affinity"), diffusion=time)
+    module = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"), diffusion=time)
     h = points(n, n)
     weights = affinity[affinity > 0].clone().requires_grad_()
 
@@ -42,7 +32,7 @@ def test_gradient_of_diffusion_with_equal_eigenvalues(affinity, time):
 
 def test_random_signs_only_in_training_and_by_the_generator():
     x = points(20, 3, batch=8)
-    module = LaplacianEigenmaps(4, KNN(6), random_signs=True)
+    module = tl.LaplacianEigenmaps(4, tl.KNN(6), random_signs=True)
     plain = module.eval()(x)
     module.train()
     one = module(x, generator=torch.Generator().manual_seed(0))
@@ -54,14 +44,14 @@ def test_random_signs_only_in_training_and_by_the_generator():
     torch.testing.assert_close(signs.abs(), torch.ones_like(signs))
     torch.testing.assert_close(one, plain * signs[:, None])
     assert 4 < (signs > 0).sum() < 28
-    assert torch.equal(module.fit(x[0]).embedding_, LaplacianEigenmaps(4, KNN(6))(x[0]))
+    assert torch.equal(module.fit(x[0]).embedding_, tl.LaplacianEigenmaps(4, tl.KNN(6))(x[0]))
 
 
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder, self.head = nn.Linear(3, 4), nn.Linear(2, 2)
-        self.layer = LaplacianEigenmaps(2, KNN(6), HeatKernel(learnable=True), scale="unit")
+        self.layer = tl.LaplacianEigenmaps(2, tl.KNN(6), tl.HeatKernel(learnable=True), scale="unit")
 
     def forward(self, x, mask=None):
         return self.head(self.layer(self.encoder(x), mask=mask))
@@ -108,9 +98,9 @@ def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
     mask = torch.arange(9) < torch.tensor(sizes)[:, None]
     affinity = (complete(9) + path(9)).to(dtype) * (mask[:, :, None] & mask[:, None, :])
     leaf = affinity.clone().requires_grad_()
-    graph = Graph.from_dense(leaf, mask)
+    graph = tl.Graph.from_dense(leaf, mask)
     graph = graph.to_sparse() if sparse else graph
-    pairs = eigenpairs(Laplacian(graph, normalization), 11, fill=True)
+    pairs = tl.eigenpairs(tl.Laplacian(graph, normalization), 11, fill=True)
     assert pairs.converged.all()
     assert pairs.gap.isinf().all()
     for b, size in enumerate(sizes):
@@ -119,7 +109,7 @@ def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
         assert not pairs.vectors[b, :, have:].any()
         assert not pairs.projected[b, have:].any()
         if have:
-            alone = eigenpairs(Laplacian(Graph.from_dense(affinity[b, :have, :have]), normalization), have)
+            alone = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity[b, :have, :have]), normalization), have)
             torch.testing.assert_close(pairs.values[b, :have], alone.values, atol=1e-5, rtol=1e-5)
             torch.testing.assert_close(grams(pairs.vectors[b, :have]), grams(alone.vectors), atol=1e-5, rtol=1e-5)
     (grams(pairs.vectors).sum() + (-pairs.values).exp().sum()).backward()
@@ -149,11 +139,11 @@ def random_batch(generator):
 def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():
     """Round-off of guards at nodes without edges is what no solve of the gradient takes out."""
     generator = torch.Generator().manual_seed(0)
-    rules = (KNN(5), Radius(1.0), KNN(3, "mutual"), KNN(8, "mean"))
-    layers = [LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]
+    rules = (tl.KNN(5), tl.Radius(1.0), tl.KNN(3, "mutual"), tl.KNN(8, "mean"))
+    layers = [tl.LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("error", ConvergenceWarning)
+        warnings.simplefilter("error", tl.ConvergenceWarning)
         for step in range(200):
             x, mask = random_batch(generator)
             y = layers[step % 4](x.requires_grad_(), mask=mask)

@@ -5,32 +5,18 @@ import warnings
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import points
-from torch_lapeig import (
-    KNN,
-    LLE,
-    MDS,
-    DensityCorrected,
-    GraphWarning,
-    HeatKernel,
-    Isomap,
-    KernelPCA,
-    LaplacianEigenmaps,
-    Precomputed,
-    Radius,
-    SelfTuning,
-    SpectralClustering,
-)
 
 NEAR = points(40, 3)
 METHODS = {
-    "LaplacianEigenmaps": lambda: LaplacianEigenmaps(2, KNN(8)),
-    "SpectralClustering": lambda: SpectralClustering(2, KNN(8)),
-    "SpectralClustering, Shi–Malik": lambda: SpectralClustering(2, KNN(8), variant="shi_malik"),
-    "MDS": lambda: MDS(2),
-    "Isomap": lambda: Isomap(2, KNN(8)),
-    "LLE": lambda: LLE(2, KNN(8)),
-    "KernelPCA": lambda: KernelPCA(2),
+    "LaplacianEigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8)),
+    "SpectralClustering": lambda: tl.SpectralClustering(2, tl.KNN(8)),
+    "SpectralClustering, Shi–Malik": lambda: tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik"),
+    "MDS": lambda: tl.MDS(2),
+    "Isomap": lambda: tl.Isomap(2, tl.KNN(8)),
+    "LLE": lambda: tl.LLE(2, tl.KNN(8)),
+    "KernelPCA": lambda: tl.KernelPCA(2),
 }
 QUERIES = {
     "width": (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
@@ -60,7 +46,7 @@ FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=t
 def row_of_nearest(module):
     """Affinities underflow: Nyström's formula with the whole weight on the nearest training point."""
     row = torch.cdist(FAR, NEAR).argmin(1)
-    njw = isinstance(module, SpectralClustering) and module.variant == "njw"
+    njw = isinstance(module, tl.SpectralClustering) and module.variant == "njw"
     rows = ((module.train_vectors if njw else module.embedding_) / (1 - module.eigenvalues_))[row]
     return torch.nn.functional.normalize(rows, dim=1) if njw else rows
 
@@ -114,7 +100,7 @@ def test_far_new_points(name):
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning", "ignore::torch_lapeig.ResolutionWarning")
-@pytest.mark.parametrize("weights", [SelfTuning(3), DensityCorrected(0.5, SelfTuning(3))])
+@pytest.mark.parametrize("weights", [tl.SelfTuning(3), tl.DensityCorrected(0.5, tl.SelfTuning(3))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
     """Lengths of edges whose weights underflow, around a clump, still count in σ."""
@@ -124,10 +110,10 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
         around = 3 * torch.randn(8, 2, generator=generator)
         x = torch.cat([0.01 * torch.randn(30, 2, generator=generator), around]).to(dtype)
         x = torch.cat([x, 1e-3 * x[30:31]])  # whose faint edges stay
-        module = LaplacianEigenmaps(2, KNN(10), weights).fit(x)
+        module = tl.LaplacianEigenmaps(2, tl.KNN(10), weights).fit(x)
         error = (module.transform(x) - module.embedding_).abs().amax()
         assert error < 2e-5 * module.embedding_.abs().amax()
-        underflowing += int((weights(x, KNN(10)(x)).weight == 0).sum())
+        underflowing += int((weights(x, tl.KNN(10)(x)).weight == 0).sum())
     assert underflowing > 0
 
 
@@ -142,7 +128,7 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
     x, new = points(30, 4), points(5, 4, seed=1)
     between, to_new = torch.cdist(x, x), torch.cdist(new, x)
     if method == "LaplacianEigenmaps":
-        model = LaplacianEigenmaps(3, Radius(100.0), HeatKernel(4.0), scale="orthonormal").fit(x)
+        model = tl.LaplacianEigenmaps(3, tl.Radius(100.0), tl.HeatKernel(4.0), scale="orthonormal").fit(x)
         degrees = (-between.square() / 4).exp().sum(1) - 1  # without the point itself
         rows = (-to_new.square() / 4).exp()
         rows = rows / (rows.sum(1, keepdim=True) * degrees).sqrt()
@@ -154,8 +140,8 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
         if method == "KernelPCA":
             kernel, rows = (kernel / 5).exp(), (rows / 5).exp()
         rows = of_centred(kernel, rows)
-        kinds = {"MDS": MDS(3), "KernelPCA": KernelPCA(3, "rbf", gamma=0.1)}
-        model = kinds.get(method, MDS(3, metric=Precomputed("distance"))).fit(x)
+        kinds = {"MDS": tl.MDS(3), "KernelPCA": tl.KernelPCA(3, "rbf", gamma=0.1)}
+        model = kinds.get(method, tl.MDS(3, metric=tl.Precomputed("distance"))).fit(x)
         columns = model.embedding_  # √λ_j v_ij: these methods return √λ_j f_j
     torch.testing.assert_close(model.transform(new), torch.linalg.lstsq(columns, rows.T).solution.T)
 
@@ -168,8 +154,10 @@ def test_an_eigenvalue_of_round_off_extends_to_no_new_point(components, distance
     angle = torch.arange(12.0, dtype=torch.float64)
     x = torch.stack([(0.9 * angle).cos(), (1.7 * angle).sin(), 0.05 * angle], 1)
     x = torch.cat([x, torch.full((1, 3), distance, dtype=torch.float64)])
-    model = LaplacianEigenmaps(2, KNN(2), HeatKernel(1.0), normalization="unnormalized", components=components).fit(x)
+    model = tl.LaplacianEigenmaps(
+        2, tl.KNN(2), tl.HeatKernel(1.0), normalization="unnormalized", components=components
+    ).fit(x)
     torch.testing.assert_close(model.transform(x), model.embedding_, rtol=0, atol=1e-9)
     if 0 < model.eigenvalues_[..., 1].min() < 1e-15:
-        with pytest.warns(GraphWarning, match="too close to the degree of a new point"):
+        with pytest.warns(tl.GraphWarning, match="too close to the degree of a new point"):
             assert model.transform(x[:1] - distance)[0, 1] == 0

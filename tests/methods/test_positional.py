@@ -5,18 +5,8 @@ from functools import partial
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import DEVICES, complete, covering, cycle, path, points, random_affinity, two_cliques
-from torch_lapeig import (
-    DirectedGraph,
-    Graph,
-    GraphWarning,
-    Laplacian,
-    MagneticLaplacian,
-    SignedGraph,
-    SignedLaplacian,
-    eigenpairs,
-    laplacian_positional_encoding,
-)
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import HeatResponse
 from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
@@ -62,12 +52,12 @@ GRAPHS = [path(9), cycle(12), complete(4), molecule(20, 0), two_cliques(3, 4), m
 @covering(2, normalization=NORMALIZATIONS, device=DEVICES)
 def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, device):
     edge_index, batch, weight = (t.to(device) for t in joined(GRAPHS))
-    found = laplacian_positional_encoding(edge_index, batch, 5, weight, normalization=normalization)
+    found = tl.laplacian_positional_encoding(edge_index, batch, 5, weight, normalization=normalization)
     assert found.vectors.shape == (len(batch), 5)
     assert found.vectors.device.type == found.values.device.type == device
     for b, affinity in enumerate(GRAPHS):
         n = len(affinity)
-        exact = eigenpairs(Laplacian(Graph.from_dense(affinity), normalization), min(6, n))
+        exact = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity), normalization), min(6, n))
         mine, have = found.vectors[batch == b].cpu(), min(5, n - 1)
         torch.testing.assert_close(found.values[b, :have].cpu(), exact.values[1:])
         assert_same_eigenvectors(mine[:, :have], exact.vectors[:, 1:], exact.values[1:])
@@ -104,16 +94,18 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 def test_many_graphs_equal_eigenpairs(normalization):
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = joined(graphs)
-    found = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)
-    expected = laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization, solve=Eigh())
+    found = tl.laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)
+    expected = tl.laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization, solve=Eigh())
     torch.testing.assert_close(found.values, expected.values, atol=1e-13, rtol=1e-12)
     for b in range(len(graphs)):
         rows = batch == b
         assert_same_eigenvectors(found.vectors[rows], expected.vectors[rows], found.values[b])
     turned = torch.randperm(len(weight), generator=torch.Generator().manual_seed(0))  # edges in any order
-    again = laplacian_positional_encoding(edge_index[:, turned], batch, 4, weight[turned], normalization=normalization)
+    again = tl.laplacian_positional_encoding(
+        edge_index[:, turned], batch, 4, weight[turned], normalization=normalization
+    )
     torch.testing.assert_close(again.values, found.values, atol=1e-13, rtol=1e-12)
-    alone = laplacian_positional_encoding(
+    alone = tl.laplacian_positional_encoding(
         *joined(graphs[:1])[:2], 4, joined(graphs[:1])[2], normalization=normalization
     )
     torch.testing.assert_close(alone.values[0], found.values[0], atol=1e-14, rtol=0)
@@ -123,12 +115,12 @@ def test_many_graphs_equal_eigenpairs(normalization):
 def test_graphs_without_edges_or_nodes():
     none = torch.zeros(2, 0, dtype=torch.int64)
     for nodes in (torch.tensor([0, 0, 2]), 3):
-        found = laplacian_positional_encoding(none, nodes, 2)
+        found = tl.laplacian_positional_encoding(none, nodes, 2)
         assert not found.vectors.any()
         assert found.values.isinf().all()
     assert found.values.shape == (1, 2)
-    assert laplacian_positional_encoding(none, 0, 2).vectors.shape == (0, 2)
-    assert laplacian_positional_encoding(none, 0, 2).values.tolist() == [[torch.inf] * 2]
+    assert tl.laplacian_positional_encoding(none, 0, 2).vectors.shape == (0, 2)
+    assert tl.laplacian_positional_encoding(none, 0, 2).values.tolist() == [[torch.inf] * 2]
 
 
 TRANSFORMS = {
@@ -168,7 +160,7 @@ def test_gradcheck_to_edge_weights():
     h = points(13, 13)
 
     def loss(weight):
-        v, values = laplacian_positional_encoding(edge_index, batch, 3, weight[undirected])
+        v, values = tl.laplacian_positional_encoding(edge_index, batch, 3, weight[undirected])
         same = batch[:, None] == batch
         return (v @ v.T * same * h).sum() + values[0].square().sum()
 
@@ -179,9 +171,9 @@ BOTH = torch.tensor([[0, 1], [1, 0]])
 
 
 def test_copies_of_edges_are_summed_with_a_warning():
-    with pytest.warns(GraphWarning, match="summed 2 copies"):
-        found = laplacian_positional_encoding(torch.cat([edges_of(path(3)), BOTH], 1), 3, 2)
-    expected = laplacian_positional_encoding(edges_of(path(3)), 3, 2, torch.tensor([2.0, 2.0, 1.0, 1.0]))
+    with pytest.warns(tl.GraphWarning, match="summed 2 copies"):
+        found = tl.laplacian_positional_encoding(torch.cat([edges_of(path(3)), BOTH], 1), 3, 2)
+    expected = tl.laplacian_positional_encoding(edges_of(path(3)), 3, 2, torch.tensor([2.0, 2.0, 1.0, 1.0]))
     torch.testing.assert_close(found, expected)
 
 
@@ -202,16 +194,18 @@ def test_isolated_nodes_are_warned_of(sizes, pyg):
     graphs = [torch.block_diag(torch.zeros(1, 1), path(n)) for n in sizes]
     edge_index, batch, _ = joined(graphs)
     items = [pyg.data.Data(edge_index=edges_of(affinity), num_nodes=len(affinity)) for affinity in graphs]
-    made = {kind: kind.from_edge_index(edge_index, batch=batch) for kind in (Graph, SignedGraph, DirectedGraph)}
+    made = {
+        kind: kind.from_edge_index(edge_index, batch=batch) for kind in (tl.Graph, tl.SignedGraph, tl.DirectedGraph)
+    }
     calls = [
-        lambda: laplacian_positional_encoding(edge_index, batch, 2),
+        lambda: tl.laplacian_positional_encoding(edge_index, batch, 2),
         *(partial(transform(2), pyg.data.Batch.from_data_list(items)) for transform in TRANSFORMS.values()),
-        lambda: eigenpairs(Laplacian(made[Graph]), 2),
-        lambda: eigenpairs(SignedLaplacian(made[SignedGraph]), 2),
-        lambda: MagneticLaplacian(made[DirectedGraph]).eigenpairs(2),
+        lambda: tl.eigenpairs(tl.Laplacian(made[tl.Graph]), 2),
+        lambda: tl.eigenpairs(tl.SignedLaplacian(made[tl.SignedGraph]), 2),
+        lambda: tl.MagneticLaplacian(made[tl.DirectedGraph]).eigenpairs(2),
     ]
     for call in calls:
-        with pytest.warns(GraphWarning, match="nodes are isolated"):
+        with pytest.warns(tl.GraphWarning, match="nodes are isolated"):
             call()
 
 
@@ -255,7 +249,7 @@ def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization
     """Pairs are solved in float64, and the round-off of a coarser loss is not taken for one that needs a basis."""
     edges = edges_of(cycle(6))
     weight = torch.ones(edges.shape[1], dtype=dtype, requires_grad=True)
-    found = laplacian_positional_encoding(edges, 6, 5, weight, normalization=normalization)
+    found = tl.laplacian_positional_encoding(edges, 6, 5, weight, normalization=normalization)
     (found.vectors[:, :4].square() * torch.arange(1, 7)[:, None]).sum().backward()
     assert weight.grad.isfinite().all()
 
@@ -266,7 +260,7 @@ def test_more_columns_than_any_graph_has_nodes_beside_tiny_degrees(solve):
     affinity = path(6)
     affinity[4, 5] = affinity[5, 4] = 1e-14
     edge_index, batch, weight = joined([affinity, cycle(5)])
-    found = laplacian_positional_encoding(edge_index, batch, 9, weight, normalization="random_walk", solve=solve)
+    found = tl.laplacian_positional_encoding(edge_index, batch, 9, weight, normalization="random_walk", solve=solve)
     assert found.values.isfinite().sum(1).tolist() == [5, 4]
     assert not found.vectors[:, 5:].any()
     for first, last, a in ((0, 6, affinity), (6, 11, cycle(5))):
@@ -289,8 +283,8 @@ class TestMagneticTransform:
         transform = AddMagneticPE(3, "pe", q=[0.1, 0.25], eigenvalues="values")
         for data in flows[:-1]:
             found = transform(data)
-            graph = DirectedGraph.from_edge_index(data.edge_index, num_nodes=data.num_nodes)
-            pairs = MagneticLaplacian(graph, [0.1, 0.25]).eigenpairs(3)
+            graph = tl.DirectedGraph.from_edge_index(data.edge_index, num_nodes=data.num_nodes)
+            pairs = tl.MagneticLaplacian(graph, [0.1, 0.25]).eigenpairs(3)
             expected = torch.cat([torch.cat([y.real, y.imag], 1) for y in pairs.vectors], 1)
             torch.testing.assert_close(found.pe, expected, atol=1e-5, rtol=0)
             torch.testing.assert_close(found["values"], pairs.values.reshape(1, 6))

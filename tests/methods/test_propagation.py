@@ -8,27 +8,16 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+import torch_lapeig as tl
 from problems import edge_parameters, on_every_device, points, random_affinity, surface
-from torch_lapeig import (
-    KNN,
-    EigenmapsRegression,
-    Graph,
-    GraphWarning,
-    HarmonicFunction,
-    HeatKernel,
-    LabelSpreading,
-    Precomputed,
-    Radius,
-    SimpleWeights,
-)
 
 METHODS = {
-    "LabelSpreading": lambda *a, **o: LabelSpreading(*a, alpha=0.9, **o),
-    "HarmonicFunction": partial(HarmonicFunction, class_prior=None),
-    "EigenmapsRegression": lambda *a, **o: EigenmapsRegression(3, *a, **o),
+    "LabelSpreading": lambda *a, **o: tl.LabelSpreading(*a, alpha=0.9, **o),
+    "HarmonicFunction": partial(tl.HarmonicFunction, class_prior=None),
+    "EigenmapsRegression": lambda *a, **o: tl.EigenmapsRegression(3, *a, **o),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
-GIVEN = Precomputed("affinity")
+GIVEN = tl.Precomputed("affinity")
 
 
 def some_labels(n, classes=3, count=7, seed=0):
@@ -50,7 +39,7 @@ X, NEW, LABELS = surface(60), surface(9, seed=1), some_labels(60)
 def test_shapes_dtypes_and_labels(make, device):
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         x, labels = X.to(device, dtype), LABELS.to(device)
-        model = make(KNN(6))
+        model = make(tl.KNN(6))
         scores = model(x, labels)
         assert (scores.shape, scores.dtype, scores.device) == ((60, 3), dtype, x.device)
         assert model.fit(x, labels) is model
@@ -59,8 +48,8 @@ def test_shapes_dtypes_and_labels(make, device):
         assert model.predict(NEW.to(device, dtype)).shape == (9,)
         assert model.transform(NEW.to(device, dtype)).dtype == dtype
         assert torch.equal(model.predict()[labels >= 0], labels[labels >= 0]) or make is METHODS["EigenmapsRegression"]
-    assert make(KNN(6), n_classes=5)(X, LABELS).shape == (60, 5)
-    torch.testing.assert_close(make(KNN(6))(X, LABELS.int()), make(KNN(6))(X, one_hot(LABELS)))
+    assert make(tl.KNN(6), n_classes=5)(X, LABELS).shape == (60, 5)
+    torch.testing.assert_close(make(tl.KNN(6))(X, LABELS.int()), make(tl.KNN(6))(X, one_hot(LABELS)))
 
 
 @every_method
@@ -72,7 +61,7 @@ def test_a_batch_equals_its_items_whatever_the_padding(make):
     for b, size in enumerate(sizes):
         labels[b, :3] = torch.arange(3)
         labels[b, size:] = 77  # of padding, whatever they are
-    model, news = make(KNN(5)), torch.stack([NEW, NEW, NEW])
+    model, news = make(tl.KNN(5)), torch.stack([NEW, NEW, NEW])
     scores = model(x, labels, mask=mask)
     again, new = model.out_of_sample(x, labels, news, mask=mask)
     torch.testing.assert_close(again, scores, atol=1e-8, rtol=0)
@@ -84,7 +73,7 @@ def test_a_batch_equals_its_items_whatever_the_padding(make):
     (scores.square().sum() + new.square().sum()).backward()
     assert not x.grad[~mask].any()
     assert x.grad.isfinite().all()
-    given = Graph.from_dense(torch.stack([KNN(5)(surface(40, seed=s)).to_dense() for s in range(3)]))
+    given = tl.Graph.from_dense(torch.stack([tl.KNN(5)(surface(40, seed=s)).to_dense() for s in range(3)]))
     both = [make(GIVEN)(graph, labels.masked_fill(labels > 5, -1)) for graph in (given, given.to_sparse())]
     torch.testing.assert_close(*both, atol=1e-9, rtol=0)
 
@@ -98,7 +87,7 @@ def test_items_of_any_size(make):
     labels = torch.full((5, 20), -1)
     labels[0, :3], labels[1, 0], labels[2, 0] = torch.arange(3), 1, 2
     leaf = x.masked_fill(~mask[..., None], torch.nan).requires_grad_()
-    model = make(KNN(5))
+    model = make(tl.KNN(5))
     scores = model(leaf, labels, mask=mask)
     again, new = model.out_of_sample(leaf, labels, points(4, 3, batch=5), mask=mask)
     torch.testing.assert_close(again, scores, atol=1e-9, rtol=0)
@@ -112,7 +101,7 @@ def test_items_of_any_size(make):
 @every_method
 def test_gradients_to_weights_labels_points_and_bandwidth(make):
     """The loss is on all scores; labels of others are constant zeros."""
-    graph = HeatKernel()(X[:14], KNN(4)(X[:14]))
+    graph = tl.HeatKernel()(X[:14], tl.KNN(4)(X[:14]))
     weight, of_weight = edge_parameters(graph.to_dense())
     labels = some_labels(14, classes=2, count=5)
     soft = (one_hot(labels, 2)[labels >= 0] + 0.3).requires_grad_()
@@ -125,8 +114,8 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
 
     assert gradcheck(scores, (weight, soft), atol=1e-6, fast_mode=True)
     assert gradgradcheck(scores, (weight, soft), atol=1e-4, rtol=1e-3, fast_mode=True)
-    kernel = HeatKernel(1.0, learnable=True).double()
-    of_points = make(KNN(4), kernel)
+    kernel = tl.HeatKernel(1.0, learnable=True).double()
+    of_points = make(tl.KNN(4), kernel)
 
     def both(x, new, factor):
         kernel.log_factor.data.copy_(factor.detach())
@@ -144,12 +133,12 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
 def test_a_component_without_labels_has_zeros_and_minus_one_and_others_have_shares(make):
     x = torch.cat([X, X + 100.0])
     labels = torch.cat([LABELS, torch.full((60,), -1)])
-    with pytest.warns(GraphWarning, match="60 of 120 nodes lie in components of the graph without any label"):
-        model = make(KNN(6)).fit(x, labels)
+    with pytest.warns(tl.GraphWarning, match="60 of 120 nodes lie in components of the graph without any label"):
+        model = make(tl.KNN(6)).fit(x, labels)
     assert not model.scores_[60:].any()
     assert (model.predict()[60:] == -1).all()
     if make is not METHODS["EigenmapsRegression"]:  # whose columns the components share
-        assert torch.equal(model.predict()[:60], make(KNN(6)).fit(X, LABELS).predict())
+        assert torch.equal(model.predict()[:60], make(tl.KNN(6)).fit(X, LABELS).predict())
     assert (model.predict(NEW + 100.0) == -1).all()
     assert (model.predict(NEW) >= 0).all()
     scores, shares = model.scores_.clamp_min(0), model.predict_proba()
@@ -164,9 +153,9 @@ def test_points_that_no_label_reaches_have_the_nearest_label_if_asked_for(make):
     x = torch.cat([X, X + 50, X + 90])
     labels = torch.cat([some_labels(60), torch.full((120,), -1)])
     labels[179] = 1
-    with pytest.warns(GraphWarning):
-        plain = make(KNN(5))(x, labels)
-    model = make(KNN(5), unreached="nearest").fit(x, labels)
+    with pytest.warns(tl.GraphWarning):
+        plain = make(tl.KNN(5))(x, labels)
+    model = make(tl.KNN(5), unreached="nearest").fit(x, labels)
     known = (labels >= 0).nonzero()[:, 0]
     nearest = labels[known[torch.cdist(x, x[known]).argmin(1)]]
     expected = torch.where((plain == 0).all(1)[:, None], one_hot(nearest), plain)
@@ -175,15 +164,15 @@ def test_points_that_no_label_reaches_have_the_nearest_label_if_asked_for(make):
     torch.testing.assert_close(model(x, labels), expected)
     torch.testing.assert_close(model.transform(x), expected)
     assert model.predict(x[60:120] + 1e-3).tolist() == nearest[60:120].tolist()
-    again = make(KNN(5), unreached="nearest")
+    again = make(tl.KNN(5), unreached="nearest")
     again.load_state_dict(model.state_dict())
     torch.testing.assert_close(again.transform(x), expected)
     # In a batch with padding; an item without any label has no answer.
     sets, mask = torch.stack([x, x, x]), torch.ones(3, 180, dtype=torch.bool)
     sets[1, 100:], mask[1, 100:] = torch.nan, False
     none = torch.full((180,), -1)
-    with pytest.warns(GraphWarning, match="180 of 460 nodes"):
-        in_batch = make(KNN(5), unreached="nearest")(sets, torch.stack([labels, labels, none]), mask=mask)
+    with pytest.warns(tl.GraphWarning, match="180 of 460 nodes"):
+        in_batch = make(tl.KNN(5), unreached="nearest")(sets, torch.stack([labels, labels, none]), mask=mask)
     torch.testing.assert_close(in_batch[0], expected)
     assert in_batch[1, 60:100].any(1).all()
     assert not in_batch[1, 100:].any()
@@ -195,7 +184,7 @@ def test_isolated_nodes_keep_their_label(name):
     affinity = torch.zeros(5, 5, dtype=torch.float64)
     affinity[0, 1] = affinity[1, 0] = 1
     labels = torch.tensor([1, -1, 0, -1, -1])
-    with pytest.warns(GraphWarning, match="2 of 5 nodes"):
+    with pytest.warns(tl.GraphWarning, match="2 of 5 nodes"):
         model = METHODS[name](GIVEN).fit(affinity, labels)
     assert model.predict().tolist() == [1, 1, 0, -1, -1]
     assert model.scores_.isfinite().all()
@@ -210,7 +199,7 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
     mask = torch.arange(8) < torch.tensor([[8], [5]])
     labels = torch.tensor([[0, 1, -1, -1, -1, -1, 1, -1], [2, -1, -1, 0, -1, 5, 5, 5]])
     leaf = affinity.requires_grad_()
-    graph = Graph.from_dense(leaf, mask)
+    graph = tl.Graph.from_dense(leaf, mask)
     scores = make(GIVEN, n_classes=3)(graph.to_sparse() if sparse else graph, labels)
     scores.square().sum().backward()
     assert scores.isfinite().all()
@@ -222,7 +211,7 @@ def test_scores_of_far_nodes_are_right_to_some_digits():
     """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
     x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9
     labels[0], labels[-1] = 0, 1
-    model = LabelSpreading(Radius(1.0), SimpleWeights(), alpha=alpha)
+    model = tl.LabelSpreading(tl.Radius(1.0), tl.SimpleWeights(), alpha=alpha)
     scores = model(x, labels)[1:-1, 0]
     torch.testing.assert_close(
         scores[1:790] / scores[:789],
@@ -241,7 +230,7 @@ def test_gradients_of_far_scores():
     affinity = torch.diag(weight, 1) + torch.diag(weight, -1)
     labels = torch.full((30,), -1)
     labels[0] = 0
-    scores = LabelSpreading(Precomputed("affinity"), alpha=0.2)(affinity, labels)[:, 0]
+    scores = tl.LabelSpreading(tl.Precomputed("affinity"), alpha=0.2)(affinity, labels)[:, 0]
     root = affinity.sum(1).sqrt()
     matrix = torch.eye(30, dtype=torch.float64) - 0.2 * affinity / root / root[:, None]
     expected = torch.linalg.solve(matrix, 0.8 * torch.eye(30, dtype=torch.float64)[:, 0])
@@ -295,7 +284,7 @@ def chain(order, n=18, shortcut=0.0):
 def heavy_tails(degrees_of_freedom, n=150, seed=0):
     """Return the affinities of points that follow a t distribution, and three classes of labels."""
     x = torch.tensor(np.random.default_rng(seed).standard_t(degrees_of_freedom, (n, 2)))
-    affinity = HeatKernel()(x, KNN(5)(x)).to_dense()
+    affinity = tl.HeatKernel()(x, tl.KNN(5)(x)).to_dense()
     return affinity * (affinity > 1e-290), some_labels(n, count=9)  # smaller products of the reference have few digits
 
 
@@ -310,12 +299,12 @@ WILD |= {f"t {df}": partial(heavy_tails, df) for df in (0.3, 0.5, 1, 2)}
 @pytest.mark.filterwarnings("ignore:.*without any label:torch_lapeig.GraphWarning")
 def test_harmonic_functions_of_wild_weights_equal_an_elimination(problem, sparse):
     affinity, labels = problem()
-    graph = Graph.from_dense(affinity)
+    graph = tl.Graph.from_dense(affinity)
     graph = graph.to_sparse() if sparse else graph
-    found = HarmonicFunction(GIVEN, class_prior=None)(graph, labels)
+    found = tl.HarmonicFunction(GIVEN, class_prior=None)(graph, labels)
     torch.testing.assert_close(found, met_first(affinity, labels), atol=2e-8, rtol=0)
     both = torch.stack([affinity, affinity.flip(0, 1)]), torch.stack([labels, labels.flip(0)])
-    in_batch = HarmonicFunction(GIVEN, class_prior=None)(*both)
+    in_batch = tl.HarmonicFunction(GIVEN, class_prior=None)(*both)
     torch.testing.assert_close(in_batch, torch.stack([found, found.flip(0)]), atol=2e-8, rtol=0)
 
 
@@ -328,10 +317,10 @@ def test_gradients_of_harmonic_functions_of_wild_weights(problem):
     logarithm = affinity[row, col].log().requires_grad_()
     dense = torch.zeros_like(affinity).index_put((row, col), logarithm.exp())
     loss = points(len(labels), int(labels.max()) + 1, seed=2)
-    harmonic = HarmonicFunction(GIVEN, class_prior=None)
+    harmonic = tl.HarmonicFunction(GIVEN, class_prior=None)
     found, exact = (
         torch.autograd.grad((scores * loss).sum(), logarithm, retain_graph=True)[0]
-        for scores in (harmonic(Graph.from_dense(dense + dense.mT), labels), met_first(dense + dense.mT, labels))
+        for scores in (harmonic(tl.Graph.from_dense(dense + dense.mT), labels), met_first(dense + dense.mT, labels))
     )
     torch.testing.assert_close(found, exact, atol=1e-8, rtol=1e-6)
 
@@ -346,8 +335,8 @@ def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
     x, labels = torch.cat([X, X[:5] + 100]), torch.cat([LABELS, torch.full((5,), -1)])
     shares = {"uniform": torch.ones(3) / 3, "labels": (torch.bincount(LABELS[LABELS >= 0]) + 1) / 10}
     share = shares.get(prior, torch.tensor(PRIORS["given"])).double()
-    with pytest.warns(GraphWarning, match="without any label"):
-        plain, model = (make(KNN(4), class_prior=p).fit(x, labels) for p in (None, prior))
+    with pytest.warns(tl.GraphWarning, match="without any label"):
+        plain, model = (make(tl.KNN(4), class_prior=p).fit(x, labels) for p in (None, prior))
     torch.testing.assert_close(model.scores_.sum(0), 60 * share, atol=1e-6, rtol=1e-6)
     factor = model.scores_.sum(0) / plain.scores_.sum(0)
     torch.testing.assert_close(model.scores_, plain.scores_ * factor)
@@ -356,7 +345,7 @@ def test_a_class_prior_is_the_share_of_each_class_in_the_scores(make, prior):
     assert (model.predict()[60:] == -1).all()
     assert torch.equal(model.predict()[:60][LABELS >= 0], LABELS[LABELS >= 0])
     with pytest.raises(RuntimeError, match="class_prior is"), warnings.catch_warnings():
-        make(KNN(4)).load_state_dict(model.state_dict())
+        make(tl.KNN(4)).load_state_dict(model.state_dict())
 
 
 def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
@@ -365,8 +354,9 @@ def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
     labels, truth = torch.full((60,), -1), torch.arange(60) // 30
     labels[20], labels[59] = 0, 1
     right = {
-        p: (HarmonicFunction(KNN(4), class_prior=p).fit(x, labels).predict() == truth).sum() for p in (None, "labels")
+        p: (tl.HarmonicFunction(tl.KNN(4), class_prior=p).fit(x, labels).predict() == truth).sum()
+        for p in (None, "labels")
     }
     assert right["labels"] > right[None] + 5
-    by_default = HarmonicFunction(KNN(4)).fit(x, labels).scores_
-    torch.testing.assert_close(by_default, HarmonicFunction(KNN(4), class_prior="labels")(x, labels))
+    by_default = tl.HarmonicFunction(tl.KNN(4)).fit(x, labels).scores_
+    torch.testing.assert_close(by_default, tl.HarmonicFunction(tl.KNN(4), class_prior="labels")(x, labels))

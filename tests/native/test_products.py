@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from problems import points, random_affinity, swiss_roll
+from problems import cycle, points, random_affinity, swiss_roll
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.graph import products as storage
@@ -148,11 +148,8 @@ def test_threads_do_not_change_a_bit(monkeypatch):
         assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))
 
 
-def ring(n, weight=None):
-    row = torch.arange(n).repeat_interleave(2)
-    col = (row + torch.tensor([-1, 1]).repeat(n)) % n
-    weight = torch.ones(2 * n, dtype=torch.float64) if weight is None else weight
-    return Graph.from_edge_index(torch.stack([row, col]), weight)
+def ring(n):
+    return Graph.from_dense(cycle(n)).to_sparse()
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 11])

@@ -107,10 +107,7 @@ def embed(x: Any, options: Namespace) -> Answer:
 
 
 def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
-    """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices.
-
-    The neighbours are the nearest of a dense matrix of distances, or the stored pairs of a sparse one.
-    """
+    """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices."""
     n = pairs.shape[0]
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)

@@ -135,10 +135,7 @@ def index_of(data: Data, options: Namespace) -> Any:
 
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
-    """Find the label of each row: in a column, or in a file whose rows are joined by the index or by place.
-
-    Return the columns of that file.
-    """
+    """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
     given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
     for table in (data.rows, data.labels):
         if given in getattr(table, "columns", ()) and options.given != "edges":

@@ -331,11 +331,7 @@ def _first_rows(text: str, separator: str) -> list[list[str]]:
 
 
 def _header(path: Path, first: list[str], second: list[str], signs: tuple[str, str], options: Namespace) -> str:
-    """Return what line 1 is: "names", "names of R", which lack one for the names of rows, or "a row".
-
-    Raises:
-        InputError: it may be something else.
-    """
+    """Return what line 1 is: "names", "names of R", which lack one for the names of rows, or "a row"."""
     separator, decimal = signs
     numbers = [cell for cell in first if is_number(cell.replace(decimal, ".").replace("−", "-"))]
     if options.header is None and (numbers or not any(first)):

@@ -21,17 +21,12 @@ from torch_lapeig.support.threads import together
 
 
 class Problem(NamedTuple):
-    """Request for the ``k`` smallest pairs of an operator.
-
-    Attributes:
-        tolerance: maximum residual, relative to the gap after the k-th value; see `allowed_residual`.
-        has_guards: whether the answer keeps the guard vectors, which only derivatives need.
-    """
+    """Request for the ``k`` smallest pairs of an operator."""
 
     operator: Operator
     k: int
-    tolerance: float
-    has_guards: bool = True
+    tolerance: float  # maximum residual, relative to the gap after the k-th value: `allowed_residual`
+    has_guards: bool = True  # whether the answer keeps the guard vectors, which only derivatives need
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +93,7 @@ FIELDS_OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if fiel
 
 
 def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
-    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
-
-    On the processor a batch is checked part by part on torch's threads.
-    """
+    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
     operator = problem.operator
     parts = operator.parts(problem.k)
     if len(parts) == 1:
@@ -161,24 +153,17 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
 
 
 def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -> Tensor:
-    """Return whether round-off is well below the range of the wanted eigenvalues and the next one, bool ``(B,)``.
-
-    A solve knows the eigenvalues of a matrix to some eps ‖A‖. Below, a mixture of eigenvectors has small residuals,
-    too. One value of round-off beside null vectors that are known has a vector that is determined; with a second one,
-    either may be any mixture. Only the null space of affinities is known as a whole, so that such values are not equal.
-    Of other matrices equal eigenvalues are no reason, as long as round-off is small beside them.
-
-    Args:
-        values: the first k + 1, ``(B, k + 1)``, or the first k where there are no more.
-        residual: largest residual ``(B,)``, 0 where a solve has failed.
-        gap: ``(B,)``.
-    """
+    """Return where round-off is far below the range of the first k + 1 ``values``, or of all, bool ``(B,)``."""
+    # A solve knows eigenvalues to some eps ‖A‖: below, mixtures of eigenvectors have small residuals, too.
     operator, k = problem.operator, problem.k
     every = torch.nn.functional.pad(values, (0, k + 1 - values.shape[1]), value=torch.inf)
     eps = torch.finfo(operator.dtype).eps
     # A residual that the tolerance allows is small beside the gap.
     allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
     floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.bound)
+    # One value of round-off beside known null vectors has a determined vector; with a second one, either may be any
+    # mixture. Only of affinities is the whole null space known. Of other matrices equal values are resolved where
+    # round-off is small beside them.
     known = operator.nullity
     if operator.of_affinities:
         second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
@@ -192,11 +177,7 @@ ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most
 
 
 def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the wanted pairs of a solver with exact null vectors, and measure them; missing pairs are zero.
-
-    The parts are the vectors ``(B, N, k)``, their Rayleigh quotients ``(B, k)``, their residuals ``(B, k)``, and the
-    largest entry ``(B,)`` of VᵀV − I, the skewness.
-    """
+    """Return vectors with exact null vectors, Rayleigh quotients, residuals, and the largest entry of VᵀV − I."""
     k = present.shape[1]
     vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0)
     if operator.fewest_active < max(k, operator.all_nodes):
@@ -250,11 +231,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
 
 
 def report_unresolved(solution: Solution, values: Tensor, bound: Tensor, on_failure: str) -> None:
-    """Warn or raise where round-off hides the differences of eigenvalues.
-
-    Args:
-        values: as they are returned, ``(B, k)``. bound: of the spectra, ``(B,)``.
-    """
+    """Warn or raise where round-off hides differences of ``values`` ``(B, k)`` of spectra up to ``bound`` ``(B,)``."""
     hidden = ~solution.resolved
     b = int(hidden.int().argmax())
     round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])

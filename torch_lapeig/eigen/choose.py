@@ -157,10 +157,7 @@ def is_thin(graph: SparsePattern) -> bool:
 
 
 def interior_fraction(graph: SparsePattern) -> float:
-    """Return the share of inner nodes of a ball at one end of a graph: their neighbours lie in the ball.
-
-    It is near 1 on curves and surfaces, near 0 on expanders. For small graphs and near trees 1 is returned.
-    """
+    """Return the share of inner nodes of a ball at one end of a graph: near 1 on surfaces, near 0 on expanders."""
     n = graph.total
     size = max(n // 32, 125)
     if n <= 2 * size or is_thin(graph):

@@ -26,17 +26,12 @@ NEGATIVE = (
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Positions of the entries of a sparse matrix X, or of Xᵀ with the values in the order of X; see `product`.
+    """Positions of the entries of a sparse matrix X, or of Xᵀ with the values in the order of X."""
 
-    Attributes:
-        crow, col: of X in CSR order. size: ``(N, D)`` of X.
-        is_flipped: whether this is Xᵀ.
-    """
-
-    crow: Tensor
+    crow: Tensor  # of X, with ``col`` in CSR order
     col: Tensor
-    size: tuple[int, int]
-    is_flipped: bool = False
+    size: tuple[int, int]  # ``(N, D)`` of X
+    is_flipped: bool = False  # whether this is Xᵀ
 
     def __len__(self) -> int:
         return len(self.col)
@@ -84,17 +79,11 @@ class SparseRows:
 
 
 class Scaling(NamedTuple):
-    """Numbers of each row, 0 for isolated rows.
+    """Numbers of each row, 0 for isolated rows."""
 
-    Attributes:
-        degrees: d, ``(..., N)``.
-        root: d^-½, ``(..., N, 1)``.
-        own: the coefficient of a row in its own product: 1 with loops, 1 + 1/d without, ``(..., N, 1)``.
-    """
-
-    degrees: Tensor
-    root: Tensor
-    own: Tensor
+    degrees: Tensor  # d, ``(..., N)``
+    root: Tensor  # d^-½, ``(..., N, 1)``
+    own: Tensor  # the coefficient of a row in its own product: 1 with loops, 1 + 1/d without, ``(..., N, 1)``
 
 
 class FactoredCosine(Operator):

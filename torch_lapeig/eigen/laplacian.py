@@ -19,17 +19,11 @@ NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
 
 
 class LaplacianFlags(NamedTuple):
-    """Properties of a Laplacian.
+    """Properties of a Laplacian."""
 
-    Attributes:
-        invalid_weights: some weights are negative or not finite.
-        isolated: some valid nodes have no edges.
-        tiny_degrees: some nodes are `Laplacian.tiny_degrees`.
-    """
-
-    invalid_weights: bool
-    isolated: bool
-    tiny_degrees: bool
+    invalid_weights: bool  # some weights are negative or not finite
+    isolated: bool  # some valid nodes have no edges
+    tiny_degrees: bool  # some nodes are `Laplacian.tiny_degrees`
 
 
 class Laplacian:
@@ -93,13 +87,11 @@ class Laplacian:
         self.factor = factor
 
     def _take(self, present: Tensor | None) -> None:
-        """Keep weights in float64, zero unless they are ``present``, and their affinities and degrees.
-
-        In a normalised operator they may be relative to levels l of nodes: weights to l_i l_j, the others to l_i².
-        """
+        """Keep weights in float64, zero unless they are ``present``, and their affinities and degrees."""
         graph, pattern, r = self.graph, self.graph.pattern, self.graph.similarity
         weight = affinity = graph.exact
         is_delicate = self.normalization != "unnormalized" and self.dtype == torch.float64
+        # Relative to levels l of nodes, weights are over l_i l_j and affinities over l_i².
         self._level = level = pattern.levels(weight) if is_delicate else None
         if level is not None:
             row = pattern.at_row(level)

@@ -266,10 +266,7 @@ def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
 def _combined(
     operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor, largest: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the combinations of 2k real pairs, in float64; a graph's missing pairs combine to zero vectors.
-
-    They are two matrices ``(B, 2k, k)``, W of Wᴴ Λ W and C of Y = Z C, and the residuals ``(B, k)`` of Y.
-    """
+    """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
     k, vectors = vectors.shape[-1] // 2, vectors.double()
     exact, unit = operator.double().frozen().in_unit()  # squares of residuals may leave the range of the dtype
     z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]

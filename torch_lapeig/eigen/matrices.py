@@ -143,11 +143,7 @@ def is_matrix(value: Any) -> bool:
 
 
 def operator_of_matrix(matrix: Any) -> ShiftedOperator:
-    """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor.
-
-    Raises:
-        TypeError: another dtype or layout. ValueError: not square, not finite, or not symmetric.
-    """
+    """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
     pattern, values = entries_of_matrix(matrix, "matrix")
     checks.check_floating(values, "matrix")
     checks.check_symmetric_matrix(values, back := pattern.transpose(values), "matrix")

@@ -162,11 +162,9 @@ def _mass(areas: Tensor, corners: Tensor, shape: tuple[int, ...], kind: str) -> 
 
 
 def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return −|T| ∇φ_i · ∇φ_j on the six edges of tetrahedra of points ``(F, 4, 3)``, and the volumes ``(F,)``.
-
-    6 |T| ∇φ_i is normal to the face opposite of corner i.
-    """
+    """Return −|T| ∇φ_i · ∇φ_j on the six edges of tetrahedra of points ``(F, 4, 3)``, and the volumes ``(F,)``."""
     a, b, c = (points[:, 1:] - points[:, :1]).unbind(1)
+    # 6 |T| ∇φ_i is normal to the face opposite corner i.
     normals = torch.stack([torch.linalg.cross(*pair) for pair in ((b, c), (c, a), (a, b))], 1)
     six = (a * normals[:, 0]).sum(1)
     longest = checks.primal(points[:, 1:] - points[:, :1]).square().sum(2).amax(1).sqrt()
@@ -232,16 +230,11 @@ def _refuse_copies(corners: Tensor, sides: Sides, total: int) -> None:
 
 
 class Sides(NamedTuple):
-    """Sides of faces: side 3 f + c lies opposite of corner c of face f, between its next two corners.
+    """Sides of faces: side 3 f + c lies opposite corner c of face f, between its next two corners."""
 
-    Attributes:
-        low, high: int64 ``(E,)``, the vertices of each edge; edges ascend by them.
-        edge: int64 ``(3 F,)``, the edge of each side.
-    """
-
-    low: Tensor
-    high: Tensor
-    edge: Tensor
+    low: Tensor  # int64 ``(E,)``, the smaller vertex of each edge, by which edges ascend, then by the larger one
+    high: Tensor  # int64 ``(E,)``, the larger vertex
+    edge: Tensor  # int64 ``(3 F,)``, the edge of each side
 
     @classmethod
     def of(cls, corners: Tensor, total: int) -> Sides:
@@ -316,17 +309,13 @@ def _twice_areas(lengths: Tensor) -> Tensor:
 def _thickened(
     triangles: Triangles, lengths: Tensor, sides: Sides, mesh: Tensor, is_flat: Tensor, eps: float
 ) -> Triangles:
-    """Return triangles with sides longer by one amount in a mesh with faces of no area (Sharp & Crane 2020).
-
-    Args:
-        lengths: of sides, ``(F, 3)``. mesh: the mesh of each face, ``(F,)``. is_flat: faces of no area, ``(F,)``.
-        eps: round-off of the vertices, relative; √eps of a mesh's mean length is what sides of flat faces get.
-    """
+    """Return triangles, with sides longer by one amount in each mesh with faces of no area (Sharp & Crane 2020)."""
     bare = checks.primal(lengths)
     count = torch.bincount(mesh)
     mean = sum_of_groups(bare.mean(1), mesh, len(count)) / count.clamp_min(1)
     longest = bare.amax(1)
     excess = bare.sum(1) - 2 * longest
+    # Sides of flat faces get √eps of the mesh's mean length.
     lacking = torch.where(is_flat, eps**0.5 * mean[mesh] - excess, 0)
     more = torch.zeros_like(mean).scatter_reduce(0, mesh, lacking, "amax")[mesh]
     # One length for both sides of an edge.
@@ -338,13 +327,10 @@ def _thickened(
 
 
 def _glued(edge: Tensor, opposite: Tensor) -> tuple[Tensor, int]:
-    """Return the other side of each side's edge, and the number of copies of the faces that are glued.
-
-    With a boundary, or edges of more than two faces, two copies of all faces are glued to a closed surface (Sharp &
-    Crane 2020): at each edge the first copy of a face to the second copy of the next face, in a circle, in the order of
-    the vertices ``opposite`` of each side. The surface of both copies has no boundary, and each of its edges has two
-    faces.
-    """
+    """Return the other side of each side's edge, and the number of copies of the faces that are glued."""
+    # With a boundary, or edges of more than two faces, two copies of all faces are glued to a closed surface (Sharp &
+    # Crane 2020): at each edge the first copy of a face to the second copy of the next one, in a circle, in the order
+    # of the vertices opposite. The surface has no boundary, and each of its edges has two faces.
     order, count = (edge * (opposite.max() + 1) + opposite).argsort(), torch.bincount(edge)
     begin = count.cumsum(0) - count
     turn = edge[order]
@@ -357,19 +343,12 @@ def _glued(edge: Tensor, opposite: Tensor) -> tuple[Tensor, int]:
 
 
 def _delaunay(corners: Tensor, edge: Tensor, triangles: Triangles) -> tuple[Tensor, Triangles, int]:
-    """Return the faces of the intrinsic Delaunay triangulation, their shapes, and the number of copies.
-
-    Args:
-        corners: the given faces, ``(F, 3)``. edge: of each of their sides, ``(3 F,)``.
-        triangles: the shapes of the faces, with gradients.
-
-    Flips need no orientation: ``is_twisted`` says whether the two faces of an edge have opposite orientations. Then
-    one of them is read backwards, which twists its other edges.
-    """
+    """Return the faces of the intrinsic Delaunay triangulation, their shapes, and the number of copies."""
     twin, copies = _glued(edge, corners.flatten())
     vertex, inner = corners.flatten().repeat(copies), triangles.inner.flatten().repeat(copies)
     size, side = triangles.twice_area.repeat(copies), torch.arange(len(vertex), device=edge.device)
     following = side + 1 - 3 * (side % 3 == 2).long()  # the next corner of the same face
+    # Flips need no orientation: a twisted edge has faces of opposite orientations. One of them is read backwards.
     is_twisted = vertex[following] == vertex[following[twin]]
     generator = torch.Generator().manual_seed(0)
     for _ in range(FLIP_ROUNDS):
@@ -423,12 +402,7 @@ def _noise(cotangents: Tensor) -> Tensor:
 
 
 def _with_other_diagonal(inner: Tensor, size: Tensor) -> Triangles:
-    """Return the faces (i, p, o) and (j, o, p), ``(2 m, 3)``, that take the place of (i, j, o) and (i, j, p).
-
-    Args:
-        inner: inner products of the first face at i and j, and of the second one, ``(4, m)``. size: twice their areas,
-            ``(2, m)``.
-    """
+    """Return faces (i, p, o) and (j, o, p) for (i, j, o) and (i, j, p), given inner products at i and j of each."""
     (o_at_i, o_at_j, p_at_i, p_at_j), (size_o, size_p) = inner, size
     length_o, length_p = (o_at_i + o_at_j).sqrt(), (p_at_i + p_at_j).sqrt()  # of ij, in both
     h, k = size_o / length_o, size_p / length_p  # heights of o and p over ij

@@ -31,19 +31,12 @@ from torch_lapeig.support.checks import primal
 
 
 class DenseGraphs(NamedTuple):
-    """Matrices A = diag(c) − M of a batch of graphs in float64, with gradients.
+    """Matrices A = diag(c) − M of a batch of graphs in float64, with gradients."""
 
-    Attributes:
-        values: M ``(B, N, N)``, symmetric, ≥ 0, without loops.
-        diagonal: c ``(B, N)``, 1 or the degrees; 0 for nodes that take no part.
-        active: bool ``(B, N)``, nodes that take part.
-        ground: ``(B, N)``, in proportion to the null vector of a whole graph, D^½ 1 or 1; without gradients.
-    """
-
-    values: Tensor
-    diagonal: Tensor
-    active: Tensor
-    ground: Tensor
+    values: Tensor  # M ``(B, N, N)``, symmetric, ≥ 0, without loops
+    diagonal: Tensor  # c ``(B, N)``, 1 or the degrees; 0 for nodes that take no part
+    active: Tensor  # bool ``(B, N)``, nodes that take part
+    ground: Tensor  # ``(B, N)``, in proportion to the null vector of a whole graph, D^½ 1 or 1; without gradients
 
 
 def dense_from_normalized(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
@@ -104,13 +97,8 @@ def small_eigenpairs(
 def _solution(
     problem: Problem, count: int, null: Tensor, factor: Tensor, dtype: torch.dtype
 ) -> tuple[Solution, Tensor] | None:
-    """Return ``count`` pairs of each matrix, the first k as the wanted ones; None where a graph is not plain.
-
-    Beside them the residuals ``(B, k)`` of vectors rounded to ``dtype``.
-
-    The first pair has the null vector ``(B, N)``. Signs are chosen for the vectors times the factor. `check_answer`
-    does the work of this function for all solvers, in twice the time.
-    """
+    """Return ``count`` pairs of plain graphs, else None, and the residuals of vectors rounded to ``dtype``."""
+    # `check_answer` does the work of this function for all solvers, in twice the time.
     operator, k = problem.operator, problem.k
     assert isinstance(operator, SymmetricOperator)
     bound = operator.bound

@@ -425,11 +425,7 @@ def _of_negated(pairs: Eigenpairs) -> Eigenpairs:
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
-    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped.
-
-    Raises:
-        ConvergenceError: all of them break down.
-    """
+    """Return the answer of the first solver that converges, or the last answer; solvers that break down are skipped."""
     operator, answer, failure = problem.operator, None, None
     for position, solver in enumerate(solvers):
         try:
@@ -480,17 +476,11 @@ class Differentiated(NamedTuple):
 
 
 class ScaledAndReordered(NamedTuple):
-    """Operator in the unit and the order of nodes in which it is solved.
+    """Operator in the unit and the order of nodes in which it is solved."""
 
-    Attributes:
-        operator: the given operator divided by ``unit``, with its nodes in ``order``.
-        unit: powers of two ``(B,)`` if bounds of the spectrum are far from 1; else None.
-        order: int64 ``(N,)`` if a graph is so large that products wait for memory; else None.
-    """
-
-    operator: Operator
-    unit: Tensor | None = None
-    order: Tensor | None = None
+    operator: Operator  # the given one divided by ``unit``, with its nodes in ``order``
+    unit: Tensor | None = None  # powers of two ``(B,)`` if bounds of spectra are far from 1
+    order: Tensor | None = None  # int64 ``(N,)`` if products of a large graph wait for memory
 
     @classmethod
     def of(cls, operator: Operator) -> ScaledAndReordered:
@@ -605,12 +595,10 @@ def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
 def _with_trivial(
     given: Any, operator: Operator, root: Tensor | None, found: Differentiated, solution: Solution
 ) -> Differentiated:
-    """Return pairs with the closed-form derivative of the first vector, to which the other vectors stay orthogonal.
-
-    Several components have as many eigenvalues 0, and components that faint edges join have eigenvalues which round-off
-    does not tell from 0. The rule rotates nothing within their space. But the first vector there is always the whole
-    graph's, whose derivative is known: it is in proportion to the ground of ``given``, times ``root`` M^½ with a mass.
-    """
+    """Return pairs with the closed-form derivative of the first vector, to which the other vectors stay orthogonal."""
+    # Several components have as many eigenvalues 0, or of round-off where faint edges join them. The rule rotates
+    # nothing within their space, but its first vector is always the whole graph's, whose derivative is known: it is in
+    # proportion to the ground of ``given``, times M^½ with a mass.
     vectors = found.vectors
     if not (vectors.requires_grad or checks.is_dual(vectors)) or not solution.has_faint:
         return found

@@ -121,15 +121,12 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
 
 
 def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Nearest | None:
-    """Return the points nearest to queries of small sets, ``(B, Q, k)``, by compiled loops over all pairs.
-
-    None where nothing is compiled, or products take less time. Up to `SHORT_ROW` dimensions the distances equal
-    `pair_distances` to the last bit. The arguments are the fields of `Sets`.
-    """
+    """Return the points of small `Sets` nearest to queries, ``(B, Q, k)``; None where products take less time."""
     set_bytes = points.shape[1] * points.shape[2] * points.element_size()
     # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
     if set_bytes > DIRECT_BYTES or k > 160 or not native.finds_nearest(points, queries, valid):
         return None
+    # Up to `SHORT_ROW` dimensions the distances equal `pair_distances` to the last bit.
     return Nearest(*native.nearest(points, queries, valid, k, itself))
 
 
@@ -156,15 +153,12 @@ def nearest_of_measured(distances: Tensor, number: Tensor, k: int) -> Nearest:
 
 
 def _sums_of_squares(x: Tensor) -> Tensor:
-    """Return Σ x² over the last axis; ``x`` is overwritten.
-
-    Up to `SHORT_ROW` dimensions the squares are added one after the other: the order of torch's sum depends on the
-    machine, and its loop is slow on short rows.
-    """
+    """Return Σ x² over the last axis; ``x`` is overwritten."""
     if x.shape[-1] > SHORT_ROW:
         rows = x.reshape(-1, x.shape[-1])
         found = native.pair_squares(rows, None, rows.new_zeros(1, x.shape[-1]), None)
         return x.square_().sum(-1) if found is None else found.reshape(x.shape[:-1])
+    # One after the other: the order of torch's sum depends on the machine, and its loop is slow on short rows.
     first, *others = x.square_().unbind(-1)
     return sum(others, first.clone())
 

@@ -44,11 +44,7 @@ def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor)
 
 
 def _along_paths(pattern: SparsePattern, lengths: Tensor, before: Tensor) -> Tensor:
-    """Return distances ``(S, N)`` as sums along trees, by pointer jumping: each step doubles the edges summed.
-
-    Args:
-        before: the node before each on its path, ``(S, N)``; negative where there is none.
-    """
+    """Return distances ``(S, N)`` as sums along trees of the nodes ``before`` each, negative where there is none."""
     s, n = before.shape
     place = torch.arange(s * n, device=before.device)
     parent = torch.where(before >= 0, before + n * torch.arange(s, device=before.device)[:, None], -1).flatten()
@@ -56,6 +52,7 @@ def _along_paths(pattern: SparsePattern, lengths: Tensor, before: Tensor) -> Ten
     parent = torch.where(parent >= 0, parent, place)
     edge = torch.searchsorted(pattern.keys(), parent[child] % n * n + child % n)
     far = lengths.new_zeros(s * n).index_copy(0, child, gather(lengths, edge))
+    # Pointer jumping: each step doubles the edges summed.
     while not torch.equal(further := parent.index_select(0, parent), parent):
         far, parent = far + gather(far, parent), further
     return far.reshape(s, n)

@@ -582,11 +582,8 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
 
 
 def canonical_csr(matrix: Any, name: str) -> Any:
-    """Return a SciPy matrix in CSR, ascending in each row, each entry once; it may share memory with the given one.
-
-    Raises:
-        ValueError: entries outside of its shape. A conversion would write to them, and a product would read there.
-    """
+    """Return a SciPy matrix in CSR, ascending in each row, each entry once; it may share memory with the given one."""
+    # A conversion would write to entries outside, and a product would read there.
     check_entries(matrix, name)
     matrix = matrix.tocsr()
     # A new object: a matrix recalls that it was sorted, also where its indices were written to.
@@ -635,10 +632,7 @@ def _has_entries_inside(matrix: Any) -> bool:
 def _layout(
     num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
 ) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    """Return the shape of a graph or padded batch, each node's position ``(M,)``, and the mask of positions in use.
-
-    The nodes are given one graph after the other.
-    """
+    """Return the shape of a graph or padded batch, each node's position ``(M,)``, and the mask of positions in use."""
     if num_graphs is not None:
         num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
     if batch is None:

@@ -46,13 +46,11 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 
 def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
-    """Return the part of a group for each value, and the number of parts; part p of group g is p · total + g.
-
-    Neighbouring values, which often belong to one group, go to different parts.
-    """
+    """Return the part of a group for each value, and the number of parts; part p of group g is p · total + g."""
     # Parts of about 64 values: one thread takes 75 ns a value, so that the median length of 15 million edges took 4.7 s
     # without parts (H200).
     group, parts = group.long(), max(1, len(group) // (64 * max(total, 1)))
+    # Neighbouring values, which often belong to one group, go to different parts.
     if parts > 1:
         group = group + total * (torch.arange(len(group), device=group.device) % parts)
     return group, parts
@@ -132,18 +130,13 @@ def with_equal_parts(
 
 
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows, columns and directions ``(E,)`` of edges and their reverses, ascending by row, then column.
-
-    Directions: 1 or 2 of the edge were given.
-
-    On the processor SciPy adds two sparse matrices, which counts entries into rows. A sort takes four times as long,
-    NumPy's on AMD's Zen 4 ten times.
-    """
+    """Return rows, columns and directions (1 or 2) of edges and their reverses, ascending by row, then column."""
     if row.device.type != "cpu":
         keys, directions = (
             torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
         )
         return keys // total, keys % total, directions
+    # SciPy counts entries into rows: a sort takes four times as long, NumPy's on AMD's Zen 4 ten times.
     ones = np.ones(len(row), dtype=np.int8)
     directed = scipy.sparse.coo_array((ones, (row.numpy(), col.numpy())), shape=(total, total)).tocsr()
     both = directed + directed.T.tocsr()

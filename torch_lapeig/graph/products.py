@@ -28,11 +28,9 @@ Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
 
 def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
-    """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``.
-
-    ``is_symmetric``: M is known to be symmetric. First derivatives then need no gathering of the values of reversed
-    edges, which takes longer than the product. Higher derivatives do: the tensors behind M may not be symmetric.
-    """
+    """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``."""
+    # First derivatives of symmetric M need no values of reversed edges, which take longer to gather than the product.
+    # Higher derivatives do: the tensors behind M may not be symmetric.
     result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
     return result
 
@@ -163,17 +161,14 @@ class _SquaredLengths(torch.autograd.Function):
 
 
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
-    """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both.
-
-    Without derivatives it is computed by differences. With derivatives it is a matrix product in float64, because the
-    terms that cancel in the product are as large as the points, not as their differences.
-    """
+    """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both."""
     values = pattern.without_loops(values)  # loops cancel, and may be larger than all other values
     if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
         found: tuple[Tensor, Tensor] | None = pattern.direct_tension(values, x)
         if found is not None:
             pull, _ = found
             return pull
+    # In float64, as the terms that cancel are as large as the points, not as their differences.
     wide = x.double()
     values, centred = values.double(), wide - pattern.centre(wide)
     result: Tensor = pattern.matmul(values, centred, is_symmetric=True) - pattern.sum_rows(values)[..., None] * centred
@@ -266,20 +261,15 @@ def multiply(
 
 
 def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return pull Σ_j m_ij (y_j − y_i) ``(n, m)`` and energy Σ_j m_ij ‖y_j − y_i‖² ``(n,)`` of each node of CSR rows.
-
-    None where nothing is compiled.
-    """
+    """Return pulls Σ_j m_ij (y_j − y_i) ``(n, m)``, energies Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None without C."""
     if len(col) != len(values) or len(crow) != len(y) + 1 or not native.csr_supported(crow, col, values, y):
         return None
     return native.tension(crow, col, values, y)
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return CSR rows with the diagonal: offsets, columns, places of the old entries and of the diagonal's.
-
-    Each row has one more entry, placed after all entries up to the diagonal; a row may have both.
-    """
+    """Return CSR rows with the diagonal: offsets, columns, places of the old entries and of the diagonal's."""
+    # Each row has one more entry, after all entries up to the diagonal; a row may have both.
     node = torch.arange(len(crow), dtype=crow.dtype, device=crow.device)
     after = (col > row).to(crow.dtype)
     entry = torch.arange(len(col), device=col.device).add_(row).add_(after)
@@ -292,10 +282,7 @@ def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tenso
 
 
 def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
-    """Return x_i · y_j on the edges ``(E,)`` of CSR order between rows of X and of Y, without gradients.
-
-    ‖x_i − x_j‖² where there is no Y.
-    """
+    """Return x_i · y_j on the edges ``(E,)`` of CSR order, or ‖x_i − x_j‖² without Y; no gradients."""
     other = x if y is None else y
     if x.shape[1] == other.shape[1] and native.csr_supported(crow, col, x, other):
         out = x.new_empty(len(col))
@@ -309,10 +296,8 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
 
 
 def aligned(x: Tensor) -> Tensor:
-    """Return ``x``, as a copy where its memory lacks the alignment for sparse products of accelerators.
-
-    Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
-    """
+    """Return ``x``, as a copy where its memory lacks the alignment for sparse products of accelerators."""
+    # Kernels of cuSPARSE read 16 bytes at a time; a part of a batch or a row of odd length may begin anywhere.
     return x.clone() if x.device.type != "cpu" and x.data_ptr() % 16 else x
 
 

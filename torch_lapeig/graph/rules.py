@@ -320,20 +320,12 @@ def check_extends(neighbors: Any) -> ExtendingRule:
 
 
 def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = None) -> Graph:
-    """Return the graph of points by a rule, with their mask.
-
-    Raises:
-        TypeError: the rule returns no `Graph`. ValueError: the graph does not have one node for each point, has another
-            mask or edges at padding, or is on another device.
-    """
+    """Return the graph of points by a rule, with their mask; refuse what is no graph of these points."""
     return _check_graph_of(neighbors(x, mask), x, mask)
 
 
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
-    """Return the graph of points ``(N, D)`` and the rule's state, zeros ``(N,)`` for a rule that does not extend.
-
-    Raises: as `graph_of_points`.
-    """
+    """Return the graph of points ``(N, D)`` and the rule's state, zeros ``(N,)`` for a rule that does not extend."""
     if not isinstance(neighbors, ExtendingRule):
         return graph_of_points(neighbors, x), x.new_zeros(len(x))
     graph, state = neighbors.with_state(x)
@@ -506,10 +498,8 @@ class Radius:
 
 
 def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
-    """Return the first point equal to each query, int64 ``(Q,)``, or −1; equal points are always within reach.
-
-    With ``"cosine"`` points of one direction are equal.
-    """
+    """Return the first point equal to each query, or of its direction with "cosine", int64 ``(Q,)``; −1 for none."""
+    # Equal points are always within reach.
     equal = reached.squared_distances <= least_reach(metric, x.dtype) ** 2
     none = torch.full((len(queries),), len(x), device=x.device)
     first = none.scatter_reduce(0, reached.query[equal], reached.point[equal], "amin")

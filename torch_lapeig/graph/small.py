@@ -43,14 +43,12 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 
 
 def _nearest(x: Tensor, k: int, mask: Tensor | None) -> Tensor:
-    """Return the nearest other points ``(B, N, k)``: on a device by a sort of all lengths, in a tenth of the launches.
-
-    Squares of float32 neither overflow nor underflow in float64.
-    """
+    """Return the nearest other points ``(B, N, k)``, on a device by a sort of all lengths: a tenth of the launches."""
     if x.device.type == "cpu" or x.dtype != torch.float32:
         return nearest_neighbors(x, k, mask=mask).indices
     x = x if mask is None else torch.where(mask[..., None], x, 0)
     checks.check_points(x, min_points=1, is_squared=True)
+    # Squares of float32 neither overflow nor underflow in float64.
     lengths = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
     lengths.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     if mask is not None:
@@ -59,10 +57,7 @@ def _nearest(x: Tensor, k: int, mask: Tensor | None) -> Tensor:
 
 
 def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
-    """Return each neighbour's share of the weight of its edge, and whether the edge is listed for the first time.
-
-    An edge that both of its ends chose is listed twice.
-    """
+    """Return each neighbour's share of the weight of its edge, and False where an edge of two choices comes again."""
     graphs, n, _ = index.shape
     chosen = torch.zeros(graphs, n, n, dtype=torch.bool, device=index.device).scatter_(2, index, True)
     mutual = chosen.mT.gather(2, index)
@@ -75,15 +70,13 @@ def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
 
 
 def _medians(lengths: Tensor, once: Tensor) -> Tensor:
-    """Return the lower median ``(B, 1, 1)`` of lengths that count once; NaN without any.
-
-    Its gradient goes to equal lengths in equal parts.
-    """
+    """Return the lower median ``(B, 1, 1)`` of lengths that count once; NaN without any."""
     bare = torch.where(once, checks.primal(lengths), torch.nan).flatten(1)
     if bare.device.type == "cpu":
         medians = bare.nanmedian(1, keepdim=True).values
     else:  # CUDA has no deterministic nanmedian; a sort puts NaN last
         medians = bare.sort(1).values.gather(1, (once.sum((1, 2))[:, None] - 1).clamp_min(0) // 2)
+    # The gradient goes to equal lengths in equal parts.
     equal = bare == medians
     part = equal / equal.sum(1, keepdim=True, dtype=bare.dtype)
     return (part.view_as(lengths) * lengths).sum((1, 2), keepdim=True)
@@ -96,11 +89,7 @@ def _both_ways(values: Tensor, index: Tensor) -> Tensor:
 
 
 class _Lengths(torch.autograd.Function):
-    """Squared lengths ``(B, N, k)`` between points ``(B, N, D)`` and their neighbours, by direct differences.
-
-    ``places``: the item of the batch and the number of each neighbour. For C = V + Vᵀ of the cotangents V the gradient
-    is 2 (diag(C 1) − C) X, in float64, which autocast does not change.
-    """
+    """Squared lengths ``(B, N, k)`` of points ``(B, N, D)`` to neighbours at ``places``, by direct differences."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
@@ -110,16 +99,14 @@ class _Lengths(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
+        # For C = V + Vᵀ of the cotangents V: 2 (diag(C 1) − C) X, in float64, which autocast does not change.
         (x,) = ctx.saved_tensors
         pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - checks.primal(x).mean(1, keepdim=True)
         return pull.sum(2, keepdim=True) * centred - pull @ centred, None
 
 
 class _Normalized(torch.autograd.Function):
-    """D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of W = A + Aᵀ for weights A ``(B, N, k)`` from nodes to neighbours.
-
-    A change of W turns s = D^-½ by ds_i = −½ s_i³ Σ_j dW_ij.
-    """
+    """D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of W = A + Aᵀ for weights A ``(B, N, k)`` to neighbours."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, places: tuple[Tensor, Tensor], mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -133,6 +120,7 @@ class _Normalized(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
+        # A change of W turns s = D^-½ by ds_i = −½ s_i³ Σ_j dW_ij.
         (values, scale), places = ctx.saved_tensors, ctx.places
         both = cotangents[0] + cotangents[0].mT
         pull = torch.addcmul((both * values).sum(2), scale, cotangents[1]) * scale.square() / -2

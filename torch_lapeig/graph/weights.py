@@ -522,11 +522,8 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
 
 
 def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``.
-
-    Values of a kernel that does not depend on the unit are equal to the last bit, and no unit of the points makes
-    lengths or their derivatives overflow or underflow.
-    """
+    """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``."""
+    # Values of kernels without a unit stay the same to the last bit, and no lengths or derivatives leave the range.
     unit = checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
     return x / unit, unit[..., 0]
 
@@ -566,10 +563,7 @@ def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tens
 
 
 def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
-    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges.
-
-    Where that length is 0 it is the shortest positive one, or 1 where all are 0: weights between copies are 1 anyway.
-    """
+    """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
     squared = kth_of_groups(squared_lengths, node, total, m)
     none = squared.detach() <= 0
 
@@ -581,6 +575,7 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
         )
 
     precision.check_at_next_sync(none.any(), warn)
+    # For 0, the shortest positive length, or 1 where all are 0: weights between copies are 1 anyway.
     if none.any():
         positive = (squared_lengths.detach() > 0).nonzero().flatten()
         squared = torch.where(none, kth_of_groups(squared_lengths[positive], node[positive], total, 1), squared)

@@ -104,11 +104,7 @@ class _Declared(ctypes.Structure):
 
 
 def _structures(found: Library) -> dict[str, Any]:
-    """Build the structures that a library declares, by name.
-
-    Raises:
-        OSError: C and Python differ in a number, or in the bytes of a structure.
-    """
+    """Build the structures that a library declares, by name; raise OSError where C and Python differ."""
     found.declared.restype = ctypes.POINTER(_Declared)
     kinds: dict[str, Any] = dict(KINDS)
     for row in itertools.takewhile(lambda row: row.name, found.declared()):
@@ -129,11 +125,7 @@ def _structures(found: Library) -> dict[str, Any]:
 
 
 def fill_struct(name: str, /, **fields: Any) -> Any:
-    """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live.
-
-    Raises:
-        TypeError, AttributeError: a field is missing, there is none of a name, or a tensor is of another dtype.
-    """
+    """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
     kind = library().structures[name]  # type: ignore[union-attr]
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
@@ -166,12 +158,10 @@ def _run(name: str, team: Team, task: Any) -> None:
 
 
 def memory_supported(*tensors: Tensor) -> bool:
-    """Return whether C can read tensors: dense memory of the processor that no mode of torch watches.
-
-    Results of C have no autograd record and no tangent, so no derivative may be asked for.
-    """
+    """Return whether C can read tensors: dense memory of the processor that no mode of torch watches."""
     if is_watched() or torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
         return False
+    # Results of C have no autograd record and no tangent, so no derivative may be asked for.
     is_recorded = torch.is_grad_enabled()
     for x in tensors:
         if type(x) is not Tensor or not x.is_cpu or x.is_neg() or (x.requires_grad and is_recorded):
@@ -185,13 +175,11 @@ def memory_supported(*tensors: Tensor) -> bool:
 
 
 def csr_supported(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
-    """Return whether C reads int32 CSR rows with values ``(E,)`` and blocks ``(n, m)``, all of one dtype.
-
-    A row of a block lies in one piece; from one to the next may be any step.
-    """
+    """Return whether C reads int32 CSR rows with values ``(E,)`` and blocks ``(n, m)``, all of one dtype."""
     dtype = numbers[0].dtype
     if library() is None or dtype not in TYPES or not crow.dtype == col.dtype == torch.int32:
         return False
+    # A row of a block lies in one piece; from one to the next may be any step.
     for x in numbers:
         if x.dtype != dtype or (x.stride(-1) != 1 and x.shape[-1] != 1):
             return False
@@ -262,11 +250,8 @@ def product(
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
-    """Return ‖x_i − y_j‖² ``(E,)`` for int64 ``i``, ``j`` ``(E,)``; None for both: all rows of x and the first of y.
-
-    Equal rows have equal distances in every call. The result is None where C cannot read the tensors, or a number is
-    out of range.
-    """
+    """Return ‖x_i − y_j‖² ``(E,)`` of numbers, of all rows of x and y_0 for None; None where C cannot read them."""
+    # Equal rows have equal distances in every call.
     numbers = [part for part in (i, j) if part is not None]
     if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
         return None
@@ -395,44 +380,32 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
 
 
 class System(NamedTuple):
-    """Arrays that `Rows.complement` solves with, float64 and contiguous.
+    """Arrays that `Rows.complement` solves with, float64 and contiguous."""
 
-    Attributes:
-        noise: part of the right-hand sides up to which residuals may be round-off.
-        limit, replaced, patience: maximum iterations; iterations between true residuals; true residuals without gain.
-        vectors: V ``(B, N, k)``. known: V and the u guards, ``(B, N, k + u)``. values: ``(B, k)``.
-        scales, rest: the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``.
-        split: guards to leave out, ``(B, u, k)``, or None. enough, size: residuals that are allowed, and norms of the
-            right-hand sides, ``(B, k)``. round_off: of an iterate of norm 1, ``(B,)``.
-    """
-
-    noise: float
-    limit: int
-    replaced: int
-    patience: int
-    vectors: Tensor
-    known: Tensor
-    values: Tensor
+    noise: float  # part of the right-hand sides up to which residuals may be round-off
+    limit: int  # maximum iterations
+    replaced: int  # iterations between true residuals
+    patience: int  # true residuals without gain
+    vectors: Tensor  # V ``(B, N, k)``
+    known: Tensor  # V and the u guards, ``(B, N, k + u)``
+    values: Tensor  # ``(B, k)``
+    # the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``
     scales: Tensor
     rest: Tensor
-    split: Tensor | None
-    enough: Tensor
-    size: Tensor
-    round_off: Tensor
+    split: Tensor | None  # guards to leave out, ``(B, u, k)``, or None
+    enough: Tensor  # residuals that are allowed, ``(B, k)``
+    size: Tensor  # norms of the right-hand sides, ``(B, k)``
+    round_off: Tensor  # of an iterate of norm 1, ``(B,)``
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other.
+    """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other."""
 
-    Attributes:
-        crow, col: int32, of all nodes. values: M ``(E,)``, float64. diagonal: c ``(total,)``; None for ones.
-    """
-
-    crow: Tensor
-    col: Tensor
-    values: Tensor
-    diagonal: Tensor | None
+    crow: Tensor  # int32, of all nodes
+    col: Tensor  # int32
+    values: Tensor  # M ``(E,)``, float64
+    diagonal: Tensor | None  # c ``(total,)``; None for ones
 
     @classmethod
     def of(cls, crow: Tensor, col: Tensor, values: Tensor, diagonal: Tensor | None) -> Rows | None:
@@ -458,14 +431,7 @@ class Rows:
         return memory_supported(*blocks)
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Solve by conjugate gradients outside V; see `torch_lapeig.eigen.gradient.complement`.
-
-        Args:
-            target: right-hand sides, float64 ``(B, N, k)``.
-
-        Returns:
-            The iterates, and the norms of their residuals ``(B, k)``.
-        """
+        """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""
         (graphs, n, k), width = target.shape, system.known.shape[2]
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}

@@ -60,13 +60,7 @@ class SymbolicFactor:
 
     @classmethod
     def of(cls, crow: Array, col: Array, most: Limits | None = None) -> SymbolicFactor | None:
-        """Return the structure of a symmetric matrix of int32 rows, with or without its diagonal.
-
-        None where factors take more than the limits, or more memory than there is.
-
-        Raises:
-            ValueError: columns out of range or not ascending in a row, or an entry without its reverse.
-        """
+        """Return the structure of a symmetric matrix of int32 rows; None where factors exceed limits or memory."""
         limits = Limits() if most is None else most
         n, rows, room = len(crow) - 1, (_at(crow, np.int32), _at(col, np.int32)), np.empty_like(crow)
         if not call("is_symmetric", n, len(col), *rows, _at(room, np.int32)):
@@ -87,15 +81,11 @@ class SymbolicFactor:
 
 @dataclass(frozen=True, eq=False)
 class SymmetricFactors:
-    """Factors L and D of a matrix.
-
-    Attributes:
-        numbers: of L and D. negative: entries of D below zero, as many as there are eigenvalues (Sylvester 1852).
-    """
+    """Factors L and D of a matrix."""
 
     symbolic: SymbolicFactor
-    numbers: Array
-    negative: int
+    numbers: Array  # of L and D
+    negative: int  # entries of D below zero, as many as there are eigenvalues (Sylvester 1852)
 
     @classmethod
     def of(
@@ -107,11 +97,7 @@ class SymmetricFactors:
         times: float = 1.0,
         diagonal: Array | None = None,
     ) -> SymmetricFactors:
-        """Return the factors of ``diagonal`` and ``times`` the values, float64, on the rows of this structure.
-
-        Raises:
-            RuntimeError: an entry of D is zero or not finite. ValueError: arrays of other lengths. MemoryError.
-        """
+        """Return the factors of ``diagonal`` and ``times`` the values, float64, on the rows of this structure."""
         n, numbers = symbolic.nodes, np.empty(symbolic.entries)
         if len(crow) != n + 1 or len(col) != len(values) or (diagonal is not None and len(diagonal) != n):
             raise ValueError(f"rows must be those of the structure of {n} nodes, got {len(crow) - 1}")
@@ -130,11 +116,7 @@ class SymmetricFactors:
         return entries
 
     def solve(self, b: Array) -> Array:
-        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``.
-
-        Raises:
-            ValueError: another shape. MemoryError.
-        """
+        """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``."""
         n, is_by_columns = self.symbolic.nodes, b.flags.f_contiguous
         if b.ndim not in (1, 2) or len(b) != n:
             raise ValueError(f"right-hand sides must have shape ({n},) or ({n}, m), got {b.shape}")
@@ -148,32 +130,22 @@ class SymmetricFactors:
 
 
 class BlockLimits(NamedTuple):
-    """Limits of a sound block.
+    """Limits of a sound block."""
 
-    Attributes:
-        least: length at most of a vector that is round-off, so far. unit: the same over the norm of the products.
-        pivot, sound: least pivot for Cholesky factors, and to be orthonormal by them.
-    """
-
-    least: float
-    unit: float
-    pivot: float = 1e-3
-    sound: float = 0.1
+    least: float  # length at most of a vector that is round-off, so far
+    unit: float  # the same over the norm of the products
+    pivot: float = 1e-3  # least pivot for Cholesky factors
+    sound: float = 0.1  # least pivot to be orthonormal by them
 
 
 class NextBlock(NamedTuple):
-    """Result of `next_block`.
+    """Result of `next_block`."""
 
-    Attributes:
-        products: ``(m, p)``, of the rows with the given block.
-        factor: F ``(p, p)``: the given block is F times the new one, beside its parts in the span of the rows.
-        least: length of round-off. is_made: whether the new block is orthonormal, and orthogonal to the rows.
-    """
-
-    products: Tensor
+    products: Tensor  # ``(m, p)``, of the rows with the given block
+    # F ``(p, p)``: the given block is F times the new one, beside its parts in the span of the rows
     factor: Tensor
-    least: float
-    is_made: bool
+    least: float  # length of round-off
+    is_made: bool  # whether the new block is orthonormal, and orthogonal to the rows
 
 
 def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None) -> NextBlock:

@@ -115,13 +115,11 @@ kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the user's line: the innermost frame outside this library and outside the packages that call it.
-
-    Autograd calls the backward of CUDA tensors on threads of its own, in which no line of the user runs. The warning
-    then names the line that waits for autograd. In a thread whose target is a module it names the outermost line.
-    """
+    """Warn at the user's line: the innermost frame outside this library and outside the packages that call it."""
     if (kept := kept_warnings.get()) is not None:
         return kept.append((message, category))
+    # The backward of CUDA tensors runs on threads of autograd, without a line of the user: the line that waits for it
+    # is named, and in a thread whose target is a module the outermost line.
     frames = list(_frames(sys._getframe(1)))
     tops = (top for top in sys._current_frames().values() if top.f_code.co_name == "_engine_run_backward")
     for frame in itertools.chain(frames, *map(_frames, tops)):
@@ -294,10 +292,8 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
 
 
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise ValueError if entries differ from the transpose by more than cancellation in the largest entry explains.
-
-    Values that are not finite pass: another check reports them.
-    """
+    """Raise ValueError if entries differ from the transpose by more than cancellation in the largest entry explains."""
+    # Values that are not finite pass: another check reports them.
     check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
 
 
@@ -472,10 +468,8 @@ def is_plain_host(x: Tensor) -> bool:
 
 
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
-    """Return the power of two next to the largest magnitude along the axes, which stay with length 1; 1 for zeros.
-
-    A quotient by it keeps all bits, and its squares do not overflow.
-    """
+    """Return the power of two next to the largest magnitude along the axes, which stay with length 1; 1 for zeros."""
+    # A quotient by it keeps all bits, and its squares do not overflow.
     return next_power(primal(value).abs().amax(dim, keepdim=True))
 
 
@@ -492,10 +486,7 @@ def are_near_one(powers: Tensor) -> Tensor:
 
 
 def finite_gradient(value: Tensor) -> Tensor:
-    """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`.
-
-    NaN stays NaN: only a loss that is NaN itself should cause it.
-    """
+    """Return ``value``; a gradient to it that overflows is made finite, with a `DegeneracyWarning`; NaN stays NaN."""
     if not (torch.is_grad_enabled() and value.requires_grad):
         return value
     same = value.view_as(value)

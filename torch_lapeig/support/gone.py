@@ -30,16 +30,11 @@ ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they 
 
 
 def stand_in(module: str, name: str) -> Callable[..., NoReturn]:
-    """Return a function that stands for a removed name and raises, when called, an error that names the replacement.
-
-    An error at import would break programs that only test for the name.
-
-    Raises:
-        AttributeError: the name never was there.
-    """
+    """Return a function that stands for a removed name and raises, when called, an error that names the replacement."""
     if (advice := GONE.get(module, {}).get(name)) is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
+    # An error at import would break programs that only test for the name.
     def gone(*args: object, **kwargs: object) -> NoReturn:
         raise TypeError(f"{module}.{name} is gone; {advice}")
 

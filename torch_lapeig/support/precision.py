@@ -39,13 +39,11 @@ AUTOCAST = ("cpu", "cuda")
 
 
 class _Float32:
-    """State of float32 products of the process while some calls need full precision.
-
-    Torch has two interfaces to one state, and raises if they contradict each other, so both are set. A value that
-    was inherited from a more general setting inherits again after the last call.
-    """
+    """State of float32 products of the process while some calls need full precision."""
 
     def __init__(self) -> None:
+        # Torch has two interfaces to one state, and raises if they contradict each other, so both are set. A value that
+        # was inherited from a more general setting inherits again after the last call.
         self.lock = threading.Lock()
         self.calls = 0
         self.name: str | None = "highest"  # value of the older interface; None if only the newer one was set
@@ -113,10 +111,7 @@ def _is_whole() -> bool:
 
 
 class _WholePrecision:
-    """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic.
-
-    Flags of `check_at_next_sync` are checked at the end of the outermost block.
-    """
+    """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic."""
 
     def __enter__(self) -> None:
         self.is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
@@ -128,6 +123,7 @@ class _WholePrecision:
     def __exit__(self, *error: object) -> None:
         try:
             if self.is_outermost:
+                # Flags of `check_at_next_sync` are checked at the end of the outermost block.
                 synchronise()
         finally:
             for device in self.enabled:

@@ -89,11 +89,7 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
 
 def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, least: int) -> tuple[Tensor, ...]:
-    """Return ``function(batch)`` of a batch ``(B, ...)`` of independent items.
-
-    On the processor the batch is divided into parts of at least ``least`` numbers, each on one thread. It stays whole
-    if it holds fewer, on other devices, and if torch may use one thread only.
-    """
+    """Return ``function(batch)`` of independent items, on the CPU in parts of at least ``least`` numbers a thread."""
     if batch.device.type != "cpu" or batch.numel() < least or _threads_here() == 1:
         return function(batch)
     parts = [batch[part] for part in slices(len(batch), least * len(batch) / batch.numel())]
@@ -102,23 +98,19 @@ def in_parts(function: Callable[[Tensor], tuple[Tensor, ...]], batch: Tensor, le
 
 
 def slices(count: int, least: float) -> list[slice]:
-    """Return slices of 0 to ``count`` of about equal length, at least ``least``: a few for each thread, or one in all.
-
-    Each thread gets more than one, so that a thread whose core is busy elsewhere leaves slices to the others.
-    """
+    """Return slices of 0 to ``count`` of about equal length, at least ``least``: a few for each thread, or one."""
     threads = _threads_here()
     most = 1 if threads == 1 else PARTS_OF_THREAD * threads
+    # More than one a thread, so that a thread whose core is busy elsewhere leaves slices to the others.
     number = max(1, min(count, int(count / max(least, 1)), most))
     ends = [count * i // number for i in range(number + 1)]
     return [slice(*part) for part in itertools.pairwise(ends)]
 
 
 def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: torch.device) -> None:
-    """Run ``work`` on slices of n rows that fit the cache, in parallel on torch's threads.
-
-    Several operations on a slice read and write memory once. New tensors of all rows would double the time, because
-    the system clears their memory.
-    """
+    """Run ``work`` on slices of n rows that fit the cache, in parallel on torch's threads."""
+    # Several operations on a slice read and write memory once. New tensors of all rows would double the time, as the
+    # system clears their memory.
     length = rows_of_block(row_bytes, device, "cache")
     # Torch's threads share an operation on all rows. An update of LOBPCG's basis of 10,000 rows (6 MB) took 0.4 ms as a
     # whole and 1.1 in slices; of 100,000 rows 22 and 8.
@@ -177,11 +169,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compute_alone() -> None:
-    """Make this new thread single-threaded.
-
-    `torch.set_num_threads` sets the number of its own thread, and the default of threads that start later. A thread
-    that has started with the former default restores the default. A thread starts when it first asks for its number.
-    """
+    """Make this new thread single-threaded."""
+    # `torch.set_num_threads` sets the number of its own thread, and the default of threads that start later: of those
+    # that first ask for their number. A thread that has started with the former default restores the default.
     torch.get_num_threads()
     begun, changed = threading.Event(), threading.Event()
 

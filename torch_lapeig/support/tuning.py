@@ -14,24 +14,17 @@ import torch
 
 
 class Budget(NamedTuple):
-    """Maximum bytes of one piece of work on a kind of device.
+    """Maximum bytes of one piece of work on a kind of device."""
 
-    Attributes:
-        search: a neighbour search beside its input: its table of points and a block of distances.
-        memory: a block of temporary tensors, read and written a few times.
-        cache: a block that is written and read once, which is faster while it stays in the processor's cache.
-        factors: sparse factors of a matrix, which are kept.
-    """
-
-    search: int
-    memory: int
-    cache: int
-    factors: int
+    search: int  # a neighbour search beside its input: its table of points and a block of distances
+    memory: int  # a block of temporary tensors, read and written a few times
+    cache: int  # a block written and read once, faster while it stays in the processor's cache
+    factors: int  # sparse factors of a matrix, which are kept
 
 
 MIB = 2**20
 BUDGETS = {
-    # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/neighbors.py).
+    # search: 10⁶ points × 50 in float32 are then searched in 512 MiB beside the input (benchmarks/RESULTS.md).
     # cache: half of the second-level cache of a server's core. Squared lengths of 260,000 edges × 50 in float64 took
     # 61 ms in blocks of 1 MiB, 90 ms of 8 MiB and 163 ms of 32 MiB; distances of 300,000 pairs × 50 took 64, 110, 232.
     "cpu": Budget(search=384 * MIB, memory=128 * MIB, cache=1 * MIB, factors=2048 * MIB),
@@ -43,11 +36,8 @@ BUDGETS = {
 
 
 def steps_between_checks(device: torch.device) -> int:
-    """Return the number of steps of an iteration between two checks of convergence, for which the host synchronises.
-
-    A synchronisation with an accelerator takes some 30 µs, the time of five kernels; superfluous steps do no harm.
-    On the processor the check is free. The number divides `torch_lapeig.eigen.gradient.cg.CHECK_EVERY`.
-    """
+    """Return the number of steps between two checks of convergence, a divisor of `CHECK_EVERY` in gradient/cg.py."""
+    # A synchronisation takes some 30 µs, the time of five kernels; superfluous steps do no harm. The CPU has none.
     return 1 if device.type == "cpu" else 5
 
 

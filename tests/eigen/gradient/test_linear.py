@@ -4,20 +4,10 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import on_every_device, points, random_affinity, swiss_roll
+from problems import grid, on_every_device, points, random_affinity, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
 from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, solve_linear
 from torch_lapeig.eigen.gradient import linear
-
-
-def lattice(n):
-    """An n × n grid."""
-    node = torch.arange(n * n).reshape(n, n)
-    across, down = (
-        torch.stack([a.flatten(), b.flatten()]) for a, b in ((node[:, :-1], node[:, 1:]), (node[:-1], node[1:]))
-    )
-    edges = torch.cat([across, down], 1)
-    return Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1)).to(torch.float64)
 
 
 def roll(n, orders=0):
@@ -82,7 +72,7 @@ def test_multigrid_takes_an_excess_however_small(share):
     assert found.max() < 1.1
 
 
-@pytest.mark.parametrize("kind", [lattice, lambda n: roll(n * n)], ids=["lattice", "roll"])
+@pytest.mark.parametrize("kind", [lambda n: Graph.from_scipy(grid(n, n)), lambda n: roll(n * n)], ids=["grid", "roll"])
 def test_iterations_do_not_grow_with_the_graph(kind, products):
     most = []
     for n in (36, 72):

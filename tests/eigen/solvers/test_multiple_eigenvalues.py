@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.atlas.families import graph_of
-from problems import cycle, in_every_dtype, torus
+from problems import in_every_dtype, torus
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 
@@ -26,17 +26,10 @@ def test_a_block_of_filters_within_one_eigenspace_converges(tolerance):
     assert float(pairs.gap) < 1e-12
 
 
-@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=["default", "lobpcg", "chebyshev"])
-@pytest.mark.parametrize("name", ["torus", "hypercube"])
-def test_symmetric_graphs_of_many_equal_eigenvalues(name, solver):
-    """Multiplicities of 4 on a torus of 900 nodes and of 9 on the hypercube of 512, cut before, in and after them."""
-    if name == "torus":
-        ring = cycle(30)
-        affinity = torch.kron(ring, torch.eye(30)) + torch.kron(torch.eye(30), ring)
-    else:
-        node = torch.arange(512)
-        affinity = ((node[:, None] ^ node)[..., None] == 2 ** torch.arange(9)).any(-1).double()
-    laplacian = Laplacian(Graph.from_dense(affinity.double()).to_sparse())
+@pytest.mark.parametrize("solver", COPY_FINDERS.values(), ids=COPY_FINDERS)
+def test_symmetric_graphs_of_many_equal_eigenvalues(solver):
+    """Multiplicities of 9 on the hypercube of 512 nodes, cut before, in and after them."""
+    laplacian = Laplacian(graph_of("hypercube", 512))
     exact = torch.linalg.eigvalsh(laplacian.to_dense())
     for k in (3, 5, 6, 10, 11):
         pairs = eigenpairs(laplacian, k, solver)

@@ -8,6 +8,7 @@ import scipy.linalg
 import scipy.sparse
 import torch
 
+import torch_lapeig as tl
 from problems import (
     DTYPES,
     complete,
@@ -23,17 +24,6 @@ from problems import (
     spread_weights,
     subspace_angle,
     swiss_roll,
-)
-from torch_lapeig import (
-    KNN,
-    ConvergenceError,
-    ConvergenceWarning,
-    Graph,
-    Laplacian,
-    LaplacianEigenmaps,
-    Solve,
-    eigenpairs,
-    knn_graph,
 )
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 
@@ -73,7 +63,7 @@ def assert_agrees_with_scipy(name, graph, solver):
     # Products over all nodes are rounded: vectors are orthonormalised, then turned.
     rounding = 4 * len(values) * torch.finfo(torch.float32).eps
     for k in (5,) if name == "cycle" else (2, 5):  # on the cycle a cut between equal values has no answer to agree with
-        pairs = eigenpairs(Laplacian(graph), k, solver)
+        pairs = tl.eigenpairs(tl.Laplacian(graph), k, solver)
         assert pairs.converged
         np.testing.assert_allclose(pairs.values.cpu(), values[:k], atol=1e-12 if tight else 2e-6)
         v = pairs.vectors.double().cpu()
@@ -97,20 +87,20 @@ SOLVED = [
 def test_agrees_with_scipy(name, solver):
     affinity = torch.as_tensor(GRAPHS[name])
     for dtype in DTYPES:
-        assert_agrees_with_scipy(name, Graph.from_dense(affinity.to(dtype)).to_sparse(), SOLVERS[solver])
+        assert_agrees_with_scipy(name, tl.Graph.from_dense(affinity.to(dtype)).to_sparse(), SOLVERS[solver])
 
 
 @covering(1, name=GRAPHS.keys(), solver=[None, ChebyshevSubspace(), Lobpcg()])
 def test_dense_graphs_agree_with_scipy(name, solver):
-    assert_agrees_with_scipy(name, Graph.from_dense(torch.as_tensor(GRAPHS[name])), solver)
+    assert_agrees_with_scipy(name, tl.Graph.from_dense(torch.as_tensor(GRAPHS[name])), solver)
 
 
 @pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
 @pytest.mark.parametrize("k", [1, 2, 38, 39, 40])
 def test_from_one_pair_to_all(solver, k):
     affinity = random_affinity(40)
-    pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), k, solver)
-    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity)).to_dense())
+    pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity)), k, solver)
+    exact = torch.linalg.eigvalsh(tl.Laplacian(tl.Graph.from_dense(affinity)).to_dense())
     torch.testing.assert_close(pairs.values, exact[:k], atol=1e-11, rtol=0)
     assert pairs.converged
     assert (pairs.gap == torch.inf) == (k == 40)
@@ -120,10 +110,10 @@ def test_from_one_pair_to_all(solver, k):
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_disconnected_graphs(solver, count):
     x = torch.cat([points(30, 2, seed=i) + 100 * i for i in range(count)])
-    laplacian = Laplacian(knn_graph(x, 6))
+    laplacian = tl.Laplacian(tl.knn_graph(x, 6))
     exact = torch.linalg.eigvalsh(laplacian.to_dense())
     for k in (count, count + 2):  # all null, and some beyond
-        pairs = eigenpairs(laplacian, k, solver)
+        pairs = tl.eigenpairs(laplacian, k, solver)
         assert (pairs.values[:count] == 0).all()
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-11, rtol=0)
         assert pairs.gap.item() == pytest.approx((exact[k] - exact[k - 1]).item(), rel=0.05)
@@ -140,11 +130,11 @@ def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solve
     affinity = torch.zeros(len(sizes), n, n, dtype=torch.float64)
     for b, size in enumerate(sizes):
         affinity[b, :size, :size] = random_affinity(size, seed=b)
-    dense = Graph.from_dense(affinity)
+    dense = tl.Graph.from_dense(affinity)
     graph = dense if storage == "dense" else dense.to_sparse()
     weight = graph.weight.clone().requires_grad_()
-    pairs = eigenpairs(Laplacian(graph.with_weight(weight)), k, solver)
-    exact = eigenpairs(Laplacian(dense), k, Eigh())
+    pairs = tl.eigenpairs(tl.Laplacian(graph.with_weight(weight)), k, solver)
+    exact = tl.eigenpairs(tl.Laplacian(dense), k, Eigh())
     assert pairs.converged.all()
     assert (exact.gap.isinf() == torch.tensor([size == k for size in sizes])).all()
     torch.testing.assert_close(pairs.values, exact.values, atol=1e-10, rtol=0)
@@ -153,7 +143,7 @@ def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solve
         pairs.values.square().sum() + pairs.vectors.square().sum(2).square().sum(), weight
     )
     other = dense.weight.clone().requires_grad_()
-    exact = eigenpairs(Laplacian(dense.with_weight(other)), k, Eigh())
+    exact = tl.eigenpairs(tl.Laplacian(dense.with_weight(other)), k, Eigh())
     (expected,) = torch.autograd.grad(exact.values.square().sum() + exact.vectors.square().sum(2).square().sum(), other)
     found, present = graph.pattern.to_dense(gradient), affinity > 0
     torch.testing.assert_close((found + found.mT)[present], (expected + expected.mT)[present], atol=1e-6, rtol=1e-6)
@@ -161,15 +151,15 @@ def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solve
 
 @pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
 def test_zero_iterations_are_not_converged(solver):
-    laplacian = Laplacian(knn_graph(swiss_roll(1500), 8))
+    laplacian = tl.Laplacian(tl.knn_graph(swiss_roll(1500), 8))
     option = "max_products" if isinstance(solver, ShiftInvert) else "max_iterations"
     none = type(solver)(**{option: 0})
-    with pytest.warns(ConvergenceWarning, match="has not converged"):
-        pairs = eigenpairs(laplacian, 4, none)
+    with pytest.warns(tl.ConvergenceWarning, match="has not converged"):
+        pairs = tl.eigenpairs(laplacian, 4, none)
     assert not pairs.converged
     assert pairs.vectors.isfinite().all()
-    with pytest.raises(ConvergenceError, match="residual"):
-        eigenpairs(laplacian, 4, none, on_failure="raise")
+    with pytest.raises(tl.ConvergenceError, match="residual"):
+        tl.eigenpairs(laplacian, 4, none, on_failure="raise")
 
 
 @in_every_dtype
@@ -179,10 +169,10 @@ def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
     inside = torch.randperm(40, generator=torch.Generator().manual_seed(0))[:30].sort().values
     affinity = torch.zeros(40, 40, dtype=dtype)
     affinity[inside[:, None], inside] = random_affinity(30).to(dtype) * unit
-    laplacian = Laplacian(Graph.from_dense(affinity), "unnormalized")
+    laplacian = tl.Laplacian(tl.Graph.from_dense(affinity), "unnormalized")
     exact = torch.linalg.eigvalsh(laplacian.to_dense()[inside[:, None], inside].double())
     for k in (3, 30):
-        pairs = eigenpairs(laplacian, k, Eigh())
+        pairs = tl.eigenpairs(laplacian, k, Eigh())
         assert pairs.converged
         allowed = 40 * torch.finfo(dtype).eps * laplacian.symmetric.bound.item()
         assert pairs.residuals.max() <= allowed
@@ -194,9 +184,9 @@ def test_edges_of_weight_zero_do_not_connect():
     row, col = affinity.nonzero(as_tuple=True)
     bridge = torch.tensor([[0, 300], [300, 0]])
     weight = torch.cat([affinity[row, col], torch.zeros(2, dtype=torch.float64)])
-    graph = Graph.from_edge_index(torch.cat([torch.stack([row, col]), bridge], 1), weight)
+    graph = tl.Graph.from_edge_index(torch.cat([torch.stack([row, col]), bridge], 1), weight)
     for solver in (None, ChebyshevSubspace(), Lobpcg()):
-        pairs = eigenpairs(Laplacian(graph), 4, solver)
+        pairs = tl.eigenpairs(tl.Laplacian(graph), 4, solver)
         assert (pairs.values[:2] == 0).all()
         assert pairs.values[2] > 0.1
 
@@ -207,8 +197,8 @@ class TestHardGraphs:
     @in_every_dtype
     def test_path_of_100_000_nodes(self, dtype):
         n = 10**5
-        laplacian = Laplacian(Graph.from_scipy(sparse_path(n), dtype))
-        pairs = eigenpairs(laplacian, 4)
+        laplacian = tl.Laplacian(tl.Graph.from_scipy(sparse_path(n), dtype))
+        pairs = tl.eigenpairs(laplacian, 4)
         i = torch.arange(4, dtype=torch.float64)
         exact = 2 * torch.sin(torch.pi * i / (2 * (n - 1))).square()
         assert pairs.converged
@@ -219,20 +209,20 @@ class TestHardGraphs:
 
     def test_faint_bridges(self):
         x = torch.cat([swiss_roll(600, seed=i) + 200 * i for i in range(3)])
-        graph = knn_graph(x, 8)
+        graph = tl.knn_graph(x, 8)
         affinity = graph.to_scipy().tolil()
         for i in (0, 600):
             affinity[i, i + 600] = affinity[i + 600, i] = 1e-9
-        laplacian = Laplacian(Graph.from_scipy(affinity.tocsr()))
-        exact = eigenpairs(laplacian, 5, Eigh())
-        pairs = eigenpairs(laplacian, 5, Lobpcg())
+        laplacian = tl.Laplacian(tl.Graph.from_scipy(affinity.tocsr()))
+        exact = tl.eigenpairs(laplacian, 5, Eigh())
+        pairs = tl.eigenpairs(laplacian, 5, Lobpcg())
         torch.testing.assert_close(pairs.values, exact.values, atol=1e-13, rtol=1e-6)
         assert subspace_angle(exact.vectors, pairs.vectors) < 1e-6
 
 
 def test_progress_bar(capsys):
     pytest.importorskip("tqdm")
-    LaplacianEigenmaps(2, KNN(8), solve=Solve(progress=True)).fit(points(9000, 3))
+    tl.LaplacianEigenmaps(2, tl.KNN(8), solve=tl.Solve(progress=True)).fit(points(9000, 3))
     shown = capsys.readouterr().err
     assert "neighbours: 100%" in shown
     assert "residual" in shown
@@ -240,8 +230,8 @@ def test_progress_bar(capsys):
 
 def test_reports_of_a_search_count_its_blocks_down():
     reports = []
-    solve = Solve(progress=lambda *report: reports.append(report))
-    LaplacianEigenmaps(2, KNN(5), solve=solve).fit(points(50_000, 3))
+    solve = tl.Solve(progress=lambda *report: reports.append(report))
+    tl.LaplacianEigenmaps(2, tl.KNN(5), solve=solve).fit(points(50_000, 3))
     search = [report for report in reports if report[2] == 0]
     assert len(search) > 20
     assert search == reports[: len(search)]
@@ -254,12 +244,12 @@ def test_an_item_of_a_batch_does_not_depend_on_the_others():
     curve = torch.zeros(200, 20)
     curve[:, 0] = torch.linspace(0, 1, 200)
     cloud = points(200, 20, dtype=torch.float32)
-    graph = knn_graph(torch.stack([curve] + [cloud] * 39), 5)
+    graph = tl.knn_graph(torch.stack([curve] + [cloud] * 39), 5)
     for solver in (None, ChebyshevSubspace()):
-        pairs = eigenpairs(Laplacian(graph), 3, solver)
+        pairs = tl.eigenpairs(tl.Laplacian(graph), 3, solver)
         assert pairs.converged.all()
         for item, b in ((curve, 0), (cloud, 1)):
-            alone = eigenpairs(Laplacian(knn_graph(item, 5)), 3, Eigh())
+            alone = tl.eigenpairs(tl.Laplacian(tl.knn_graph(item, 5)), 3, Eigh())
             torch.testing.assert_close(pairs.values[b], alone.values, atol=2e-6, rtol=0)
 
 
@@ -269,14 +259,14 @@ def test_residuals_of_eigh_equal_those_of_a_product(dtype):
     two = torch.block_diag(complete(200), path(200))
     affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), two])
     weight = affinity.to(dtype).requires_grad_()  # a gradient needs all pairs
-    laplacian = Laplacian(Graph.from_dense(weight))
-    pairs = eigenpairs(laplacian, 8, Eigh())
+    laplacian = tl.Laplacian(tl.Graph.from_dense(weight))
+    pairs = tl.eigenpairs(laplacian, 8, Eigh())
     assert pairs.converged.all()
     assert pairs.residuals[:, 2:].max() <= 4 * torch.finfo(dtype).eps * laplacian.symmetric.bound.max()
     basis = Eigh()(laplacian.symmetric, 8, 1e-10).vectors.double()
     eye = torch.eye(400, dtype=torch.float64).expand(4, 400, 400)
     torch.testing.assert_close(basis.mT @ basis, eye, rtol=0, atol=100 * torch.finfo(dtype).eps ** 0.8)
-    some = eigenpairs(Laplacian(Graph.from_dense(affinity.to(dtype))), 8, Eigh())  # by LAPACK's subset driver
+    some = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity.to(dtype))), 8, Eigh())  # by LAPACK's subset driver
     assert some.converged.all()
     assert some.residuals.max() <= 40 * torch.finfo(dtype).eps * laplacian.symmetric.bound.max()
     torch.testing.assert_close(some.values, pairs.values.detach(), rtol=0, atol=100 * torch.finfo(dtype).eps)
@@ -285,13 +275,13 @@ def test_residuals_of_eigh_equal_those_of_a_product(dtype):
 @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
 def test_a_gap_that_float32_does_not_resolve_is_right(solver):
     """Null vectors have a residual of 0, which told nothing of the pair after them, which the gap is measured to."""
-    halves = [knn_graph(points(1000, 2, seed=seed), 6).to_dense() for seed in (0, 1)]
+    halves = [tl.knn_graph(points(1000, 2, seed=seed), 6).to_dense() for seed in (0, 1)]
     affinity = torch.block_diag(*halves, torch.zeros(1, 1, dtype=torch.float64))
     affinity[0, 1000] = affinity[1000, 0] = 2.0**-10  # a weak bridge
     affinity[-1, :1000] = affinity[:1000, -1] = 1  # a hub of one half
-    exact = torch.linalg.eigvalsh(Laplacian(Graph.from_dense(affinity), "unnormalized").to_dense())
-    single = Graph.from_dense(affinity.float()).to_sparse()
-    pairs = eigenpairs(Laplacian(single, "unnormalized"), 1, solver)
+    exact = torch.linalg.eigvalsh(tl.Laplacian(tl.Graph.from_dense(affinity), "unnormalized").to_dense())
+    single = tl.Graph.from_dense(affinity.float()).to_sparse()
+    pairs = tl.eigenpairs(tl.Laplacian(single, "unnormalized"), 1, solver)
     assert pairs.converged
     assert pairs.gap.item() == pytest.approx(exact[1].item(), rel=0.1)
 
@@ -306,9 +296,9 @@ def test_trees_of_weights_over_decades_are_left_to_factors(branches, decades):
         depth[node] = depth[parent[node - 1]] + 1
     weight = 10.0 ** (-decades * depth[1:].double())
     edges = torch.stack([torch.arange(1, n), parent])
-    graph = Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), weight.repeat(2))
-    pairs = eigenpairs(Laplacian(graph), 5)
+    graph = tl.Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), weight.repeat(2))
+    pairs = tl.eigenpairs(tl.Laplacian(graph), 5)
     assert isinstance(pairs.solver, ShiftInvert)
     assert pairs.residuals.max() <= 1e-13
-    exact = torch.linalg.eigvalsh(Laplacian(graph).to_dense())[:5]
+    exact = torch.linalg.eigvalsh(tl.Laplacian(graph).to_dense())[:5]
     torch.testing.assert_close(pairs.values, exact, rtol=0, atol=1e-13)

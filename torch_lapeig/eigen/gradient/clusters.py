@@ -20,22 +20,14 @@ DEGENERACIES = ("mask", "lorentz", "exact")
 
 @dataclass(frozen=True)
 class GradientOptions:
-    """Options of the differentiation rule, see `torch_lapeig.Solve`.
+    """Options of the differentiation rule; ``degeneracy`` and ``width`` are those of `torch_lapeig.Solve`."""
 
-    Attributes:
-        tolerance: relative residual of the linear solve.
-        degeneracy, width: see ``degeneracy`` and ``cluster_width`` of `torch_lapeig.Solve`.
-        dtype: dtype of the given problem.
-        loss_eps: machine epsilon of the loss; cotangents have its round-off.
-        factor: ``(B, N)``, by which vectors are multiplied before the loss gets them; None for 1.
-    """
-
-    tolerance: float
+    tolerance: float  # relative residual of the linear solve
     degeneracy: Degeneracy
     width: float | None
-    dtype: torch.dtype
-    loss_eps: float
-    factor: Tensor | None = None
+    dtype: torch.dtype  # of the given problem
+    loss_eps: float  # machine epsilon of the loss; cotangents have its round-off
+    factor: Tensor | None = None  # ``(B, N)``, by which vectors are multiplied for the loss; None for 1
 
     @property
     def eps(self) -> float:
@@ -48,17 +40,14 @@ class GradientOptions:
         return dataclasses.replace(self, degeneracy="mask")
 
     def for_cotangents(self, x: Tensor) -> GradientOptions:
-        """Return the options with float32's epsilon for the loss if the cotangents show a loss computed in float32.
-
-        All such cotangents are float32 numbers, and some need all digits of float32. Numbers such as 1 and 0 may come
-        from a loss in any dtype.
-        """
+        """Return the options with float32's epsilon for the loss if the cotangents show a loss computed in float32."""
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
             return self
         if self.factor is not None:
             factor = self.factor.to(x)[..., None]
             x = torch.where(factor > 0, x / torch.where(factor > 0, factor, 1), 0)
+        # Float32 has all numbers of such a loss, and some need all its digits. 1 and 0 may be of a loss in any dtype.
         for part in (x.reshape(-1)[:1000], x):  # the first 1000 numbers mostly decide
             if not _is_of(part, torch.float32):
                 return self
@@ -71,25 +60,20 @@ def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
 
 
 def noise_width(s: Solution, options: GradientOptions) -> Tensor:
-    """Return the difference ``(B, 1, 1)`` of eigenvalues below which entries, solve or residuals do not resolve them.
-
-    At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
-    """
+    """Return the difference ``(B, 1, 1)`` below which entries, solve or residuals do not resolve eigenvalues."""
+    # At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
     solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
     known = torch.add(solve, s.operator.sensitivity(s.values), alpha=50 * options.eps)
     return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
 
 class Differences(NamedTuple):
-    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)``, their sizes, and the width of noise, ``(B, 1, 1)``.
-
-    Eigenvalues at a distance of at most ``width``, ``(B, 1, 1)``, count as equal.
-    """
+    """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)`` and their sizes."""
 
     values: Tensor
     sizes: Tensor
-    noise: Tensor
-    width: Tensor
+    noise: Tensor  # width of noise, ``(B, 1, 1)``
+    width: Tensor  # ``(B, 1, 1)``; eigenvalues at this distance at most count as equal
 
     @property
     def are_equal(self) -> Tensor:
@@ -113,15 +97,13 @@ class InverseDifferences(NamedTuple):
 
 
 def inverse_differences(found: Differences, s: Solution, options: GradientOptions) -> InverseDifferences:
-    """Return 1 / Δ, as ``degeneracy`` says where Δ is small.
-
-    Differences within the noise count as equal under ``"lorentz"``, too: Δ / (Δ² + width²) would enlarge the noise. The
-    default width √eps · bound enlarges round-off by at most 1/√eps.
-    """
+    """Return 1 / Δ, as ``degeneracy`` says where Δ is small."""
     difference, equal = found.values, found.are_equal
     if options.degeneracy == "lorentz":
         width = math.sqrt(options.eps) * s.operator.bound if options.width is None else options.width
         square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
+        # Differences within the noise count as equal: Δ / (Δ² + width²) would enlarge it. The default width
+        # √eps · bound enlarges round-off by at most 1/√eps.
         broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
         return InverseDifferences(broadened, equal)
     if options.degeneracy == "exact":  # only each value equals itself
@@ -135,16 +117,10 @@ def function_of_matrix(
     slope: Callable[[Tensor], Tensor],
     curvature: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return f of a diagonal matrix ``(..., k, k)`` whose entries off the diagonal have symmetric derivatives.
-
-    `Eigenpairs.projected` is such a matrix. Where eigenvalues are equal, the entries E off its diagonal describe the
-    turn of the eigenspace, and f(Λ) changes by f'(λ) E + ½ f''(λ) E². Between distinct eigenvalues they have no
-    derivative.
-
-    Args:
-        value, slope, curvature: f, f' and f'' of eigenvalues.
-    """
+    """Return f of a diagonal matrix ``(..., k, k)``, as `Eigenpairs.projected`, by f, f' and f'' of eigenvalues."""
     values = matrix.diagonal(dim1=-2, dim2=-1)
+    # Where eigenvalues are equal, the entries E off the diagonal describe the turn of the eigenspace, and f(Λ) changes
+    # by f'(λ) E + ½ f''(λ) E². Between distinct eigenvalues they have no derivative.
     middle = (values[..., :, None] + values[..., None, :]) / 2
     off = off_diagonal(matrix, matrix.shape[-1])
     return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * matmul(off, off)

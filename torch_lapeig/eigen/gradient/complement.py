@@ -225,10 +225,7 @@ class Complement:
         return z * scale
 
     def columns(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved.
-
-        Columns of a cluster that the cut splits have no solution. They count as solved; another warning reports them.
-        """
+        """Return Z of the rule for cotangents ``(B, N, k)``, and which columns ``(B, k)`` are solved."""
         s, operator, eps = self.s, self.s.operator, torch.finfo(g.dtype).eps
         # Project twice: columns of V have norm 1 only up to round-off, and a remainder inside V has no solution.
         g = g * operator.active[..., None]
@@ -251,6 +248,7 @@ class Complement:
         is_unknown = ~size.isfinite()
         z = torch.where(is_unknown[:, None, :], torch.nan, self._outside(z))
         width = self.noise[:, 0] if self.options.width is None else self.options.width
+        # Columns of a cluster that the cut splits have no solution: another warning reports them.
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (left <= allowed(z)) | is_undefined | is_unknown
 

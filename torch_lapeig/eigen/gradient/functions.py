@@ -14,15 +14,10 @@ from torch_lapeig.support import checks, precision
 
 
 class Expansion(NamedTuple):
-    """Function of Λ with m responses, to second order in the entries off its diagonal.
+    """Function of Λ with m responses, to second order in the entries off its diagonal."""
 
-    Attributes:
-        values: φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs.
-        terms: φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty if no
-            derivative is asked for.
-    """
-
-    values: Tensor
+    values: Tensor  # φ at the eigenvalues, ``(..., k, m)``, zero for missing pairs
+    # φ′ ``(..., k, m)`` with E ``(..., k, k)``, and φ″/2 with E², complex for complex pairs; empty without derivatives
     terms: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def applied(self, z: Tensor) -> Tensor:
@@ -77,11 +72,9 @@ def expanded(projected: Tensor, present: Tensor, response: Callable[[Tensor], Te
 
 
 def _derivative(value: Tensor, at: Tensor) -> Tensor:
-    """Return the derivative of ``value`` ``(n, m)``, whose row i depends on row i of ``at`` alone.
-
-    Reverse mode gives Σ_m u_m φ′_m, which is linear in u: its derivative in u has all columns at once.
-    """
+    """Return the derivative of ``value`` ``(n, m)``, whose row i depends on row i of ``at`` alone."""
     value = value + 0 * at  # depends on `at` even if φ is constant
+    # Reverse mode gives Σ_m u_m φ′_m, which is linear in u: its derivative in u has all columns at once.
     u = torch.ones_like(value).requires_grad_()
     (weighted,) = torch.autograd.grad(value, at, u, create_graph=True)
     (slope,) = torch.autograd.grad(weighted, u, torch.ones_like(weighted), create_graph=True)

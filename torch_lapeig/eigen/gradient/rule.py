@@ -153,13 +153,10 @@ def _has_close(s: Solution, options: GradientOptions, found: Differences) -> boo
 
 
 def _unknown(s: Solution, options: GradientOptions, found: Differences, sizes: Tensor, skew: Tensor) -> Tensor:
-    """Return close eigenvalues whose skew part is round-off of cotangents of these norms, bool ``(B, k, k)``.
-
-    A loss that does not depend on the basis leaves the round-off of its own arithmetic in the skew part. 1/Δ would
-    turn it into a gradient, however accurate the pairs are.
-    """
+    """Return close eigenvalues whose skew part is round-off of cotangents of these norms, bool ``(B, k, k)``."""
     if options.degeneracy != "mask" or options.width is not None:
         return torch.zeros_like(skew, dtype=torch.bool)
+    # A loss blind to the basis leaves the round-off of its own arithmetic, which 1/Δ would turn into a gradient.
     round_off = 8 * options.loss_eps * (sizes[:, :, None] + sizes[:, None, :])
     unknown: Tensor = (skew.abs() <= round_off) & (
         found.sizes < options.loss_eps**0.5 * s.operator.bound[:, None, None]
@@ -176,18 +173,15 @@ def _close(
     sizes: Tensor,
     error: float,
 ) -> Tensor:
-    """Return close eigenvalues that may count as equal where the gradient is differentiated, bool ``(B, k, k)``.
-
-    The derivative of 1/(λ_i − λ_j) contains the square of it, which cancels unless the loss depends on the basis. A
-    loss that takes Λ as a matrix does not need this derivative. Its cotangent of Λ equals the cotangent of the
-    rotation, up to an ``error`` of the cotangents over Δ, which recognises it. A loss of only one of two vectors, as in
-    methods that leave out the null vector, depends on the basis even where both cotangents are zero by symmetry. For
-    losses that depend on the basis, a warning says that accuracy is lost.
-    """
+    """Return close eigenvalues that may count as equal where the gradient is differentiated, bool ``(B, k, k)``."""
+    # The derivative of 1/(λ_i − λ_j) contains its square, which cancels unless the loss depends on the basis.
     difference, eps, bound = found.sizes.detach(), torch.finfo(s.values.dtype).eps, s.operator.bound[:, None, None]
     near = (difference > found.width) & (difference < eps ** (1 / 3) * bound)
     if options.degeneracy != "mask" or not near.any():
         return torch.zeros_like(near)
+    # A loss that takes Λ as a matrix does not need it: the cotangents of Λ and of the rotation are equal, up to the
+    # ``error`` of the cotangents over Δ. A loss of only one of two vectors depends on the basis even where both
+    # cotangents are zero by symmetry.
     size = sizes.norm(dim=1)[:, None, None]
     noise = error * size / difference.clamp_min(eps * bound)
     is_same = (rotation - whole).abs() <= 1e-3 * (rotation.abs() + whole.abs()) + noise
@@ -215,12 +209,9 @@ def _warn_if_undefined(
     skew: Tensor,
     error: float,
 ) -> None:
-    """Warn where the loss distinguishes equal eigenvalues, which makes the gradient undefined or inexact.
-
-    There are three cases: the masked skew part within a cluster is not zero; the gradients to equal eigenvalues
-    differ, though the loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
-    ``error``: of the cotangents.
-    """
+    """Warn where the loss distinguishes equal eigenvalues, given the ``error`` of its cotangents."""
+    # Three cases: the masked skew part within a cluster is not zero; gradients to equal eigenvalues differ, though the
+    # loss does not take their matrix (`Eigenpairs.projected`); the cut k | k+1 goes through a cluster.
     noise = math.sqrt(options.loss_eps)
     size = sizes.norm(dim=1)
     equal = found.are_equal.to(skew.dtype)

@@ -101,14 +101,11 @@ def tiny_degree_rows(
 
 
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
-    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``.
-
-    Zero where the angle is large: vectors of such close values are a basis of a space, not eigenvectors, and the rows
-    do not hold for a single column.
-    """
+    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``."""
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
     angle = residuals / distance.amin(2).minimum(gap[:, None])
+    # A large angle counts as zero: vectors of such close values are a basis of a space, of no single eigenvectors.
     return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
 

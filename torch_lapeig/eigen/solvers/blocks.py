@@ -165,10 +165,7 @@ def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
-    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
-
-    From the second step on it is computed in place: new memory for large blocks costs as much as the products.
-    """
+    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off."""
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
         before, w = _outside(operator, w, others, is_own=w is not given)
@@ -180,6 +177,7 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
         scale = torch.where(some, size, torch.inf).rsqrt()
         values, turn = operator.same_on_all_ranks(*eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
+        # In place from the second step on: new memory for large blocks costs as much as the products.
         combine = combined if w is given else right_multiply_
         w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
         # If almost nothing cancelled, one pass is enough.
@@ -189,10 +187,7 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
 
 
 def _outside(operator: BlockOperator, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
-    """Return the squares of the columns of ``w``, overwritten if ``is_own``, and their part outside ``others``.
-
-    ``others`` are blocks of orthonormal columns, orthogonal to each other.
-    """
+    """Return squares of the columns of ``w``, overwritten if ``is_own``, and their part outside orthonormal blocks."""
     before, *overlaps = operator.overlaps(w, *others)
     for q, overlap in zip(others, overlaps, strict=True):
         w, is_own = (project_out_ if is_own else without)(w, q, overlap), True

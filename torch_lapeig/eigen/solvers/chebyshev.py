@@ -30,33 +30,24 @@ Array = np.ndarray[Any, Any]
 
 
 class FilterSettings(NamedTuple):
-    """Numbers by which compiled loop and Python steps choose Chebyshev filters; `kernels.h` has the same names.
+    """Numbers by which compiled loop and Python steps choose Chebyshev filters; `kernels.h` has the same names."""
 
-    Attributes:
-        beyond: start of the damped interval above a cluster, as a fraction of the rest of the spectrum.
-        highest: maximum start of the damped interval, over the bound of the spectrum.
-        overflow: maximum growth by a filter, as a power of the largest number.
-        damping: maximum logarithm of the damping of unwanted pairs against the k-th.
-        clean: maximum growth of a converged pair over pairs that contain nothing of it, as a power of 1/eps.
-        spare: logarithm of the damping beyond the need of residuals.
-        close: maximum residual over the bound at which values closer than the residual count as one cluster.
-        settled, tolerance: see `SETTLED` and `Solver`.
-        shown: number of iterations after which Ritz values predict the remaining products.
-        least_degree: minimum degree of a filter: shorter ones take less time than a check of the pairs.
-        iterations, degree, products: maxima; see `ChebyshevSubspace`.
-    """
-
-    beyond: float
-    highest: float
-    overflow: float
-    damping: float
+    beyond: float  # start of the damped interval above a cluster, as a fraction of the rest of the spectrum
+    highest: float  # maximum start of the damped interval, over the bound of the spectrum
+    overflow: float  # maximum growth by a filter, as a power of the largest number
+    damping: float  # maximum logarithm of the damping of unwanted pairs against the k-th
+    # maximum growth of a converged pair over pairs that contain nothing of it, as a power of 1/eps
     clean: float
-    spare: float
+    spare: float  # logarithm of the damping beyond the need of residuals
+    # maximum residual over the bound at which values closer than the residual count as one cluster
     close: float
-    settled: float
-    tolerance: float
+    settled: float  # `SETTLED`
+    tolerance: float  # of `Solver`
+    # number of iterations after which Ritz values predict the remaining products
     shown: int
+    # minimum degree of a filter: shorter ones take less time than a check of the pairs
     least_degree: int
+    # maxima of `ChebyshevSubspace`
     iterations: int
     degree: int
     products: int
@@ -244,13 +235,7 @@ class ChebyshevSubspace:
 
 @np.errstate(all="ignore")
 def _degree(ritz: Ritz, needed: Array, k: int, settings: FilterSettings) -> tuple[Array, Array]:
-    """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals.
-
-    The unwanted pairs are damped against the k-th as far as residuals require, by e^−18 at most. Wanted pairs may grow
-    over each other by 1/√eps, and the first by eps^−¾ over the pair after the wanted ones, so that round-off of the
-    first does not exceed that pair. Converged pairs may grow by more, because the others contain little of them. Each
-    graph of a batch has its own maximum: the polynomial of another graph would overflow.
-    """
+    """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals."""
     values, bound, info = _numbers(ritz.values), ritz.spectrum.bound, torch.finfo(ritz.values.dtype)
     # If residuals leave the whole block in one cluster, the damped interval begins above the cluster.
     worst = _numbers(ritz.residuals)[:, k - 1 :].max(1)
@@ -258,9 +243,13 @@ def _degree(ritz: Ritz, needed: Array, k: int, settings: FilterSettings) -> tupl
     within = values[:, -1] - values[:, k - 1] <= same
     low = np.minimum(values[:, -1] + settings.beyond * within * (bound - values[:, -1]), settings.highest * bound)
     kth, following = (log_growth(values[:, i], low, bound) for i in (k - 1, min(k, values.shape[1] - 1)))
+    # Damp unwanted pairs against the k-th as far as residuals require, by e^−18 at most.
     enough = np.maximum((needed[:, 0] + settings.spare) / kth, np.where(needed[:, 1] > 0, needed[:, 1] / following, 0))
     # Use one degree for all graphs as far as possible: a product for some graphs copies the others.
     wanted = np.minimum(enough, settings.damping / kth).max().clip(settings.least_degree, settings.degree)
+    # Wanted pairs may grow over each other by 1/√eps, and the first by eps^−¾ over the pair after the wanted ones, so
+    # that its round-off does not exceed that pair; converged pairs by more, of which the others contain little.
+    # Each graph of a batch has its own maximum: the polynomial of another graph would overflow.
     without = np.log((values[:, k - 1 : k] - values[:, :k]) / _numbers(ritz.residuals)[:, :k])
     room = np.minimum(np.fmax(without, -0.5 * math.log(info.eps)), -settings.clean * math.log(info.eps))
     own = log_growth(values[:, :k], low[:, None], bound[:, None])
@@ -272,12 +261,10 @@ def _degree(ritz: Ritz, needed: Array, k: int, settings: FilterSettings) -> tupl
 
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
-    """Return whether products wait for memory: no cache holds a block between the rows of two neighbours.
-
-    Graphs of more than `REORDER_NODES` are reordered by `eigenpairs`, for all solvers.
-    """
+    """Return whether products wait for memory: no cache holds a block between the rows of two neighbours."""
     if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
         return False
+    # `eigenpairs` reorders graphs of more than `REORDER_NODES` for all solvers.
     n, pattern = operator.num_nodes, operator.pattern
     # Mean distance in memory between neighbours, in numbers, that fills the second-level cache. A product with 32
     # columns of 20,000 nodes in clusters took 2.5 ms, after reordering 1.3; reordering took 10.
@@ -326,24 +313,17 @@ class HostSpectrum(NamedTuple):
 
 
 class Ritz(NamedTuple):
-    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host, and vectors ``(B, N, m)``.
-
-    ``is_measured``: residuals were computed from the vectors, not from small matrices.
-    """
+    """Ritz values ``(B, m)`` and residual norms ``(B, m)`` on the host, and vectors ``(B, N, m)``."""
 
     values: Tensor
     vectors: Tensor
     residuals: Tensor
     spectrum: HostSpectrum
-    is_measured: bool
+    is_measured: bool  # residuals were computed from the vectors, not from small matrices
 
 
 def _shortfall(ritz: Ritz, search: SubspaceSearch, iteration: int | None = None) -> Array:
-    """Return logarithms ``(B, 2)`` of the factors by which residuals must still fall, ≤ 0 for converged pairs.
-
-    The first column is for the k pairs, the second for the next pair. Ritz values are upper bounds: if the gap between
-    them is round-off, so is the gap of the eigenvalues. If ``iteration`` is given, ``progress`` is called.
-    """
+    """Return logarithms of the factors by which residuals of k pairs, and of the next, must still fall, ``(B, 2)``."""
     k = search.k
     values, residuals, round_off = _numbers(ritz.values), _numbers(ritz.residuals), ritz.spectrum.round_off
     gap, worst, allowed = np.diff(values[:, k - 1 : k + 1]), residuals[:, :k].max(1), _allowed(ritz, search)
@@ -354,6 +334,7 @@ def _shortfall(ritz: Ritz, search: SubspaceSearch, iteration: int | None = None)
     with np.errstate(all="ignore"):  # the logarithm of a zero residual is infinite
         shortfall[:, 0] = worst / allowed
         if gap.shape[1]:
+            # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
             unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
             shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
         found: Array = np.log(shortfall)
@@ -382,13 +363,7 @@ def log_growth(value: Array, low: Array, bound: Array) -> Array:
 
 
 def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) -> Ritz | None:
-    """Return the Ritz pairs of the span of ``x``; None where it is not finite.
-
-    The known null vectors are moved below the spectrum, so that no vector of a small eigenvalue mixes with them. The
-    host synchronises once: with R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal
-    terms whose lengths come from small matrices. Where the terms of R c nearly cancel, round-off hides the length, and
-    the smallest possible residual is returned.
-    """
+    """Return the Ritz pairs of the span of ``x``; None where it is not finite."""
     operator, null = search.operator, search.null
     size = operator.largest(x)
     largest, is_host = size.amax(1), x.device.type == "cpu"
@@ -408,9 +383,13 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) ->
         if sound.all():
             break
     bound = torch.from_numpy(spectrum.bound).to(small)[:, None, None]
+    # Below the spectrum, known null vectors mix with no vector of a small eigenvalue.
     projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
     values, turn = operator.same_on_all_ranks(*eigh_of_batch(projected))
     values = values.clamp_min(0)
+    # With R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal terms whose lengths come
+    # from small matrices, so that the host synchronises once. Where terms of R c nearly cancel, round-off hides the
+    # length: the smallest possible one is returned.
     within = small @ turn - values[:, None, :] * turn
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()

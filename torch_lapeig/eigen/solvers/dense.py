@@ -81,10 +81,7 @@ def _first_pairs(dense: Tensor, k: int, round_off: Tensor) -> RitzPairs | None:
 
 
 def dense_of(operator: Operator) -> Tensor:
-    """Return the matrices ``(B, N, N)`` with null vectors moved below the spectrum and inactive nodes above it.
-
-    Then no vector of a small eigenvalue mixes with a null vector.
-    """
+    """Return matrices ``(B, N, N)``: inactive nodes above the spectrum, null vectors below, where they do not mix."""
     b, n = operator.batch_size, operator.num_nodes
     dense = entries_of(operator, Eigh()).to_dense().reshape(b, n, n)
     null = operator.null_vectors(operator.most_null)
@@ -95,18 +92,12 @@ def dense_of(operator: Operator) -> Tensor:
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> Tensor:
-    """Improve the first ``m`` pairs in place by a step of first order, to the round-off of a product.
-
-    Each of the m vectors is turned against each vector outside by an angle: the component of its residual along that
-    vector over the distance of their values. The vector outside is turned back by the same angle. A Rayleigh–Ritz step
-    turns the m vectors among themselves.
-
-    Returns:
-        The angles ``(B, N − m, m)``.
-    """
+    """Improve the first ``m`` pairs in place by a step of first order; return its angles ``(B, N − m, m)``."""
     x, rest = vectors[..., :m], vectors[..., m:]
     image = dense @ x
     quotients = (x * image).sum(-2, keepdim=True)
+    # The component of a residual along a vector outside, over the distance of their values, is the angle by which the
+    # two are turned against each other. A Rayleigh–Ritz step turns the m vectors among themselves.
     turn = rest.mT @ (image - quotients * x) / (quotients - values[..., m:, None])
     # The square of an angle is the loss of orthogonality. A larger angle means values too close to resolve.
     most = torch.finfo(dense.dtype).eps ** 0.4

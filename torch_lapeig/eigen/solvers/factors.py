@@ -22,15 +22,10 @@ UNLIMITED = Limits()
 
 
 class Shifted(NamedTuple):
-    """Matrix A + σ of one graph in float64: ``times`` the values on CSR rows, plus a diagonal.
+    """Matrix A + σ of one graph in float64: ``times`` the values on CSR rows, plus a diagonal."""
 
-    Attributes:
-        pattern: the pattern that owns the rows; None for rows made from a matrix.
-        crow, col: the CSR rows, int32, or int64 from SciPy.
-    """
-
-    pattern: Any
-    crow: np.ndarray[Any, Any]
+    pattern: Any  # that owns the rows; None for rows made from a matrix
+    crow: np.ndarray[Any, Any]  # int32, or int64 from SciPy
     col: np.ndarray[Any, Any]
     values: np.ndarray[Any, Any]
     times: float
@@ -64,10 +59,7 @@ _structures: Any = WeakIdKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Factors of A + σ as an approximate A⁻¹, on the CPU; blocks on another device are copied there and back.
-
-    A copy shares the factors, and unpickling computes them again from the matrix.
-    """
+    """Factors of A + σ as an approximate A⁻¹, on the CPU; blocks on another device are copied there and back."""
 
     matrix: Shifted
     factors: Any
@@ -84,6 +76,7 @@ class Factors:
         block = r.detach().double().cpu().numpy()
         return torch.from_numpy(self.factors.solve(block)).to(r)
 
+    # A copy shares the factors, and unpickling computes them again from the matrix.
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
         return self
 
@@ -187,11 +180,7 @@ def negative_pivots(factors: Any) -> int | None:
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
-    """Return A of one graph in SciPy's CSR, float64.
-
-    Raises:
-        TypeError: an operator that gives products only. ValueError: entries outside of the matrix.
-    """
+    """Return A of one graph in SciPy's CSR, float64."""
     # Imported at first use: few solves need SciPy's solvers, which are slow to import.
     from scipy.sparse import csr_array
 
@@ -205,11 +194,7 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
 
 
 def factorize(matrix: Shifted, structure: SymbolicFactor | None = None) -> Any:
-    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill, known or found.
-
-    Raises:
-        RuntimeError: it is singular. MemoryError.
-    """
+    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill, known or found."""
     if not matrix.is_readable:
         return superlu(matrix)
     if (structure := structure or matrix.structure()) is None:

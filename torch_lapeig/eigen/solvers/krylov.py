@@ -161,32 +161,22 @@ class Inverted:
 
 
 class Extent(NamedTuple):
-    """Extent of a search by Krylov spaces.
+    """Extent of a search by Krylov spaces."""
 
-    Attributes:
-        free: dimension of the complement of what is known. most: maximum number of columns multiplied.
-        seed: of random vectors. width: number of vectors of a block.
-    """
-
-    free: int
-    most: int
-    seed: int
-    width: int = 1
+    free: int  # dimension of the complement of what is known
+    most: int  # maximum number of columns multiplied
+    seed: int  # of random vectors
+    width: int = 1  # number of vectors of a block
 
 
 class KrylovPairs(NamedTuple):
-    """Smallest Ritz pairs of a Krylov space.
+    """Smallest Ritz pairs of a Krylov space."""
 
-    Attributes:
-        values: ``(p,)``, ascending, on the host. vectors: ``(N, p)``, orthonormal.
-        products, checks: numbers of both. finished: whether the pairs were good enough.
-    """
-
-    values: Tensor
-    vectors: Tensor
-    products: int
-    checks: int
-    finished: bool
+    values: Tensor  # ``(p,)``, ascending, on the host
+    vectors: Tensor  # ``(N, p)``, orthonormal
+    products: int  # number of products
+    checks: int  # number of checks
+    finished: bool  # whether the pairs were good enough
 
 
 def pairs_with_copies(

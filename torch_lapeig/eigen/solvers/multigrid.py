@@ -28,40 +28,25 @@ from torch_lapeig.support.tuning import rows_of_block
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Level of a hierarchy. Its matrix is scaled to a unit diagonal, so that float32 holds weights of any size.
+    """Level of a hierarchy, scaled to a unit diagonal, so that float32 holds weights of any size."""
 
-    Attributes:
-        matrix: CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges.
-        radius: estimate of the largest eigenvalue.
-        prolongation: CSR from the next coarser level to this one, in the scaled coordinates; None on the coarsest.
-        restriction: its transpose.
-    """
-
-    matrix: Tensor
-    radius: float = 2.0
+    matrix: Tensor  # CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges
+    radius: float = 2.0  # estimate of the largest eigenvalue
+    # CSR from the next coarser level to this one, in the scaled coordinates, and its transpose; None on the coarsest
     prolongation: Tensor | None = None
     restriction: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
-    """Levels of a graph Laplacian from fine to coarse.
+    """Levels of a graph Laplacian from fine to coarse."""
 
-    Attributes:
-        levels: from fine to coarse; the last one is solved directly.
-        diagonal: ``(N, 1)`` float64, of the finest Laplacian.
-        complexity: number of entries of all levels over the entries of the finest.
-        smoothing: number of products of each smoothing.
-        null: projector ``(n, n)`` on the null space of the coarsest matrix, known in closed form.
-        raised: number of nodes with a raised diagonal, on the level that has most of them.
-    """
-
-    levels: tuple[Level, ...]
-    diagonal: Tensor
-    complexity: float
-    smoothing: int
-    null: Tensor
-    raised: int
+    levels: tuple[Level, ...]  # from fine to coarse; the last one is solved directly
+    diagonal: Tensor  # ``(N, 1)`` float64, of the finest Laplacian
+    complexity: float  # number of entries of all levels over the entries of the finest
+    smoothing: int  # number of products of each smoothing
+    null: Tensor  # projector ``(n, n)`` on the null space of the coarsest matrix, known in closed form
+    raised: int  # number of nodes with a raised diagonal, on the level that has most of them
 
     @cached_property
     def _coarse(self) -> tuple[Tensor, Tensor]:
@@ -76,12 +61,9 @@ class Hierarchy:
 
     @cached_property
     def coarse_inverse(self) -> Tensor:
-        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle.
-
-        Round-off does not tell null vectors from clusters that faint edges join. So only the null vectors that are
-        known are left out.
-        """
+        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
         values, vectors = self._coarse
+        # Round-off does not tell null vectors from clusters that faint edges join: only known ones are left out.
         inverse: Tensor = (vectors / values.clamp_min(self._least)) @ vectors.mT - self.null
         return inverse.to(self.levels[0].matrix.dtype)
 
@@ -111,10 +93,8 @@ class Hierarchy:
 def smooth(
     subtracted: Callable[[Tensor, Tensor], Tensor], r: Tensor, d: Tensor, x: Tensor, radius: float, steps: int
 ) -> Tensor:
-    """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; overwrite d and x.
-
-    ``subtracted`` returns r − A d for d and r, and may overwrite r.
-    """
+    """Smooth ``x`` of residual ``r`` by Chebyshev iteration over the upper spectrum; ``subtracted`` returns r − A d."""
+    # d and x are overwritten, and ``subtracted`` may overwrite r.
     centre, half = 0.5 * (1 + SMOOTHED_FROM) * radius, 0.5 * (1 - SMOOTHED_FROM) * radius
     ratio = half / centre
     x.add_(torch.div(r, centre, out=d))
@@ -127,14 +107,10 @@ def smooth(
 
 
 class Cycle:
-    """Approximate A⁻¹ on blocks ``(N, m)`` of one graph.
+    """Approximate A⁻¹ on blocks ``(N, m)`` of one graph."""
 
-    Attributes:
-        scale: ``(N, 1)``, from the coordinates of A to the scaled ones; zero at nodes that are on no level.
-        near_null: number of independent vectors that it enlarges alike, though their eigenvalues may differ by decades.
-    """
-
-    scale: Tensor
+    scale: Tensor  # ``(N, 1)``, from the coordinates of A to the scaled ones; zero at nodes that are on no level
+    # number of independent vectors that it enlarges alike, though their eigenvalues may differ by decades
     near_null: int
 
     def __call__(self, r: Tensor) -> Tensor:
@@ -144,14 +120,10 @@ class Cycle:
 
 @dataclass(frozen=True, eq=False)
 class Multigrid(Cycle):
-    """Cycle of a hierarchy on one process.
-
-    Attributes:
-        scale: N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones.
-    """
+    """Cycle of a hierarchy on one process."""
 
     hierarchy: Hierarchy
-    scale: Tensor
+    scale: Tensor  # N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones
     near_null: int
 
     def __call__(self, r: Tensor) -> Tensor:
@@ -297,11 +269,7 @@ class Coarsening(NamedTuple):
 def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
 ) -> Coarsening | None:
-    """Return the next coarser level of a Laplacian; None where the number of nodes hardly decreases.
-
-    Where hubs would fill the coarse matrix beyond ``room`` entries, the aggregates are not smoothed. The coarse space
-    is then poorer, but the matrix never has more entries than the level above.
-    """
+    """Return the next coarser level of a Laplacian; None where the number of nodes hardly decreases."""
     row, col, nearest = _strong_edges(matrix)
     aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
     if count == 0 or count > 0.8 * len(diagonal):
@@ -317,6 +285,7 @@ def _coarsen(
         coarsening = _galerkin(matrix, smooth, radius, excess)
         if len(coarsening.matrix.values()) <= room:
             return coarsening
+    # Hubs would fill the coarse matrix: a poorer space without smoothing never has more entries than the level above.
     return _galerkin(matrix, plain, radius, excess)
 
 
@@ -394,11 +363,9 @@ def _with_values(matrix: Tensor, values: Tensor) -> Tensor:
 
 
 def _balance(matrix: Tensor, excess: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the matrix with row sums of exactly zero, and its diagonal with the excess.
-
-    The diagonal of a Galerkin product is the result of a cancellation. Between faintly joined clusters, and for a
-    component that has become one node, it would only be round-off.
-    """
+    """Return the matrix with row sums of exactly zero, and its diagonal with the excess."""
+    # A Galerkin product's diagonal is what a cancellation leaves: between faintly joined clusters, and for a component
+    # that has become one node, only round-off.
     loops, node = _loops(matrix)
     values = matrix.values().index_fill(0, loops, 0)
     diagonal = -sum_of_groups(values, _rows(matrix), matrix.shape[0])
@@ -454,11 +421,7 @@ def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:
-    """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2.
-
-    The estimate is the largest Ritz value of Lanczos plus its residual, which covers an eigenvector on a few nodes. The
-    power method would miss it, and the smoother would enlarge such errors instead of damping them.
-    """
+    """Return an estimate from above of the largest eigenvalue of a Laplacian of unit diagonal, at most its bound 2."""
     x = torch.randn(matrix.shape[0], 1, dtype=matrix.dtype, device=matrix.device, generator=generator)
     x, before, beta = x / x.norm(), torch.zeros_like(x), x.new_zeros(())
     alphas, betas = [], []
@@ -470,6 +433,8 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
         x, before = image / beta.clamp_min(torch.finfo(x.dtype).tiny), x
     off = torch.diag(torch.stack(betas[:-1]), 1)
     values, vectors = torch.linalg.eigh(torch.diag(torch.stack(alphas)) + off + off.mT)
+    # The residual covers an eigenvector on a few nodes, which the power method would miss: the smoother would enlarge
+    # such errors instead of damping them.
     return min(float(values[-1] + betas[-1] * vectors[-1, -1].abs()), 2.0)
 
 

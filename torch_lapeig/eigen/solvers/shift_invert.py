@@ -161,15 +161,12 @@ class ShiftInvert:
         return request.answer(values, x, search.solves + steps, verdict.is_certain and finished, inverse)
 
     def _converge(self, search: Search, tolerance: float) -> tuple[Tensor, MultiplicityCheck]:
-        """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, and a verdict on overlooked copies.
-
-        If a count shows that pairs are missing, they are searched for outside the found pairs, until all are found.
-        Without a count, a value may have more copies if it has as many as the block has columns. Then the smallest
-        pairs outside are searched for, until no new one is found.
-        """
+        """Return (A + σ)⁻¹ X ``(N, m)`` of requested Ritz vectors X, and a verdict on overlooked copies."""
         request, null, w = search.request, search.request.null, search.request.wanted
         operator = request.operator
         x, verdict = self._space(search, Goal(null, w, request.columns, tolerance))
+        # With a count, missing pairs are searched for outside the found ones until all are found. Without it, a value
+        # with as many copies as the block has columns may have more: search until no new one is found.
         while verdict.lacking and search.solves < search.most:
             known = torch.cat([null, basis(operator, x[:, :w], null)], 1)
             free, ceiling = operator.fewest_active - known.shape[1], _ceiling_of(request, x)
@@ -249,17 +246,13 @@ SearchScope = Literal["all", "some", "any"]
 
 @dataclass
 class Search:
-    """State of a search: what all its spaces share, and the solves that they have taken.
-
-    Attributes:
-        inverse: (A + σ)⁻¹. shift: σ. seed: of the first random block. most: maximum number of solves.
-    """
+    """State of a search: what all its spaces share, and the solves that they have taken."""
 
     request: Request
-    inverse: Factors
-    shift: float
-    seed: int
-    most: int
+    inverse: Factors  # (A + σ)⁻¹
+    shift: float  # σ
+    seed: int  # of the first random block
+    most: int  # maximum number of solves
     solves: int = 0
 
     def anew(self, more: int, most: int) -> Search:
@@ -268,19 +261,14 @@ class Search:
 
 
 class Goal(NamedTuple):
-    """Pairs that one space is to find: the smallest ones beside ``null`` ``(N, c)``.
-
-    Attributes:
-        wanted, columns: numbers of pairs, without and with guards. tolerance: of the residuals, relative to the gap.
-        ceiling: largest value of which copies matter, in a search outside of found pairs; else None.
-    """
+    """Pairs that one space is to find: the smallest ones beside ``null`` ``(N, c)``."""
 
     null: Tensor
-    wanted: int
-    columns: int
-    tolerance: float
+    wanted: int  # number of pairs without guards
+    columns: int  # and with them
+    tolerance: float  # of the residuals, relative to the gap
     needs: SearchScope = "all"
-    ceiling: float | None = None
+    ceiling: float | None = None  # largest value of which copies matter, in a search outside of found pairs
 
 
 def _shortfall_of_inverse(search: Search, goal: Goal, solves: int, values: Tensor, residuals: Tensor) -> float:
@@ -314,11 +302,7 @@ class _IndefiniteError(Exception):
 
 
 def _check_definite(values: Tensor, shift: float, bound: float) -> None:
-    """Raise if Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite.
-
-    Raises:
-        _IndefiniteError: rounding to float32 explains it. ConvergenceError: it does not.
-    """
+    """Raise if Ritz values of (A + σ)⁻¹, descending, show that it is not positive definite."""
     least = float(values[-1])
     # Up to 1e-10 of the largest value, a negative value may be round-off.
     if not (least < -0.5 / bound and least < -1e-10 * float(values[0])):
@@ -333,16 +317,11 @@ def _check_definite(values: Tensor, shift: float, bound: float) -> None:
 
 
 class MultiplicityCheck(NamedTuple):
-    """Verdict on a space.
+    """Verdict on a space."""
 
-    Attributes:
-        is_certain: the space has overlooked nothing.
-        lacking: number of pairs to search for outside.
-        inertia: a cut and the number of nonzero eigenvalues of A below it, if they are counted.
-    """
-
-    is_certain: bool
-    lacking: int = 0
+    is_certain: bool  # the space has overlooked nothing
+    lacking: int = 0  # number of pairs to search for outside
+    # a cut and the number of nonzero eigenvalues of A below it, if they are counted
     inertia: tuple[float, int] | None = None
 
     def outside(self, tolerance: float) -> tuple[float, SearchScope]:
@@ -368,10 +347,7 @@ class MultiplicityCheck(NamedTuple):
 
 
 def _ceiling_of(request: Request, x: Tensor) -> float | None:
-    """Return the largest value of which an overlooked copy would matter; None if there is no such value.
-
-    If the cut after the wanted values goes through a cluster, copies in the cluster do not matter.
-    """
+    """Return the largest value of which a copy would matter, below the cluster of the cut; None if there is none."""
     w, values = request.wanted, rayleigh_ritz(request.operator, x, request.null)[0]
     wanted = values[:w]
     if len(values) > w:
@@ -380,11 +356,7 @@ def _ceiling_of(request: Request, x: Tensor) -> float | None:
 
 
 class Trend:
-    """Decrease of the residuals, and the predicted number of products until the next check of Ritz pairs.
-
-    Args:
-        least: minimum number of products between two checks.
-    """
+    """Decrease of the residuals, and the predicted number of products until the next check, ``least`` at a minimum."""
 
     def __init__(self, least: int) -> None:
         self.known: list[tuple[int, float]] = []
@@ -413,21 +385,14 @@ class MissedMultiplicity:
     that stays in [−1, 1] on the unknown values enlarges the wanted values by a factor for each degree. A vector of an
     eigenspace is overlooked if its share in the block is too small for that, in each of the p − f columns outside the f
     found copies.
-
-    Attributes:
-        most: f, the largest number of copies of one value that the block has found.
-        rate: logarithm of the growth for each degree; infinite where no copy could matter.
-        start: logarithm of the factor by which the mean share of a vector in a random vector must grow.
-        known: number of values of which an overlooked copy would matter.
-        cut: number between the last of these values, as eigenvalues of A, and the next; at least ``room`` from both.
     """
 
-    most: int = 0
-    rate: float = math.inf
-    start: float = 0.0
-    known: int = 0
-    cut: float = 0.0
-    room: float = 0.0
+    most: int = 0  # f, the largest number of copies of one value that the block has found
+    rate: float = math.inf  # logarithm of the growth for each degree; infinite where no copy could matter
+    start: float = 0.0  # logarithm of the factor by which the mean share of a vector in a random vector must grow
+    known: int = 0  # number of values of which an overlooked copy would matter
+    cut: float = 0.0  # number between the last of these values, as eigenvalues of A, and the next
+    room: float = 0.0  # least distance of both from the cut
 
     @classmethod
     def of(cls, request: Request, goal: Goal, values: Tensor, residuals: Tensor, shift: float) -> MissedMultiplicity:

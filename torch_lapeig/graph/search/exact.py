@@ -216,10 +216,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
 
 
 def pairs_in_sets(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
-    """Return all pairs with d² ≤ ``reach`` ``(B, N)`` of the point, ascending by item, query and point.
-
-    ``budget``: bytes, for a block of the queries of all items.
-    """
+    """Return all pairs with d² ≤ ``reach`` ``(B, N)`` of the point, by item, query and point, in blocks of a budget."""
     b, n, _ = sets.points.shape
     table = Table(sets.points, sets.valid, reach)
     rounding = 4 * torch.finfo(reach.dtype).eps * reach.amax(1, keepdim=True)
@@ -326,10 +323,7 @@ def _true_places(near: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budget: int) -> Images | None:
-    """Return images of points ``(N, D)`` and queries; None where the product of the points takes less time.
-
-    A sample of queries decides, by the share of images that are as near as the k-th neighbour.
-    """
+    """Return images of points ``(N, D)`` and queries; None where the product of the points takes less time."""
     (n, d), middle = points.shape, points.mean(0)
     largest = max(float((x - middle).abs().amax()) for x in (points, *([] if itself else [queries])))
     # Where float32 holds the squares, bounds in float32 are good enough, and products take half the time.
@@ -341,6 +335,7 @@ def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budge
     rows = spread_rows(len(queries), 128)
     some = Sets(points[None], queries[None, rows], points.new_ones(1, n, dtype=torch.bool), False)
     kth = nearest_in_sets(some, k + itself, budget).squared_distances[0, :, -1:]
+    # A sample decides, by the share of images as near as the k-th neighbour.
     if (squared_distances(query_images[rows], point_images) <= kth).double().mean() > IMAGE_SHARE:
         return None
     # A number of z is a sum of D products with an error of at most D u ‖x‖, commonly √D u ‖x‖, for centred points. The
@@ -356,10 +351,7 @@ def spread_rows(n: int, count: int) -> Tensor:
 
 
 def principal_directions(sample: Tensor, p: int) -> Tensor:
-    """Return orthonormal columns ``(D, p)`` near the principal directions of a centred sample ``(S, D)``, in order.
-
-    Two steps of subspace iteration from random directions.
-    """
+    """Return orthonormal columns ``(D, p)`` near the principal directions of a centred sample ``(S, D)``, in order."""
     start = torch.randn(len(sample), p, dtype=sample.dtype, generator=torch.Generator().manual_seed(0))
     directions = torch.linalg.qr(sample.mT @ start.to(sample.device))[0]
     for _ in range(2):

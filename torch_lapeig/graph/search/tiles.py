@@ -159,14 +159,7 @@ class Tiles:
         return _bisected(torch.cat(images), size), largest
 
     def _near(self, image: Tensor, within: Tensor, reach: Tensor, always: Tensor | None) -> BlockTiles:
-        """Return the tiles that some queries of each block may reach.
-
-        Args:
-            image: ``(b, S, p)``.
-            within: ``(b, S)``, the search distance of each query.
-            reach: ``(T,)``, distance by which points of a tile reach beyond its box.
-            always: ``(b,)``, one tile of each block that counts as near at any distance.
-        """
+        """Return the tiles that queries of a block may reach, by reaches of queries ``(b, S)`` and tiles ``(T,)``."""
         rounding = 1 + 1e-9  # relative, of a bound in float64
         low, high = image.aminmax(dim=1)
         squares = _squared_gaps(low[:, None], high[:, None], self.low, self.high)
