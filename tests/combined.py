@@ -711,7 +711,7 @@ REFUSED = [
         ("SpectralFilter*", "wavelets", "StableEncoding*", "canonicalize"),
         r"on one process, got rows on several ranks; gather the graph",
     ),
-    Refusal("Precomputed", ("Sharded*",), r"module must be of points, got neighbors=Precomputed"),
+    Refusal("Precomputed", ("Sharded*",), r"neighbors must be KNN.* of points on several ranks"),
     Refusal("Landmarks", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks"),
     Refusal("rule of a user", ("Sharded*",), r"KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule"),
     Refusal(
