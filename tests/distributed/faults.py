@@ -67,16 +67,13 @@ def differ(ranks, action, match):
 
 def check_ranks_that_ask_for_different_things(ranks):
     x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
-    differ(
-        ranks,
-        lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks),
-        r"a row of x must be the same .* \(3,\) of torch.float64 on rank 0",
-    )
-    differ(
-        ranks,
-        lambda: ShardedPoints.spread(x.float() if last else x, ranks),
-        "a row of x must be the same .* torch.float64",
-    )
+    differ(ranks, lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks), r"a row of x must .* \(3,\) of torch.f")
+    differ(ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "a row of x must .* of torch.float64")
+    graph = sharded_graph(ShardedPoints.spread(x, ranks), KNN(5))
+    with pytest.raises((TypeError, DistributedError), match="weight must be float32 or float64"):
+        graph.with_weight(graph.weight.int() if last else graph.weight)
+    weight = graph.weight.float() if last else graph.weight
+    differ(ranks, lambda: Laplacian(graph.with_weight(weight)), "a row of weights must .* of torch.float64 on rank 0")
     points = ShardedPoints.spread(x, ranks)
     differ(ranks, lambda: sharded_graph(points, KNN(5 + last)), "neighbors.k must be the same on all ranks, got 5 on")
     laplacian = Laplacian(sharded_graph(points, KNN(5)))
