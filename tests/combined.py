@@ -556,7 +556,7 @@ sharded graph → conversions; components, subgraph; component_eigenpairs; White
     → several ranks; (see )?docs/distributed\.md
 sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
     → on one process, got rows on several ranks; gather the graph
-Precomputed → Sharded* → module must be of points, got neighbors=Precomputed
+Precomputed → Sharded* → neighbors must be KNN.* of points on several ranks
 Landmarks → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks
 rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule
 extending rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule

@@ -386,8 +386,7 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
         checks.check_floating(columns, "y")
         if tuple(y.shape[:-1]) != tuple(graph.shape) or y.shape[-1] == 0:
             raise ValueError(f"y must have shape {(*graph.shape, 'k')} to go with the graph, got {tuple(y.shape)}")
-        asked = checks.derivatives_asked(y=y, weights=graph.weight)
-        return {"columns of y": y.shape[-1], "dtype of y": y.dtype, **asked}
+        return checks.facts_of_rows(y=y, weights=graph.weight)
 
     graph.pattern.agree(call, check)
     columns = columns.double()

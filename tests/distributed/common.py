@@ -3,7 +3,24 @@
 import torch
 
 from problems import subspace_angle, swiss_roll
-from torch_lapeig.distributed import ShardedGraph, ShardedPoints
+from torch_lapeig.distributed import ShardedGraph, ShardedPoints, sharded_graph
+
+# Dtypes of points and features, with the accuracy of results relative to the largest of them.
+DTYPES = {torch.float64: 1e-8, torch.float32: 2e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+def close(found, expected, rows=...):
+    """Check that rows of a result have the dtype of one process's, and equal it to the accuracy of the dtype."""
+    size = float(expected.detach().abs().max()) if expected.numel() else 0.0
+    torch.testing.assert_close(found, expected[rows], atol=DTYPES[expected.dtype] * size, rtol=0)
+
+
+def graph_of(x, rule, weights, ranks=None):
+    """The weighted graph of all rows, or of rows of this rank, and what takes rows to its nodes and back."""
+    if ranks is None:
+        return weights(x, rule(x.detach())), (lambda y: y), (lambda y: y)
+    points = ShardedPoints.spread(x, ranks)
+    return weights(points.x, sharded_graph(points, rule)), points.here, points.home
 
 
 def cut(n, ranks, how="uneven"):

@@ -67,12 +67,13 @@ def differ(ranks, action, match):
 
 def check_ranks_that_ask_for_different_things(ranks):
     x, last = part(swiss_roll(60), ranks), ranks.rank == ranks.world - 1
-    differ(
-        ranks, lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks), "dimension must be the same .* 3 on rank 0"
-    )
-    differ(
-        ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "dtype must be the same .* torch.float64"
-    )
+    differ(ranks, lambda: ShardedPoints.spread(x[:, :2] if last else x, ranks), r"a row of x must .* \(3,\) of torch.f")
+    differ(ranks, lambda: ShardedPoints.spread(x.float() if last else x, ranks), "a row of x must .* of torch.float64")
+    graph = sharded_graph(ShardedPoints.spread(x, ranks), KNN(5))
+    with pytest.raises((TypeError, DistributedError), match="weight must be float32 or float64"):
+        graph.with_weight(graph.weight.int() if last else graph.weight)
+    weight = graph.weight.float() if last else graph.weight
+    differ(ranks, lambda: Laplacian(graph.with_weight(weight)), "a row of weights must .* of torch.float64 on rank 0")
     points = ShardedPoints.spread(x, ranks)
     differ(ranks, lambda: sharded_graph(points, KNN(5 + last)), "neighbors.k must be the same on all ranks, got 5 on")
     laplacian = Laplacian(sharded_graph(points, KNN(5)))
@@ -88,9 +89,9 @@ def check_faces_that_are_called_with_different_things(ranks):
     def module(k=2, **options):
         return Sharded(LaplacianEigenmaps(k, KNN(6), **options), ranks)
 
-    differ(ranks, lambda: module()(x.float() if last else x), "dtype must be the same")
+    differ(ranks, lambda: module()(x.float() if last else x), "a row of x must be the same")
     differ(ranks, lambda: module(2 + last)(x), "module.n_components must be the same on all ranks, got 2 on rank 0")
-    differ(ranks, lambda: module().fit(x[:, :2] if last else x), "dimension must be the same")
+    differ(ranks, lambda: module().fit(x[:, :2] if last else x), "a row of x must be the same")
     differ(
         ranks,
         lambda: module(solve=Solve(tolerance=1e-6 if last else 1e-8))(x),
@@ -98,8 +99,8 @@ def check_faces_that_are_called_with_different_things(ranks):
     )
     differ(ranks, lambda: module().train(not last)(x), "module.training must be the same .* got True on rank 0")
     loss = Sharded(LaplacianSmoothness(KNN(6)), ranks)
-    differ(ranks, lambda: loss(x[:, : 3 - last], x), "columns must be the same on all ranks, got 3 on rank 0")
-    differ(ranks, lambda: loss(x.float() if last else x, x), "dtype of y must be the same")
+    differ(ranks, lambda: loss(x[:, : 3 - last], x), r"a row of y must be the same on all ranks, got \(3,\)")
+    differ(ranks, lambda: loss(x.float() if last else x, x), "a row of y must be the same")
     refused(ranks, lambda: loss(x[ranks.rank == 0 :], x), "y must have shape", "rank 0: ValueError: y must have shape")
     weights = HeatKernel(learnable=True)
     with torch.no_grad():
@@ -164,9 +165,9 @@ def check_what_is_no_group_and_no_module_for_shards(ranks):
             Ranks(group)
     for module, error, match in (
         (torch.nn.Linear(2, 2), TypeError, "module must be one of LaplacianEigenmaps"),
-        (LaplacianEigenmaps(2, Precomputed("affinity")), ValueError, "module must be of points"),
+        (LaplacianEigenmaps(2, Precomputed("affinity")), TypeError, "neighbors must be KNN"),
         (LaplacianSmoothness(KNN(4), reduction="none"), ValueError, "reduction must be"),
-        (SpectralClustering(2, KNN(4), assign_labels="discretize"), ValueError, "assign_labels must be"),
+        (LaplacianEigenmaps(2, KNN(4), random_signs=True), ValueError, "random_signs must be False"),
     ):
         with pytest.raises(error, match=match):
             Sharded(module, ranks)

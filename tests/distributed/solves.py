@@ -1,12 +1,13 @@
 """Checks that every rank of a group runs: eigenpairs, gradients and methods are those of one process."""
 
 import functools
+import itertools
 import math
 import warnings
 
 import pytest
 import torch
-from common import blobs, copies, cut, rows_of, spread, subspaces, whole
+from common import DTYPES, blobs, close, copies, cut, graph_of, rows_of, spread, subspaces, whole
 
 from problems import known_spectra, surface, swiss_roll
 from torch_lapeig import (
@@ -22,10 +23,11 @@ from torch_lapeig import (
     SpectralClustering,
     eigenpairs,
 )
-from torch_lapeig.distributed import Ranks, Sharded, ShardedPoints, sharded_graph, sum_gradients
+from torch_lapeig.distributed import Ranks, Sharded, sharded_graph, sum_gradients
 from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 from torch_lapeig.losses import SpectralLoss, orthogonality, spectral_loss, whiten
+from torch_lapeig.support import checks
 
 BOTH = (None, Lobpcg())  # graphs are gathered by default, and solved on all ranks if asked for
 
@@ -195,22 +197,18 @@ def gradients(ranks, rows, x, loss, solver=None):
     """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
     found = []
     for one in (False, True):
-        weights = HeatKernel(learnable=True).double()
+        weights = HeatKernel(learnable=True).to(x.dtype)
         mine = (x if one else x[rows]).clone().requires_grad_()
-        if one:
-            graph, home, part = weights(mine, KNN(8)(x)), (lambda y: y), slice(0, len(x))
-        else:
-            points = ShardedPoints.spread(mine, ranks)
-            graph, home, part = weights(points.x, sharded_graph(points, KNN(8))), points.home, rows
+        graph, _, home = graph_of(mine, KNN(8), weights, None if one else ranks)
+        part = slice(0, len(x)) if one else rows
         pairs = eigenpairs(Laplacian(graph, "random_walk"), 4, None if one else solver)
         value = loss(pairs, home(pairs.vectors), part, one)
         value.backward()
         bandwidth = weights.log_factor.grad
         found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
     (mine, bandwidth), (exact, whole_bandwidth) = found
-    size = float(exact.abs().max())
-    torch.testing.assert_close(mine, exact[rows], atol=1e-8 * size, rtol=0)
-    torch.testing.assert_close(bandwidth, whole_bandwidth, atol=1e-8, rtol=1e-8)
+    close(mine, exact, rows)
+    close(bandwidth, whole_bandwidth)
 
 
 def check_gradients_are_those_of_one_process(ranks):
@@ -229,9 +227,9 @@ def check_gradients_are_those_of_one_process(ranks):
         wanted = torch.arange(len(x))[part] < 70  # rows of the last ranks are ignored
         return (y[wanted, 2] * factor[part][wanted, 1]).sum()
 
-    for loss in (on_values, on_projected, ignoring_a_rank):
-        for solver in BOTH:
-            gradients(ranks, cut(150, ranks), x, loss, solver)
+    for loss, solver in itertools.product((on_values, on_projected, ignoring_a_rank), BOTH):
+        gradients(ranks, cut(150, ranks), x, loss, solver)
+        gradients(ranks, cut(150, ranks), x.float(), loss, solver)
 
 
 def check_second_derivatives(ranks):
@@ -243,11 +241,7 @@ def check_second_derivatives(ranks):
     def second(one, solver=None, power=2):
         mine = (x if one else x[rows]).clone().requires_grad_()
         part = slice(0, 60) if one else rows
-        if one:
-            graph, home = HeatKernel(3.0)(mine, KNN(6)(x)), (lambda y: y)
-        else:
-            points = ShardedPoints.spread(mine, ranks)
-            graph, home = HeatKernel(3.0)(points.x, sharded_graph(points, KNN(6))), points.home
+        graph, _, home = graph_of(mine, KNN(6), HeatKernel(3.0), None if one else ranks)
         pairs = eigenpairs(Laplacian(graph), 3, solver)
         y = home(pairs.vectors) @ torch.matrix_exp(-pairs.projected)
         (grad,) = torch.autograd.grad((y.pow(power) * factor[part]).sum(), mine, create_graph=True)
@@ -277,61 +271,73 @@ def check_warnings_are_errors_here(ranks):
 # --- Faces ------------------------------------------------------------------------------------------------------------
 
 
-def check_eigenmaps_and_new_points(ranks):
+def answers(module, ranks, x, new, part=slice(None), of_new=slice(None)):
+    """Rows and gradients of some points, those of some new points, and values, by a method or by its `Sharded`."""
+    mine, fresh = x[part].clone().requires_grad_(), new[of_new].clone().requires_grad_()
+    found = module.embed(mine)
+    (found.embedding[:, 1].square() * torch.linspace(-1, 2, len(x))[part]).sum().backward()
+    sum_gradients(module, ranks)
+    parameters = [p.grad for p in module.parameters()]
+    module.fit(x[part])
+    rows = module.transform(fresh)
+    rows[:, 1].sin().sum().backward()
+    values = [found.eigenvalues, found.residuals[:0], found.gap, module.eigenvalues_, *parameters]
+    return [found.embedding, mine.grad, module.embedding_], [rows, fresh.grad], values
+
+
+def check_methods_and_new_points_in_every_dtype(ranks):
     x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
     rows, of_new = cut(150, ranks), cut(49, ranks, "last")
-    cases = (
-        (KNN(7, "union", "cosine"), {"scale": "orthonormal", "drop_trivial": False}),
-        (Radius(0.9), {"normalization": "unnormalized"}),
-        (KNN(8, "mutual"), {"scale": "unit"}),
+    makers = (
+        lambda: LaplacianEigenmaps(3, KNN(7, "union", "cosine"), SelfTuning(4), scale="orthonormal"),
+        lambda: LaplacianEigenmaps(3, Radius(0.9), HeatKernel(learnable=True), normalization="unnormalized"),
+        lambda: LaplacianEigenmaps(2, KNN(8, "mutual"), scale="unit", solve=Lobpcg()),
+        lambda: SpectralClustering("eigengap", KNN(8), max_clusters=6),
     )
-    for rule, options in cases if ranks.world == 1 else cases[:2]:
-        one = LaplacianEigenmaps(3, rule, SelfTuning(4), **options)
-        module = Sharded(LaplacianEigenmaps(3, rule, SelfTuning(4), **options), ranks)
-        exact = one.fit(x)
-        close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
-        close(module(x[rows]), exact.embedding_[rows])
-        close(module.fit(x[rows]).embedding_, exact.embedding_[rows])
-        close(module.eigenvalues_, exact.eigenvalues_)
-        mine, whole_new = new[of_new].clone().requires_grad_(), new.clone().requires_grad_()
-        close(module.transform(mine), exact.transform(new)[of_new])
-        module.transform(mine).sin().sum().backward()
-        one.transform(whole_new).sin().sum().backward()
-        close(mine.grad, whole_new.grad[of_new])
+    for make, dtype in itertools.product(makers, DTYPES):
+        given = x.to(dtype), new.to(dtype)
+        exact = answers(make(), Ranks.alone(), *given)
+        mine = answers(Sharded(make(), ranks), ranks, *given, rows, of_new)
+        for part, found, expected in zip((rows, of_new, ...), mine, exact, strict=True):
+            for a, b in zip(found, expected, strict=True):
+                close(a, b, part)
 
 
 def check_clusters_are_those_of_one_process(ranks):
-    x = blobs(250)
-    rows = cut(250, ranks)
-    for options in ({}, {"assign_labels": "cluster_qr"}, {"variant": "shi_malik"}):
-        module = Sharded(SpectralClustering(5, KNN(8), HeatKernel(200.0), **options), ranks).fit(x[rows])
-        labels = ranks.gather(module.labels_)
-        expected = torch.arange(250) % 5
-        pairs = torch.stack([labels, expected], 1).unique(dim=0)
-        assert len(pairs) == 5
-        assert torch.equal(module.predict(x[rows][:4]), module.labels_[:4])
+    """Also their number, where the eigengap chooses it, and where isolated nodes take the place of some of them."""
+    five = (blobs(250), KNN(8), HeatKernel(200.0))
+    lonely = (torch.cat([blobs(12, 2)[[0, 5, 10, 1, 6, 11]], torch.tensor([[500.0, 0], [0, 500]]).double()]), Radius(9))
+    cases = [(5, *five, options) for options in ({}, {"assign_labels": "discretize"}, {"variant": "shi_malik"})]
+    cases += [("eigengap", *five, {"assign_labels": "cluster_qr"}), ("eigengap", *five, {})]
+    cases += [(4, *lonely, None, {}), (4, *lonely, None, {"assign_labels": "cluster_qr"})]
+    for (clusters, x, rule, weights, options), dtype in itertools.product(cases, DTYPES):
+        rows, given = cut(len(x), ranks), x.to(dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", checks.GraphWarning)  # of isolated nodes
+            one = SpectralClustering(clusters, rule, weights, **options).fit(given)
+            module = Sharded(SpectralClustering(clusters, rule, weights, **options), ranks).fit(given[rows])
+            assert torch.equal(module.predict(given[rows]), module.labels_)
+        pairs = torch.stack([ranks.gather(module.labels_), one.labels_], 1).unique(dim=0)
+        assert len(pairs) == len(one.labels_.unique()) == len(pairs[:, 0].unique()), (clusters, options, pairs)
 
 
 def check_smoothness_and_its_parameters(ranks):
     """A training step of a network: the sum of the ranks' losses, and the sum of their gradients."""
     x = surface(120)
-    rows = cut(120, ranks)
-    for reduction in ("sum", "mean"):
+    for reduction, dtype in itertools.product(("sum", "mean", "weighted_mean"), DTYPES):
         found = []
         for one in (True, False):
             torch.manual_seed(0)
-            network = torch.nn.Linear(3, 2).double()
-            loss = LaplacianSmoothness(KNN(6), HeatKernel(learnable=True).double(), reduction)
-            everything = torch.nn.ModuleList([network, loss])
-            mine = x if one else x[rows]
-            value = (loss if one else Sharded(loss, ranks))(network(mine), mine)
+            network, loss = torch.nn.Linear(3, 2, bias=False), LaplacianSmoothness(KNN(6), HeatKernel(learnable=True))
+            loss.reduction, everything = reduction, torch.nn.ModuleList([network, loss]).to(dtype)
+            mine = x if one else x[cut(120, ranks)]
+            value = (loss if one else Sharded(loss, ranks))(network(mine.to(dtype)), mine)
             value.backward()
-            if not one:
-                sum_gradients(everything, ranks)
+            sum_gradients(everything, Ranks.alone() if one else ranks)
             found.append([value.detach(), *(p.grad for p in everything.parameters())])
         exact, mine = found
         for a, b in zip([ranks.sum(mine[0]), *mine[1:]], exact, strict=True):
-            torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+            close(a, b)
 
 
 def check_losses_of_all_rows(ranks):
@@ -339,25 +345,20 @@ def check_losses_of_all_rows(ranks):
     x, rows = surface(100), cut(100, ranks)
     y = torch.randn(100, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     factor = torch.linspace(-1, 1, 300, dtype=torch.float64).reshape(100, 3)
-    face, weights = Sharded(SpectralLoss(KNN(6)), ranks), HeatKernel(2.0)
+    face = Sharded(SpectralLoss(KNN(6)), ranks)
 
-    def found(one):
-        mine, values = (
-            (x if one else x[rows]).clone().requires_grad_(),
-            (y if one else y[rows]).clone().requires_grad_(),
-        )
-        if one:
-            graph, here, home, part = weights(mine, KNN(6)(x)), values, (lambda z: z), slice(None)
-        else:
-            points = ShardedPoints.spread(mine, ranks)
-            graph, here = weights(points.x, sharded_graph(points, KNN(6))), points.here(values)
-            home, part = points.home, rows
+    def found(one, dtype):
+        part = slice(None) if one else rows
+        mine, values = x[part].clone().requires_grad_(), y[part].to(dtype).clone().requires_grad_()
+        graph, to_nodes, home = graph_of(mine, KNN(6), HeatKernel(2.0), None if one else ranks)
+        here = to_nodes(values)
         losses = [spectral_loss(here, graph), orthogonality(here, graph)]
-        losses.append((home(whiten(here, graph)) * factor[part]).sum())
+        losses.append((home(whiten(here, graph)) * factor[part]).sum().to(dtype))
         losses.append((SpectralLoss(KNN(6)) if one else face)(values, mine))
         return [(loss.detach(), *torch.autograd.grad(loss, (mine, values), retain_graph=True)) for loss in losses]
 
-    for (share, to_x, to_y), (loss, exact_x, exact_y) in zip(found(False), found(True), strict=True):
-        torch.testing.assert_close(ranks.sum(share), loss, atol=1e-10, rtol=1e-10)
-        torch.testing.assert_close(to_x, exact_x[rows], atol=1e-9, rtol=1e-8)
-        torch.testing.assert_close(to_y, exact_y[rows], atol=1e-9, rtol=1e-8)
+    for dtype in DTYPES:
+        for (share, to_x, to_y), (loss, exact_x, exact_y) in zip(found(False, dtype), found(True, dtype), strict=True):
+            close(ranks.sum(share), loss)
+            close(to_x.to(dtype), exact_x.to(dtype), rows)
+            close(to_y, exact_y, rows)

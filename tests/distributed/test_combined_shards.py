@@ -83,18 +83,9 @@ def pairs():
     )
 
 
-def without_pictures(consumers):
-    """Consumers of computations; pictures are drawn where all rows are."""
-    return {name: consume for name, consume in consumers.items() if not name.startswith("plot")}
-
-
 @quietly
-def test_graph():
-    wrong = wrong_cells(graph().kinds, without_pictures(OF_GRAPHS), lambda consume: consume(graph()))
-    assert not wrong, "\n".join(wrong)
-
-
-@quietly
-def test_pairs():
-    wrong = wrong_cells(pairs().kinds, without_pictures(OF_PAIRS), lambda consume: consume(pairs()))
+@pytest.mark.parametrize(("make", "consumers"), [(graph, OF_GRAPHS), (pairs, OF_PAIRS)], ids=["graph", "pairs"])
+def test_computations(make, consumers):
+    of_rows = {name: consume for name, consume in consumers.items() if not name.startswith("plot")}
+    wrong = wrong_cells(make().kinds, of_rows, lambda consume: consume(make()))
     assert not wrong, "\n".join(wrong)

@@ -30,11 +30,12 @@ WHOLE = [*names_of(shards), *names_of(solves), *names_of(keeping)]
 FEW = [name for name in names_of(shards) if name != "shards.check_weights_and_their_gradients"]
 PAIRS = "solves.check_eigenpairs_are_those_of_one_process"
 FITS = "keeping.check_a_fit_loads_on_other_numbers_of_ranks"
+FACES = names_of(solves)[-4:]  # in every dtype
 MESH = "training.check_shards_beside_data_parallel_training"
 NAMES = {
     1: WHOLE,
     2: [*WHOLE, *names_of(training), *names_of(lit), *LAWS, *FAULTS],
-    3: [*FEW, PAIRS, FITS, MESH, *LAWS[:2], *FAULTS],
+    3: [*FEW, PAIRS, *FACES, FITS, MESH, *LAWS[:2], *FAULTS],
     4: [FEW[0], FEW[1], PAIRS, MESH],
 }
 

@@ -14,17 +14,23 @@ from torch.distributed.tensor import DTensor
 
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
 from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes, labels_of
-from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
+from torch_lapeig.distributed.graph import ShardedGraph, check_rule, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
 from torch_lapeig.eigen import Eigenpairs, Laplacian
-from torch_lapeig.graph import Precomputed
 from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
-from torch_lapeig.methods.module import Embedding
+from torch_lapeig.methods.module import Embedding, as_returned, like_given, match_dtype
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import ENTRY, State, entry_of, saved_fit
 
+# Options that need the whole graph in one process, or equal random numbers in all; what to choose instead.
+REFUSED = (
+    ("components", "separate", '"joint" or "error"'),
+    ("label_isolated", True, "False"),
+    ("random_signs", True, "False"),
+    ("reduction", "none", '"mean", "weighted_mean" or "sum"'),
+)
 KEPT = (*ROWS, *SMALL, ENTRY)  # of a fit, in a state dict
 
 
@@ -43,8 +49,8 @@ class Sharded(nn.Module):
             all of them; without `torch.distributed` only this process.
         timeout: maximum seconds that a process waits for the others.
 
-    Rows may be a `DTensor` with the placement ``Shard(0)`` over the same processes; the result is then a `DTensor`,
-    too.
+    Rows have one dtype on all processes, and results that of one process: half precision is computed in float32. Rows
+    may be a `DTensor` with the placement ``Shard(0)`` over the same processes; the result is then a `DTensor`, too.
 
     Attributes:
         labels_: int64 ``(n,)``, labels by `SpectralClustering` of the rows that this process passed to ``fit``.
@@ -58,7 +64,7 @@ class Sharded(nn.Module):
 
     Raises:
         TypeError, ValueError: another module, or options that need the whole graph in one process
-            (``components="separate"``); when called, on the process with invalid input.
+            (``components="separate"``) or random numbers; when called, on the process with invalid input.
         DistributedError: on the processes whose input is valid if another process raises; on all if their arguments
             differ.
 
@@ -84,16 +90,10 @@ class Sharded(nn.Module):
         kinds = (LaplacianEigenmaps, SpectralClustering, LaplacianSmoothness, SpectralLoss)
         checks.check_instance(module, "module", kinds, f"one of {', '.join(kind.__name__ for kind in kinds)}")
         self.module: Any = module
-        if isinstance(self.module.neighbors, Precomputed):
-            raise ValueError(f"module must be of points, got neighbors={self.module.neighbors}")
-        if getattr(module, "components", "joint") == "separate":
-            raise ValueError('components must be "joint" or "error" on several processes, got "separate"')
-        if getattr(module, "reduction", "mean") == "none":
-            raise ValueError('reduction must be "mean" or "sum" on several processes, got "none"')
-        if getattr(module, "assign_labels", "kmeans") == "discretize":
-            raise ValueError('assign_labels must be "kmeans" or "cluster_qr" on several processes, got "discretize"')
-        if getattr(module, "label_isolated", False):
-            raise ValueError("label_isolated must be False on several processes, got True")
+        check_rule(self.module.neighbors)
+        for name, value, others in REFUSED:
+            if getattr(module, name, None) == value:
+                raise ValueError(f"{name} must be {others} on several processes, got {value!r}")
         self.ranks = group if isinstance(group, Ranks) else Ranks(group, timeout=timeout)
         self._fit: ShardedFit | None = None
         self._kept: State = {}  # entries of the fit in a state dict
@@ -110,9 +110,8 @@ class Sharded(nn.Module):
         with self.ranks.guard():
             points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
             _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
-            columns = points.home(found.embedding)
-            columns = columns.to(x.dtype) if x.dtype in checks.HALVES else columns
-            return found._replace(embedding=as_given(columns, x), pairs=pairs)
+            found = as_returned(found._replace(embedding=points.home(found.embedding)), x, pairs)
+            return found._replace(embedding=as_given(found.embedding, x))
 
     @torch.no_grad()
     @precision.full_precision
@@ -134,7 +133,7 @@ class Sharded(nn.Module):
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
                 name = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
-                small[name] = centres_or_axes(self.module, points, found.embedding)
+                small[name] = centres_or_axes(self.module, points, found.embedding, found.eigenvalues)
                 own["labels_"] = labels_of(self.module, found.embedding, small[name])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
@@ -254,7 +253,8 @@ class Sharded(nn.Module):
         with self.ranks.guard():
             self.ranks.agree(f"Sharded.{method}", lambda: self._check_new(method, x_new, kinds))
             assert self._fit is not None
-            return as_given(self._fit.rows_of(own_rows(x_new, self.ranks, "x_new")), x_new)
+            own = match_dtype(own_rows(x_new, self.ranks, "x_new"), self._fit.points.x)
+            return as_given(like_given(self._fit.rows_of(own), x_new), x_new)
 
     @torch.no_grad()
     @precision.full_precision
@@ -274,7 +274,8 @@ class Sharded(nn.Module):
         self._check_kind(method, kinds)
         if self._fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
-        x, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
+        own, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
+        x = match_dtype(own, points)
         checks.check_floating(x, "x_new")
         if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
             raise ValueError(
@@ -282,10 +283,10 @@ class Sharded(nn.Module):
                 f"{tuple(x.shape)} of {x.dtype}"
             )
         checks.check_finite(x, "x_new")
-        return {"a DTensor": x is not given, **self._derivatives(x_new=x)}
-
-    def _derivatives(self, **rows: Tensor) -> dict[str, str]:
-        return checks.derivatives_asked(**rows, **dict(self.module.named_parameters()))
+        return {
+            "a DTensor": own is not given,
+            **checks.facts_of_rows(x_new=own, **dict(self.module.named_parameters())),
+        }
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """Return the points spread over the ranks, and their weighted graph, for further computations."""
@@ -307,7 +308,8 @@ class Sharded(nn.Module):
         def check() -> dict[str, Any]:
             self._check_kind(method, kinds or (nn.Module,))
             own = own_rows(x, self.ranks, "x")
-            return {"a DTensor": own is not x, **_facts_of_module(self.module), **self._derivatives(x=own)}
+            facts = checks.facts_of_rows(x=own, **dict(self.module.named_parameters()))
+            return {"a DTensor": own is not x, **_facts_of_module(self.module), **facts}
 
         self.ranks.agree(f"Sharded.{method}", check)
         if (other := self.ranks.unlike(self.module)) is not None:
@@ -323,11 +325,11 @@ class Sharded(nn.Module):
         graph: ShardedGraph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
         return graph
 
-    def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, Any]:
+    def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, list[Eigenpairs]]:
         laplacian = Laplacian(self.module.weights(points.x, graph), self.module._normalization)
         solved: list[Eigenpairs] = []
         found = self.module._solve_graph(laplacian, solved, fill=False)
-        return laplacian, found, tuple(solved)
+        return laplacian, found, solved
 
 
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
@@ -380,9 +382,9 @@ def _facts_of_fit(saved: State) -> dict[str, object]:
     return facts
 
 
-def _check_rows(y: Any, rows: int) -> dict[str, object]:
-    checks.check_floating(y, "y")
+def _check_rows(y: Any, rows: int) -> dict[str, Any]:
+    checks.check_floating(checks.half_to_float32(y), "y")
     if y.ndim != 2 or len(y) != rows:
         raise ValueError(f"y must have shape ({rows}, k) to go with the points, got {tuple(y.shape)}")
     checks.check_finite(y, "y")
-    return {"columns": y.shape[1], "dtype of y": y.dtype, **checks.derivatives_asked(y=y)}
+    return checks.facts_of_rows(y=y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,10 @@ class ShardedFit:
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:
         """Return the fit of rows in the form of ``kept``, in equal parts on these ranks."""
-        points = ShardedPoints.spread(rows["train_points"], ranks)
-        nodes = {name: points.here(rows[name]) for name in ROWS[1:4] if name in rows}
-        return cls(module, points, sharded_graph(points, module.neighbors), nodes, small["eigenvalues_"])
+        full = {name: checks.half_to_float32(value) for name, value in {**rows, **small}.items()}
+        points = ShardedPoints.spread(full["train_points"], ranks)
+        nodes = {name: points.here(full[name]) for name in ROWS[1:4] if name in full}
+        return cls(module, points, sharded_graph(points, module.neighbors), nodes, full["eigenvalues_"])
 
     def kept(self, more: State) -> State:
         """Return rows for a state dict, in equal parts in the order of numbers; ``more``: further rows of points."""
@@ -110,22 +112,20 @@ class ShardedFit:
         return ranks.exchange(ends, back, coming), ranks.exchange(self.connectivity[edge], back, coming)
 
 
-def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor) -> Tensor:
+def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor, eigenvalues: Tensor) -> Tensor:
     """Return centres ``(c, k)`` or axes ``(k, c)`` that label rows ``(n, k)``, found on the first rank."""
     ranks, given = points.ranks, points.home(rows)
-    sizes = ranks.sizes(len(given))
     to_first = [len(given), *[0] * (ranks.world - 1)]
-    whole = ranks.exchange(given, to_first, sizes if ranks.rank == 0 else [0] * ranks.world)
+    whole = ranks.exchange(given, to_first, ranks.counts(to_first))
 
     def found() -> Tensor:
-        random = np.random.RandomState(module.seed)
-        return module._partition(whole[whole[:, 0] != 0], module.n_clusters, random)  # type: ignore[no-any-return]
+        fitted = copy.copy(module)
+        fitted.embedding_, fitted.eigenvalues_ = whole, eigenvalues
+        return fitted._parted(np.random.RandomState(module.seed))  # type: ignore[no-any-return]
 
-    matrix: Tensor = ranks.of_first(found)
-    return matrix.to(rows.device)
+    return ranks.of_first(found).to(rows.device)  # type: ignore[no-any-return]
 
 
 def labels_of(module: Any, rows: Tensor, matrix: Tensor) -> Tensor:
     """Return the nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
-    labels: Tensor = module._nearest(rows, matrix)
-    return labels.masked_fill(rows[:, 0] == 0, -1)
+    return module._nearest(rows, matrix).masked_fill(rows[:, 0] == 0, -1)  # type: ignore[no-any-return]

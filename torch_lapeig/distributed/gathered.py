@@ -82,7 +82,7 @@ class GatheredGraph:
         """Return own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``; differentiable.
 
         ``pairs``: the whole pairs on the first rank, None elsewhere.
-        ``given``: the gathered tensors, which connect derivatives of any order to the other ranks.
+        ``given``: the gathered tensors, in the dtype of the pairs, which connect derivatives of any order to all ranks.
         """
         if pairs is None:
             rows = given.square().reshape(0, k)
@@ -114,7 +114,7 @@ def eigenpairs_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve
         return facts if found.solver is solve.solver else {**facts, "solver": found.solver}
 
     facts = {"solver": solve.solver, **whole.ranks.of_first(solved)}
-    vectors, projected, values = whole.shared_out(found, given, k)
+    vectors, projected, values = whole.shared_out(found, given.to(facts["residuals"].dtype), k)
     return Eigenpairs(values=values, vectors=vectors, projected=projected, is_sharded=True, **facts)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.halo import offsets_of, to_owners
-from torch_lapeig.distributed.pattern import ShardedPattern
+from torch_lapeig.distributed.pattern import ShardedPattern, needs_whole
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import ShardedSearch
@@ -77,12 +77,7 @@ class ShardedGraph(Graph):
     def _components(self) -> Tensor:
         return self.pattern.components(self.weight.detach())
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
-            "this call needs the whole graph, got nodes on several ranks; docs/distributed.md lists calls that do not"
-        )
-
-    to_scipy = subgraph = nodes_of_components = _refuse
+    to_scipy = subgraph = nodes_of_components = needs_whole
 
 
 def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
@@ -102,7 +97,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     tensor(3.)
     """
     ranks, symmetrize = points.ranks, "union"
-    ranks.agree("sharded_graph", lambda: {"neighbors": _checked_rule(rule)})
+    ranks.agree("sharded_graph", lambda: {"neighbors": check_rule(rule)})
     search = ShardedSearch(points, rule.metric)
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
@@ -137,7 +132,7 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))
 
 
-def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, object]:
+def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, Any]:
     checks.check_count(nodes, "nodes", 0)
     checks.check_indices(row, "row", nodes)
     checks.check_indices(col, "col")
@@ -149,10 +144,11 @@ def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict
         )
     checks.check_finite(weight, "weight")
     checks.check_non_negative(weight, "weight")
-    return {"dtype of weight": weight.dtype, **checks.derivatives_asked(weight=weight)}
+    return checks.facts_of_rows(weight=weight)
 
 
-def _checked_rule(rule: KNN | Radius) -> KNN | Radius:
+def check_rule(rule: Any) -> Any:
+    """Return a rule that finds exact neighbours on several ranks; raise for another."""
     checks.check_instance(rule, "neighbors", (KNN, Radius), "KNN(k) or Radius(r) of points on several ranks")
     if isinstance(rule, KNN) and (rule.backend != "exact" or (rule.recall or 1) < 1):
         raise ValueError(f"neighbors must be an exact search on several ranks, got {rule}")

@@ -27,6 +27,13 @@ from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property
 
 
+def needs_whole(self: Any, *_: Any, **__: Any) -> NoReturn:
+    """Refuse a call, as a method of objects that several ranks share."""
+    raise TypeError(
+        "this call needs the whole graph, got rows on several ranks; docs/distributed.md lists calls that do not"
+    )
+
+
 class ShardedPattern(SparsePattern):
     """Edges that begin on this rank; the two directions of an edge may lie on different ranks.
 
@@ -275,14 +282,8 @@ class ShardedPattern(SparsePattern):
         far = csr_of(row, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
         return ShardedMatrix(own, far, border, self.halo)
 
-    # --- Operations that one rank cannot do ---------------------------------------------------------------------------
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(
-            "this call needs the whole graph, got rows on several ranks; docs/distributed.md lists calls that do not"
-        )
-
-    keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = _refuse
+    # Operations that one rank cannot do.
+    keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = needs_whole
 
 
 solve_on_ranks.register(ShardedPattern, eigenpairs_on_ranks)

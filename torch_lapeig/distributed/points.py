@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ class ShardedPoints:
                 all ranks if there are fewer than two points in all.
             DistributedError: another rank has raised an error; D or dtype differ between ranks.
         """
-        ranks.agree("ShardedPoints.spread", lambda: _facts_of(x, "x"))
+        ranks.agree("ShardedPoints.spread", lambda: _facts_of(x))
         sizes = ranks.sizes(len(x))
         if sum(sizes) < 2:
             raise ranks.alike(ValueError(f"x must hold at least 2 points on all ranks together, got {sum(sizes)}"))
@@ -96,20 +97,20 @@ class ShardedPoints:
         return sent.index_select(0, self._second)
 
 
-def _facts_of(x: Tensor, name: str) -> dict[str, object]:
+def _facts_of(x: Tensor) -> dict[str, Any]:
     """Return the facts of points on which all ranks must agree; raise if this rank's points are invalid."""
-    checks.check_floating(x, name)
+    checks.check_floating(x, "x")
     if x.ndim != 2 or x.shape[1] < 1:
-        raise ValueError(f"{name} must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
-    checks.check_finite(x, name)
-    return {"dimension": x.shape[1], "dtype": x.dtype, **checks.derivatives_asked(**{name: x})}
+        raise ValueError(f"x must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
+    checks.check_finite(x, "x")
+    return checks.facts_of_rows(x=x)
 
 
-def _facts_of_rows(y: Tensor, rows: int) -> dict[str, object]:
+def _facts_of_rows(y: Tensor, rows: int) -> dict[str, Any]:
     """Return the facts of rows on which all ranks must agree; raise if the number of rows is wrong."""
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
-    return {"shape of a row": tuple(y.shape[1:]), "dtype": y.dtype, **checks.derivatives_asked(y=y)}
+    return checks.facts_of_rows(y=y)
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:

@@ -72,7 +72,7 @@ class Laplacian:
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
         if graph.pattern.is_sharded:
-            asked = checks.derivatives_asked(weights=graph.weight)
+            asked = checks.facts_of_rows(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
         self._take(None)

@@ -335,7 +335,7 @@ class SymmetricOperator(WithEntries):
         """Run a check; see `Operator.agree`."""
 
         def with_derivatives() -> dict[str, Any]:
-            asked = checks.derivatives_asked(values=self.values, diagonal=self.diagonal)
+            asked = checks.facts_of_rows(values=self.values, diagonal=self.diagonal)
             return {**asked, **(check() or {})}
 
         self.pattern.agree(call, with_derivatives)

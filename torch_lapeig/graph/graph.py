@@ -385,7 +385,7 @@ class Graph:
                 directions of each edge.
         """
         graph = self._with(weight=weight, density_correction=0.0)
-        graph._check("weight")
+        self.pattern.agree("Graph.with_weight", lambda: graph._check("weight"))
         return graph
 
     def to(self: G, target: torch.device | torch.dtype | str) -> G:

@@ -196,7 +196,15 @@ class SpectralClustering(GraphEmbedding):
         if self.assign_labels == "kmeans":
             k_means(1, 1, random)  # so that a missing scikit-learn is reported before the solve
         super().fit(x)
-        active, k = self.embedding_[:, 0] != 0, self._chosen_count()
+        found = self._parted(random, verbose)
+        self.cluster_centers_, self.cluster_axes_ = (found, None) if self.assign_labels == "kmeans" else (None, found)
+        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
+        return self
+
+    def _parted(self, random: np.random.RandomState, verbose: int = 0) -> Tensor:
+        """Return the centres or axes that part the fitted rows, among which isolated nodes may get rows."""
+        active = self.embedding_[:, 0] != 0
+        k = self.n_clusters if isinstance(self.n_clusters, int) else int(self.embedding_.any(0).sum())
         # Isolated nodes have the eigenvalue 1 of I − S, so they come before splits of the other nodes by larger
         # eigenvalues, and take the place of these clusters.
         fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
@@ -205,16 +213,7 @@ class SpectralClustering(GraphEmbedding):
         rows = self.embedding_ if self.label_isolated else self.embedding_[active]
         if fewer > 0 or self.n_clusters == "eigengap":
             rows = rows[:, : k - fewer]
-        found = self._partition(rows, k - fewer, random, verbose)
-        is_of_means = self.assign_labels == "kmeans"
-        self.cluster_centers_ = found if is_of_means else None
-        self.cluster_axes_ = None if is_of_means else found
-        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
-        return self
-
-    def _chosen_count(self) -> int:
-        """Return k: as given, or the number of columns of a fit that are not zero."""
-        return self.n_clusters if isinstance(self.n_clusters, int) else int(self.embedding_.any(0).sum())
+        return self._partition(rows, k - fewer, random, verbose)
 
     @property
     def n_clusters_(self) -> int:

@@ -91,7 +91,7 @@ class PointsModule(FittedModule):
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
-        return like_given(self._extend_in_blocks(_match_dtype(x_new, state[self.FITTED[0]]), state), x_new)
+        return like_given(self._extend_in_blocks(match_dtype(x_new, state[self.FITTED[0]]), state), x_new)
 
     def configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
@@ -153,7 +153,7 @@ class PointsModule(FittedModule):
         for state, places in fits:
             known = state[self.FITTED[0]]
             rows.append(_scatter_rows(places, known, shape[-1]))
-            new = _match_dtype(next(news), known)
+            new = match_dtype(next(news), known)
             new = new if places is None or self.pairs_given is None else new[:, places]
             if len(known) < 2:  # an item without a graph has no neighbours for new points
                 rows_new.append(new.flatten()[:0].sum().expand(len(new), known.shape[1]))
@@ -429,7 +429,7 @@ def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding
     return found._replace(embedding=y, eigenvalues=eigenvalues, pairs=tuple(solved))
 
 
-def _match_dtype(x: Any, embedding: Tensor) -> Any:
+def match_dtype(x: Any, embedding: Tensor) -> Any:
     """Return new points of half precision in the dtype of the fit, others unchanged."""
     return x.to(embedding.dtype) if isinstance(x, Tensor) and x.dtype in checks.HALVES else x
 

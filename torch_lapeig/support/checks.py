@@ -453,12 +453,12 @@ def primal(value: Tensor) -> Tensor:
     return bare
 
 
-def derivatives_asked(**tensors: Any) -> dict[str, str]:
-    """Return whether gradients are recorded, and the tensors in which derivatives of either mode are asked for."""
-    on = torch.is_grad_enabled()
-    given = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
+def facts_of_rows(**tensors: Any) -> dict[str, Any]:
+    """Return on what ranks must agree: dtypes and sizes of rows, the gradient mode, tensors with derivatives."""
+    on, given = torch.is_grad_enabled(), {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
     asked = [name for name, x in given.items() if (on and x.requires_grad) or is_dual(x)]
-    return {"gradient mode": "enabled" if on else "disabled", "derivatives": f"to {', '.join(asked) or 'nothing'}"}
+    facts = {"gradient mode": "enabled" if on else "disabled", "derivatives": f"to {', '.join(asked) or 'nothing'}"}
+    return facts | {f"a row of {name}": f"{tuple(x.shape[1:])} of {x.dtype}" for name, x in given.items()}
 
 
 def is_plain_host(x: Tensor) -> bool:
