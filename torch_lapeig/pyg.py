@@ -135,6 +135,12 @@ class AddLaplacianPE:
             item.x = torch.cat([columns.to(dtype), vectors.to(columns.device, dtype)], -1)
         if self.eigenvalues is not None:
             item[self.eigenvalues] = values
+        if getattr(item, "_slice_dict", None) is not None:  # by which a Batch of PyTorch Geometric takes itself apart
+            nodes = item.batch.bincount(minlength=len(values)).cumsum(0).cpu()
+            slices = {self.attr_name or "x": torch.nn.functional.pad(nodes, (1, 0))}
+            slices |= {self.eigenvalues: torch.arange(len(values) + 1)} if self.eigenvalues else {}
+            item._slice_dict = item._slice_dict | slices
+            item._inc_dict = item._inc_dict | dict.fromkeys(slices)
         return item
 
     def __repr__(self) -> str:
@@ -266,6 +272,11 @@ class DataParts(NamedTuple):
         check_edge_index(edges)
         if weight is not None:
             checks.check_tensor(weight, "edge_weight")
+            if weight.shape != edges.shape[1:]:
+                raise ValueError(
+                    f"edge_weight must have shape ({edges.shape[1]},) to go with edge_index, got "
+                    f"{tuple(weight.shape)}; use edge_weight.flatten()"
+                )
         if batch is None:
             return cls(edges, weight, None, checks.check_count(item.num_nodes, "num_nodes", 0), 1)
         checks.check_indices(batch, "batch")

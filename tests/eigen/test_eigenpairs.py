@@ -132,6 +132,7 @@ def test_reordering_is_invisible(monkeypatch):
         torch.testing.assert_close(one, other, atol=1e-7 * float(one.abs().max()), rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 def test_a_degree_too_small_for_float32_stays_out_in_float64(storage):
     """Cut through a pair, float32 does not resolve the gap; in float64 the node of degree 5e-41 would have λ = 1."""

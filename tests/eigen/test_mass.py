@@ -77,6 +77,7 @@ def test_derivatives_at_equal_eigenvalues(affinity, k, mass, as_operator):
     assert torch.autograd.gradgradcheck(function, inputs, atol=1e-5, fast_mode=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_batches_have_the_pairs_of_their_graphs():
     affinity, mass = torch.stack([random_affinity(20, seed=s) for s in range(3)]), masses(3, 20)
     affinity[1, 15:] = affinity[1, :, 15:] = 0  # padding: its mass does not matter

@@ -77,6 +77,7 @@ def test_masses_of_very_different_sizes(n):
     torch.testing.assert_close(eigenpairs(laplacian, 4, mass=sparse).values, pairs.values, rtol=1e-9, atol=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @pytest.mark.parametrize("n", [30, 700])
 def test_several_components_and_nodes_without_edges(n):
     affinity = torch.block_diag(*(KNN(6)(surface(n, seed=s)).to_dense() for s in (0, 1)), torch.zeros(3, 3))

@@ -237,6 +237,32 @@ def test_one_list_batch_and_pipeline_agree(pyg, data):
     assert transform([]) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
+@pytest.mark.parametrize("transform", [*TRANSFORMS.values(), lambda k: AddLaplacianPE(k, None)])
+@pytest.mark.parametrize("has_x", [True, False])
+def test_the_parts_of_a_batch_have_their_encodings(transform, has_x, pyg, data):
+    """As the data of a list have them; the batch that was given has none, and further transforms keep them."""
+    items = [*data, pyg.data.Data(x=torch.zeros(1, 2), edge_index=BOTH[:, :0], num_nodes=1)]
+    items = items if has_x else [pyg.data.Data(edge_index=item.edge_index, num_nodes=item.num_nodes) for item in items]
+    given = pyg.data.Batch.from_data_list(items)
+    whole = AddSpectralFeatures(HeatResponse([1.0]), 3, "more")(transform(3)(given))
+    for part, alone, before in zip(whole.to_data_list(), transform(3)(items), given.to_data_list(), strict=True):
+        assert {*part.keys()} == {*alone.keys(), "more"}
+        assert {*before.keys()} == {*items[0].keys()}
+        for name in {*alone.keys()} - {"num_nodes"}:
+            torch.testing.assert_close(part[name], alone[name])
+        assert len(part.more) == part.num_nodes
+
+
+def test_weights_of_another_shape_are_refused(pyg, data):
+    heavy = pyg.data.Data(edge_index=BOTH, num_nodes=2, edge_weight=torch.ones(2, 1))
+    for given in (heavy, [data[0], heavy]):
+        with pytest.raises(
+            ValueError, match=r"edge_weight must have shape \(2,\) .* got \(2, 1\); use edge_weight.flatten"
+        ):
+            AddLaplacianPE(1)(given)
+
+
 def test_indices_beyond_the_nodes_of_their_data(pyg):
     graphs = [pyg.data.Data(edge_index=BOTH + 1, num_nodes=2), pyg.data.Data(edge_index=BOTH, num_nodes=2)]
     with pytest.raises(ValueError, match=r"edge_index must lie in \[0, num_nodes\)"):
