@@ -885,6 +885,7 @@ def test_the_page_has_these_reasons():
     assert all(reason for _, _, reason in rows)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_each_reason_is_met():
     """No reason is left of a combination that is gone."""
     kinds = [make().kinds for of in (GRAPHS, OPERATORS, EIGENPAIRS) for make in of.values()]

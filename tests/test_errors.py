@@ -352,7 +352,7 @@ estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy())
 SpectralClustering("best") → n_clusters must be .*eigengap.* got 'best'
 SpectralClustering("eigengap", max_clusters=1) → max_clusters must be at least 2, got 1
 SpectralClustering("eigengap", n_components=3) → n_components must be None with n_clusters="eigengap", got 3
-SpectralClustering("eigengap", Radius(1e-9)).fit(X[:6]) → n_clusters must be at most .* got n_clusters=2 with 0
+SpectralClustering("eigengap", AFFINITIES).fit(0 * EYE) → n_clusters must be at most .* got n_clusters=2 with 0
 SpectralClustering("eigengap", KNN(3)).path(X.expand(2, -1, -1)) → one set of points
 SpectralClustering(2, assign_labels="qr") → 'discretize', got 'qr'
 SpectralClustering(2, assign_labels="cluster_qr", n_components=3)

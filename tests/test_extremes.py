@@ -146,6 +146,7 @@ def test_values_and_gradients_have_the_digits_of_the_dtype(dtype, tail, scale, s
     assert (x.grad - gradient).abs().max() <= tolerance * gradient.abs().max()
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_rows_of_tiny_degree_solve_their_problem():
     """(1 − λ) y_i = Σ_j p_ij y_j at every node, though v_i is 10⁻¹⁷ of the largest entry of v."""
     generator = torch.Generator().manual_seed(4)
@@ -205,6 +206,7 @@ def test_lost_derivatives_of_null_vectors_are_warned_of():
         pairs.vectors.square().sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @covering(2, normalization=["symmetric", "random_walk", "unnormalized"], dtype=[SINGLE, DOUBLE], dense=[False, True])
 def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
     """A star of which each edge is below the smallest normal number, all together above it, beside a path."""

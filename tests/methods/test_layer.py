@@ -89,6 +89,7 @@ def test_checkpoint(reentrant):
         torch.testing.assert_close(parameter.grad, theirs)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @in_every_dtype
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])

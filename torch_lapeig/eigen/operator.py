@@ -86,6 +86,7 @@ class Operator(Protocol):
 
         The gradient of <Y, A(θ) X> in θ is linear in Y: its inner product with dθ is <Y, dA X>.
         """
+        checks.check_outside_func(x, "x")
         is_recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (*parameters, x))
         with torch.enable_grad():
             both = zip(parameters, tangents, strict=True)

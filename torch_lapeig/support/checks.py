@@ -191,16 +191,22 @@ def check_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:
         raise TypeError(f"{name} must hold data, got a tensor on the device meta; move the data to 'cpu' or 'cuda'")
-    if torch._C._functorch.is_batchedtensor(value):
-        raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
+    inner = torch._C._functorch  # a transform inside another one wraps a batch
+    while inner.is_functorch_wrapped_tensor(value):
+        if inner.is_batchedtensor(value):
+            raise TypeError(
+                f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead"
+            )
+        value = inner.get_unwrapped(value)
 
 
 def check_outside_func(value: Tensor, name: str) -> None:
-    """Raise TypeError for a tensor inside a transform of `torch.func`: code outside torch reads its numbers."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(value):
+    """Raise TypeError inside a transform of `torch.func`, which wraps each result: code outside torch reads numbers."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
-            "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad)"
+            "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad), or compute before the "
+            "transform what does not depend on its argument"
         )
 
 

@@ -204,12 +204,17 @@ def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
 
 
 class _Matmul(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        ctx.save_for_forward(a, b)
+    def forward(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     @without_autocast

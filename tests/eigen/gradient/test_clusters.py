@@ -254,6 +254,7 @@ def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
     assert torch.autograd.gradgradcheck(loss, (x,), atol=1e-5, fast_mode=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 def test_null_vectors_beside_the_trivial_one_in_batches():
     """Graphs of one, two and no components beside each other, in float32 of which one is solved in float64."""
     affinity = torch.zeros(3, 12, 12)

@@ -187,3 +187,41 @@ def test_transforms_of_torch_func_are_refused(transform):
             transform(call)(dense)
     with pytest.raises(TypeError, match=r"matrix must be a plain tensor, got one inside a transform of torch.func"):
         transform(lambda w: tl.eigh(w).values.sum())(dense)
+    labels = dense[:, :2] + 0.5
+    with pytest.raises(TypeError, match=r"x must be a plain tensor, .* compute before the transform what does not"):
+        transform(lambda labels: tl.LabelSpreading(tl.KNN(4))(x, labels).sum())(labels)
+    few = labels * (torch.arange(20) < 4)[:, None]
+    harmonic = tl.HarmonicFunction(tl.Precomputed("affinity"))
+    with pytest.raises(TypeError, match=r"x must be a plain tensor, got one inside a transform of torch.func"):
+        torch.func.jvp(lambda labels: harmonic(graph, labels), (few,), (few,))
+
+
+GRAPH = tl.HeatKernel()(points(12, 3), tl.knn_graph(points(12, 3), 4))
+DENSE = tl.Graph.from_dense(GRAPH.to_dense())
+PAIRS = tl.eigenpairs(tl.Laplacian(GRAPH), 4)
+MAPS = [tl.LaplacianEigenmaps(2, tl.KNN(4)).fit(points(12, 3)).frozen(), tl.MDS(2).fit(points(12, 3)).frozen()]
+OF_ROWS = {
+    "smoothness": lambda y: tl.laplacian_smoothness(y, GRAPH),
+    "smoothness, dense": lambda y: tl.laplacian_smoothness(y, DENSE),
+    "spectral loss": lambda y: tl.losses.spectral_loss(y, DENSE),
+    "filter": lambda y: (tl.SpectralFilter(torch.exp)(PAIRS, y) * torch.arange(12)[:, None]).sum(),
+    "cut": lambda y: tl.normalized_cut(y.softmax(1), GRAPH),
+    "labels": lambda y: tl.LabelSpreading(tl.Precomputed("affinity"))(GRAPH, y).square().sum(),
+    "encoding": lambda y: tl.laplacian_positional_encoding(
+        GRAPH.edge_index, 12, 2, GRAPH.weight * y.mean()
+    ).values.sum(),
+    "frozen": lambda y: sum(of(torch.cat([y, y[:, :1]], 1)).square().sum() for of in MAPS),
+}
+
+
+@pytest.mark.parametrize("function", OF_ROWS.values(), ids=OF_ROWS)
+def test_transforms_of_torch_func_reach_what_reads_no_numbers(function):
+    y = points(12, 2, seed=1).square() + 0.5
+    given = y.clone().requires_grad_()
+    function(given).backward()
+    torch.testing.assert_close(torch.func.grad(function)(y), given.grad)
+    turn = points(12, 2, seed=2)
+    torch.testing.assert_close(torch.func.jvp(function, (y,), (turn,))[1], (given.grad * turn).sum())
+    for inside in (function, torch.func.grad(function)):
+        with pytest.raises(TypeError, match=r"inside torch\.vmap; pass a batch"):
+            torch.vmap(inside)(torch.stack([y, y]))
