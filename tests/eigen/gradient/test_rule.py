@@ -193,7 +193,7 @@ def test_transforms_of_torch_func_are_refused(transform):
     few = labels * (torch.arange(20) < 4)[:, None]
     harmonic = tl.HarmonicFunction(tl.Precomputed("affinity"))
     with pytest.raises(TypeError, match=r"x must be a plain tensor, got one inside a transform of torch.func"):
-        torch.func.jvp(lambda labels: harmonic(graph, labels), (few,), (few,))
+        torch.func.jvp(lambda labels: harmonic(tl.Graph.from_dense(dense), labels), (few,), (few,))
 
 
 GRAPH = tl.HeatKernel()(points(12, 3), tl.knn_graph(points(12, 3), 4))
