@@ -1,15 +1,20 @@
 """What is refused: each call with its error, which names the argument, what arrived and the way out."""
 
+import re
 from dataclasses import replace
 
+import networkx
 import numpy as np
+import pandas
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.sparse import csr_array
 from sklearn.exceptions import NotFittedError
+from torch_geometric.data import Data
 
 import torch_lapeig
-from problems import path, points, surface
+from problems import cycle, path, points, surface
 from torch_lapeig import (
     KNN,
     MDS,
@@ -30,8 +35,10 @@ from torch_lapeig import (
     methods,
     pyg,
     samplers,
+    spectral_init,
 )
 from torch_lapeig import sklearn as estimators
+from torch_lapeig.plots import plot_graph
 
 X = points(10, 2)
 NAN, INF = X.clone(), X.clone()
@@ -548,7 +555,7 @@ Graph.from_scipy(path(4).numpy()) → got ndarray; use Graph.from_dense
 Graph.from_scipy(torch.eye(2)) → SciPy sparse matrix, got Tensor
 Laplacian(path(4)) → graph must be a Graph, got Tensor
 eigenpairs([[1.0]], 2) → got list
-eigenpairs(path(4).numpy(), 2) → got ndarray; use torch.from_numpy
+eigenpairs(path(4).numpy(), 2) → got ndarray; use torch.as_tensor\(laplacian\)
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
@@ -662,30 +669,77 @@ def test_what_is_refused(error, call, words):
 
 
 class Frame:
-    """A data frame, as pandas and polars have it."""
+    """A data frame of a library that is not known by name."""
 
-    def to_numpy(self):
-        return X.numpy()
+    def __init__(self, x):
+        self.to_numpy = x.numpy
 
 
-SIGNED = SignedGraph.from_dense(-path(4))
-FOLLOWED = {
-    "data frame": (lambda x: knn_graph(x, 3), Frame(), "torch.tensor(x.to_numpy())"),
-    "SciPy": (lambda x: knn_graph(x, 3), csr_array(X), "torch.as_tensor(x.toarray())"),
-    "list": (lambda x: knn_graph(x, 3), X.tolist(), "torch.as_tensor(x)"),
-    "signed graph": (lambda graph: eigenpairs(graph, 2), SIGNED, "SignedLaplacian(graph)"),
-    "graph": (lambda graph: eigenpairs(graph, 2), GRAPH, "Laplacian(graph)"),
-    "SciPy graph": (lambda graph: Laplacian(graph), GRAPH.to_scipy(), "Graph.from_scipy"),
+SIGNED, MESH = SignedGraph.from_dense(-path(4)), torch_lapeig.mesh_laplacian(CORNERS, FACES)
+CYCLE = cycle(8)
+RING, SIGNS, ROWS = Graph.from_dense(CYCLE), SignedGraph.from_dense(CYCLE), CYCLE[:, :2]
+TO_SCIPY = "Graph.from_scipy(networkx.to_scipy_sparse_array(graph))"
+OF_RING = {
+    "networkx": networkx.cycle_graph(8),
+    "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8),
+    "pandas": pandas.DataFrame(CYCLE.numpy()),
+    "frame": Frame(CYCLE),
+    "np.matrix": np.matrix(CYCLE.numpy()),
+    "list": CYCLE.tolist(),
+    "SciPy": csr_array(CYCLE),
+    "tensor": CYCLE,
+}
+DOORS = {  # each with what it takes
+    "Laplacian": (lambda graph: Laplacian(graph).to_dense(), RING),
+    "smoothness": (lambda graph: losses.laplacian_smoothness(ROWS, graph, "sum"), RING),
+    "picture": (lambda graph: len(plot_graph(graph, ROWS, axes=Figure().subplots()).collections), RING),
+    "SignedLaplacian": (lambda graph: eigen.SignedLaplacian(graph).to_dense(), SIGNS),
+    "eigenpairs": (lambda laplacian: eigenpairs(laplacian, 3).values, CYCLE),
+    "eigh": (lambda matrix: eigen.eigh(matrix).values, CYCLE),
+    "from_dense": (lambda affinity: Graph.from_dense(affinity).to_dense(), CYCLE),
+    "from_scipy": (
+        lambda affinity: (affinity if isinstance(affinity, Graph) else Graph.from_scipy(affinity)).to_dense(),
+        csr_array(CYCLE),
+    ),
+    "affinities": (lambda affinity: GIVEN(affinity).abs(), CYCLE),
 }
 
 
-@pytest.mark.parametrize(("call", "given", "advice"), FOLLOWED.values(), ids=FOLLOWED)
+@pytest.mark.parametrize("kind", OF_RING)
+@pytest.mark.parametrize("name", DOORS)
+def test_advice_for_objects_of_other_libraries_gives_the_true_answer(name, kind):
+    (door, right), given = DOORS[name], OF_RING[kind]
+    try:
+        found = door(given)
+    except TypeError as error:
+        argument, got, advice = re.fullmatch(r"(\w+) must .*, got (.*?); use (.*?)(, or .*)?", str(error)).groups()[:3]
+        assert kind in got or kind not in ("networkx", "pandas")
+        if advice.endswith(".x"):  # the features of PyG's data
+            return
+        found = door(eval(advice, {**vars(torch_lapeig), "torch": torch, "networkx": networkx, argument: given}))
+        right = Laplacian(RING) if "Laplacian(" in advice else right
+    torch.testing.assert_close(found, door(right), check_dtype=False, atol=1e-5, rtol=0)  # lists have float32
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "advice"),
+    [
+        (lambda x: knn_graph(x, 3), Frame(X), "torch.tensor(x.to_numpy())"),
+        (lambda x: knn_graph(x, 3), [*X.numpy()], "torch.stack([torch.as_tensor(part) for part in x])"),
+        (lambda x: knn_graph(x, 3), LaplacianEigenmaps(2, KNN(3)).embed(X), "x.embedding"),
+        (lambda graph: eigenpairs(graph, 2), SIGNED, "SignedLaplacian(graph)"),
+        (lambda graph: eigenpairs(graph, 2), GRAPH, "Laplacian(graph)"),
+        (lambda graph: Laplacian(graph), LAPLACIAN, "graph.graph"),
+        (lambda graph: spectral_init(graph, 2), OF_RING["networkx"], TO_SCIPY),
+        (lambda laplacian: eigenpairs(laplacian, 2), MESH, "laplacian.stiffness, with mass=laplacian.mass"),
+    ],
+)
 def test_advice_can_be_followed(call, given, advice):
     with pytest.raises(TypeError) as error:
         call(given)
-    assert advice in str(error.value)
-    made = eval(advice, {**vars(torch_lapeig), "torch": torch, "x": given, "graph": given})
-    call(made(given) if callable(made) else made)
+    assert str(error.value).endswith(f"; use {advice}")
+    if given is not MESH:
+        call(eval(advice, {**vars(torch_lapeig), "torch": torch, "networkx": networkx, "x": given, "graph": given}))
 
 
 def test_landmarks_in_parts_are_not_sent_to_an_option_that_they_refuse():

@@ -149,7 +149,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
         )
     if isinstance(given, Tensor):
         found = Graph.from_edge_index(given, None, num_nodes)
-    elif isinstance(given, (tuple, list)) and len(given) == 2:
+    elif type(given) in (tuple, list) and len(given) == 2:
         found = Graph.from_edge_index(given[0], given[1], num_nodes)
     elif scipy.sparse.issparse(given):
         found = Graph.from_scipy(given)
@@ -158,7 +158,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     else:
         raise TypeError(
             "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
-            f"these as graph_ or P, got {checks.describe(given)}"
+            f"these as graph_ or P, got {checks.describe(given)}{checks.way_out(given, 'graph', 'graph')}"
         )
     check_whole(found)
     if len(found.shape) > 1 or found.mask is not None:

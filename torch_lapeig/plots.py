@@ -327,12 +327,15 @@ def _array(values: Any, name: str) -> Array:
     if isinstance(values, Tensor):
         checks.check_tensor(values, name)
         values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().resolve_conj()
-    found = np.asarray(values)
+    try:
+        found = np.asarray(values)
+    except ValueError:  # parts of several shapes
+        found = np.array(None)
     if found.dtype.kind == "c":
         raise TypeError(f"{name} must hold real numbers, got {found.dtype}; draw the real parts or the angles")
     if found.dtype.kind not in "biuf":
-        way_out = f"; use {name}.embedding_" if hasattr(values, "embedding_") else ""
-        raise TypeError(f"{name} must be an array or tensor of numbers, got {checks.describe(values)}{way_out}")
+        got = f"{checks.describe(values)}{checks.way_out(values, name)}"
+        raise TypeError(f"{name} must be an array or tensor of numbers, got {got}")
     return found
 
 

@@ -548,12 +548,12 @@ def _operator_of(laplacian: Any) -> Operator:
         for tensor in laplacian.parameters:
             checks.check_outside_func(tensor, "a parameter of the operator")
         return laplacian
-    kind = getattr(laplacian, "operator", None) or "Laplacian"  # of a graph of signed weights or of arcs its own
-    way_out = "its eigenpairs(k)" if hasattr(laplacian, "eigenpairs") else f"{kind}(graph)"
-    way_out = "torch.from_numpy" if hasattr(laplacian, "__array__") else way_out
-    raise TypeError(
-        f"laplacian must be a Laplacian or a symmetric matrix, got {checks.describe(laplacian)}; use {way_out}"
-    )
+    advice = checks.way_out(laplacian, "laplacian", "operator")
+    if isinstance(laplacian, Graph):
+        advice = f"; use {laplacian.operator or 'Laplacian'}(graph)"
+    elif hasattr(laplacian, "eigenpairs"):
+        advice = "; use its eigenpairs(k)"
+    raise TypeError(f"laplacian must be a Laplacian or a symmetric matrix, got {checks.describe(laplacian)}{advice}")
 
 
 def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:

@@ -279,8 +279,8 @@ class Graph:
             ValueError: as for ``from_dense``.
         """
         if not scipy.sparse.issparse(affinity):
-            given = type(affinity).__name__
-            raise TypeError(f"affinity must be a SciPy sparse matrix, got {given}; use Graph.from_dense for a tensor")
+            advice = checks.way_out(affinity, "affinity", "graph")
+            raise TypeError(f"affinity must be a SciPy sparse matrix, got {checks.describe(affinity)}{advice}")
         if affinity.dtype.kind not in "biuf":
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
         checks.check_dtype(dtype, "dtype")
@@ -532,12 +532,8 @@ def check_graph(graph: Any, name: str = "graph") -> None:
             f"eigenpairs, or {name}.affinities()"
         )
     if not isinstance(graph, Graph):
-        way_out = "see Graph.from_dense, Graph.from_scipy, knn_graph"
-        if isinstance(getattr(graph, "graph", None), Graph):
-            way_out = f"use {name}.graph"
-        elif type(graph).__module__.startswith("networkx"):
-            way_out = f"use Graph.from_scipy(networkx.to_scipy_sparse_array({name}, dtype=float))"
-        raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}; {way_out}")
+        advice = checks.way_out(graph, name, "graph") or "; see Graph.from_dense, Graph.from_scipy, knn_graph"
+        raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,40 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
+# How an object {0} becomes a tensor, and a `Graph`, by the package of its type, or by package and name.
+ARRAYS = {
+    "numpy": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
+    "pandas": ("torch.tensor({0}.to_numpy())", "Graph.from_dense(torch.tensor({0}.to_numpy()))"),
+    "polars": ("{0}.to_torch()", "Graph.from_dense({0}.to_torch())"),
+    "scipy": ("torch.as_tensor({0}.toarray())", "Graph.from_scipy({0})"),
+    "builtins.list": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
+    "builtins.tuple": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
+}
+GRAPHS = {
+    "networkx": (
+        "torch.from_numpy(networkx.to_numpy_array({0}))",
+        "Graph.from_scipy(networkx.to_scipy_sparse_array({0}))",
+    ),
+    "igraph": ("torch.as_tensor({0}.get_adjacency_sparse().toarray())", "Graph.from_scipy({0}.get_adjacency_sparse())"),
+    "torch_geometric": ("{0}.x", "Graph.from_edge_index({0}.edge_index, num_nodes={0}.num_nodes)"),
+    "anndata": ('torch.as_tensor({0}.obsm["X_pca"])', 'Graph.from_scipy({0}.obsp["connectivities"])'),
+}
+OF_NUMBERS = {f"builtins.{name}": "torch.as_tensor({0})" for name in ("int", "float", "bool")}
+OWN = {
+    "Embedding": "{0}.embedding",
+    "Eigenpairs": "{0}.vectors",
+    "EmbeddingModule": "{0}.embedding_",
+    "MeshLaplacian": "",
+}
+TENSORS = {key: way for key, (way, _) in (ARRAYS | GRAPHS).items()}
+CONVERSIONS = {
+    "tensor": TENSORS | OF_NUMBERS | {f"torch_lapeig.{name}": way for name, way in OWN.items()},
+    "graph": {key: way for key, (_, way) in (ARRAYS | GRAPHS).items()}
+    | {"torch.Tensor": "Graph.from_dense({0}), or knn_graph({0}, k) of points", "torch_lapeig.Laplacian": "{0}.graph"},
+    "operator": {key: way for key, (way, _) in ARRAYS.items()}
+    | {key: f"Laplacian({way})" for key, (_, way) in GRAPHS.items()}
+    | {"torch_lapeig.MeshLaplacian": "{0}.stiffness, with mass={0}.mass"},
+}
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
 
 
@@ -148,7 +182,10 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
     """Raise TypeError unless ``value`` is of a kind; ``expected`` names the kind and how to obtain one."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {expected}, got {describe(value)}")
+        advice, own = way_out(value, name) if kind is Tensor else "", getattr(kind, "__name__", "")
+        if own.endswith("Graph"):
+            advice = way_out(value, name, "graph").replace("Graph.from", f"{own}.from")
+        raise TypeError(f"{name} must be {expected}, got {describe(value)}{advice}")
 
 
 def describe(value: Any) -> str:
@@ -157,7 +194,30 @@ def describe(value: Any) -> str:
         return f"the class {value.__name__}; make an object of it, {value.__name__}(...)"
     if isinstance(value, int) and value.bit_length() > 128:  # too long for a message
         return f"an integer of {value.bit_length()} bits"
-    return repr(value) if isinstance(value, (str, int, float, complex, type(None))) else type(value).__name__
+    if isinstance(value, (str, int, float, complex, type(None))):
+        return repr(value)
+    package = type(value).__module__.partition(".")[0]
+    own = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")
+    return type(value).__name__ if package in own else f"{type(value).__name__} of {package}"
+
+
+def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"] = "tensor") -> str:
+    """Return how an object becomes what is wanted, by where its type comes from: ``; use …``, or nothing."""
+    items = value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
+    items = items if type(items) in (list, tuple) else ()
+    if wanted == "tensor" and any(isinstance(item, str) for item in items):
+        return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
+    if items and all(isinstance(item, (Tensor, np.ndarray)) for item in items):
+        parts, is_even = f"[torch.as_tensor(part) for part in {name}]", len({item.shape for item in items}) == 1
+        sets = f"pad sets of unequal size: pad_batch(torch.cat({parts}), number of the set of each row)"
+        return f"; use torch.stack({parts})" if is_even else f"; {sets}" if wanted == "tensor" else ""
+    bases = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
+    bases = [base for base in bases if base[0] == "torch_lapeig"] or bases  # a named tuple of ours is no tuple
+    bases += [(key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)]
+    ways = CONVERSIONS[wanted]
+    keys = (key for package, kind in bases for key in (f"{package}.{kind}", package) if key in ways)
+    found = ways.get(next(keys, ""), "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "")
+    return f"; use {found.format(name)}" if found else ""
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
@@ -176,17 +236,7 @@ def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> N
 def check_tensor(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense tensor that holds data."""
     if not isinstance(value, Tensor):
-        ways = {"toarray": f"as_tensor({name}.toarray())", "to_numpy": f"tensor({name}.to_numpy())"}  # SciPy, pandas
-        found = [way for method, way in ways.items() if hasattr(value, method)]
-        if isinstance(value, (list, tuple, np.ndarray, np.generic, int, float)):
-            found = [f"as_tensor({name})"]
-        way_out = f"; use torch.{found[0]}" if found else ""
-        items = value.ravel() if isinstance(value, np.ndarray) else value if isinstance(value, (list, tuple)) else ()
-        if any(isinstance(item, (Tensor, np.ndarray)) for item in items):
-            way_out = f"; pad sets of unequal size: pad_batch(torch.cat({name}), number of the set of each row)"
-        elif any(isinstance(item, str) for item in items):
-            way_out = "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}{way_out}")
+        raise TypeError(f"{name} must be a torch.Tensor, got {describe(value)}{way_out(value, name)}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:

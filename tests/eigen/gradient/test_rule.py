@@ -192,7 +192,7 @@ def test_transforms_of_torch_func_are_refused(transform):
         transform(lambda labels: tl.LabelSpreading(tl.KNN(4))(x, labels).sum())(labels)
     few = labels * (torch.arange(20) < 4)[:, None]
     harmonic = tl.HarmonicFunction(tl.Precomputed("affinity"))
-    with pytest.raises(TypeError, match=r"x must be a plain tensor, got one inside a transform of torch.func"):
+    with pytest.raises(TypeError, match=r"(x|weight) must be a plain tensor, got one inside a transform of torch.func"):
         torch.func.jvp(lambda labels: harmonic(tl.Graph.from_dense(dense), labels), (few,), (few,))
 
 
