@@ -172,7 +172,10 @@ def test_batches_are_their_meshes(intrinsic):
     vertices = torch.nn.utils.rnn.pad_sequence([v for v, _ in meshes], batch_first=True)
     faces = torch.nn.utils.rnn.pad_sequence([f for _, f in meshes], batch_first=True, padding_value=-1)
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
-    stiffness, mass = mesh_laplacian(vertices, faces, mask=mask, intrinsic=intrinsic)
+    padded = torch.where(mask[..., None], vertices, torch.nan).requires_grad_()  # padding may hold anything
+    stiffness, mass = mesh_laplacian(padded, faces, mask=mask, intrinsic=intrinsic)
+    mass.square().sum().backward()
+    assert padded.grad.isfinite().all()
     pairs = eigenpairs(stiffness, 4, mass=mass)
     for b, (v, f) in enumerate(meshes):
         own, areas = mesh_laplacian(v, f, intrinsic=intrinsic)

@@ -70,8 +70,9 @@ def mesh_laplacian(
             Gradients flow to them, in any order and mode.
         faces: int64 ``(F, 3)``, or ``(B, F, 3)`` for a batch, numbers of the vertices of each triangle. Rows of −1 are
             padding. One ``(F, 3)`` serves all meshes of a batch. Rows of four are tetrahedra, of vertices ``(..., 3)``.
-        mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there; None for all. Vertices without a face take no
-            part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them out.
+        mask: bool ``(V,)`` or ``(B, V)``, the vertices that are there, None for all; others may hold anything. Vertices
+            without a face take no part: their rows and mass are zero, with a `GraphWarning` unless the mask leaves them
+            out.
         intrinsic: whether to flip edges until the triangulation is Delaunay, so that no weight is negative. The surface
             and its area stay. Weights and mass are continuous in the vertices, with kinks where an edge flips. With a
             boundary, or edges of three faces, two copies of the mesh are glued there ("tufted cover"), at edges of four
@@ -98,7 +99,7 @@ def mesh_laplacian(
     >>> eigenpairs(stiffness, 2, mass=mass).values.round(decimals=4)
     tensor([0., 3.])
     """
-    corners = _checked_corners(vertices, faces, mask)
+    vertices, corners = _checked(vertices, faces, mask)
     checks.check_choice(mass, "mass", ("lumped", "consistent"))
     intrinsic, nodes = checks.check_flag(intrinsic, "intrinsic"), corners.shape[1]
     if intrinsic and (nodes == 4 or mass == "consistent"):
@@ -174,14 +175,17 @@ def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor,
     return torch.stack(pairs, 1) / (-6 * six.abs())[:, None], six.abs() / 6
 
 
-def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
-    """Return the vertices of the faces without padding, ``(F, 3)``; vertex v of mesh b has the number ``b * V + v``."""
+def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
+    """Return the vertices, 0 where masked, and the corners of the faces ``(F, 3)``, v of mesh b as ``b * V + v``."""
     checks.check_floating(vertices, "vertices")
     checks.check_outside_func(vertices, "vertices")
     if vertices.ndim not in (2, 3) or vertices.shape[-1] not in (2, 3):
         raise ValueError(
             f"vertices must have shape (V, 3) or (B, V, 3), or (..., 2) in the plane, got {tuple(vertices.shape)}"
         )
+    if mask is not None:
+        checks.check_mask(mask, vertices)
+        vertices = torch.where(mask[..., None], vertices, 0)  # padding may hold anything
     checks.check_finite(vertices, "vertices")
     n, batch = vertices.shape[-2], vertices.shape[:-2].numel()
     checks.check_indices(faces, "faces", n, least=-1)
@@ -202,11 +206,10 @@ def _checked_corners(vertices: Any, faces: Any, mask: Any) -> Tensor:
     if len(corners) == 0:
         raise ValueError(f"faces must hold at least one triangle, got {tuple(faces.shape)}")
     if mask is not None:
-        checks.check_mask(mask, vertices)
         _refuse_faces(~mask.flatten()[corners].all(1), corners, "must join vertices inside the mask")
     same = (corners.sort(1).values.diff(dim=1) == 0).any(1)
     _refuse_faces(same, corners, f"must have {'three' if corners.shape[1] == 3 else 'four'} different vertices")
-    return corners
+    return vertices, corners
 
 
 def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
