@@ -90,6 +90,7 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
 class TestBatchesWithFewHardGraphs:
     """Graphs of a batch that the first choice does not solve are solved once more, not those beside them."""
 
+    @pytest.mark.filterwarnings("ignore:.*isolated")
     @covering(2, failing=[[2], [0, 5], [0, 1, 2, 3]], dtype=DTYPES, idle=[0, 20])
     def test_the_answer_and_its_gradient_are_as_if_all_had_been_solved(self, dtype, failing, idle, monkeypatch):
         eigh = Eigh()

@@ -105,15 +105,6 @@ def test_names_in_texts_exist():
     assert dead == []
 
 
-def test_removed_names_name_their_replacement():
-    from torch_lapeig.eigen import Lanczos
-
-    with pytest.raises(TypeError, match=r"torch_lapeig\.eigen\.Lanczos is gone; use ChebyshevSubspace\(\)"):
-        Lanczos(seed=0)
-    with pytest.raises(ImportError, match="cannot import name 'Lancos'"):
-        from torch_lapeig.eigen import Lancos  # noqa: F401
-
-
 def test_renamed_attributes_work_with_a_warning():
     x = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
     found = torch_lapeig.LaplacianEigenmaps(2, torch_lapeig.KNN(5)).embed(x)

@@ -1,8 +1,5 @@
 """Operators to their smallest eigenpairs, with one differentiation rule."""
 
-from collections.abc import Callable
-from typing import NoReturn
-
 from torch_lapeig.eigen.all_pairs import AllPairs, eigh
 from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.factored import FactoredCosine
@@ -23,7 +20,6 @@ from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
-from torch_lapeig.support.gone import stand_in
 
 __all__ = [
     "AllPairs",
@@ -57,7 +53,3 @@ __all__ = [
     "mesh_laplacian",
     "solve_linear",
 ]
-
-
-def __getattr__(name: str) -> Callable[..., NoReturn]:
-    return stand_in(__name__, name)

@@ -33,6 +33,11 @@ ARRAYS = {
     "scipy": ("torch.as_tensor({0}.toarray())", "Graph.from_scipy({0})"),
     "builtins.list": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
     "builtins.tuple": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
+    "torch.Tensor": ("", "Graph.from_dense({0}), or knn_graph({0}, k) of points"),
+    **{f"builtins.{name}": ("torch.as_tensor({0})", "") for name in ("int", "float", "bool")},
+    "torch_lapeig.Embedding": ("{0}.embedding", ""),
+    "torch_lapeig.Eigenpairs": ("{0}.vectors", ""),
+    "torch_lapeig.EmbeddingModule": ("{0}.embedding_", ""),
 }
 GRAPHS = {
     "networkx": (
@@ -42,23 +47,16 @@ GRAPHS = {
     "igraph": ("torch.as_tensor({0}.get_adjacency_sparse().toarray())", "Graph.from_scipy({0}.get_adjacency_sparse())"),
     "torch_geometric": ("{0}.x", "Graph.from_edge_index({0}.edge_index, num_nodes={0}.num_nodes)"),
     "anndata": ('torch.as_tensor({0}.obsm["X_pca"])', 'Graph.from_scipy({0}.obsp["connectivities"])'),
+    "torch_lapeig.Laplacian": ("", "{0}.graph"),
 }
-OF_NUMBERS = {f"builtins.{name}": "torch.as_tensor({0})" for name in ("int", "float", "bool")}
-OWN = {
-    "Embedding": "{0}.embedding",
-    "Eigenpairs": "{0}.vectors",
-    "EmbeddingModule": "{0}.embedding_",
-    "MeshLaplacian": "",
-}
-TENSORS = {key: way for key, (way, _) in (ARRAYS | GRAPHS).items()}
 CONVERSIONS = {
-    "tensor": TENSORS | OF_NUMBERS | {f"torch_lapeig.{name}": way for name, way in OWN.items()},
-    "graph": {key: way for key, (_, way) in (ARRAYS | GRAPHS).items()}
-    | {"torch.Tensor": "Graph.from_dense({0}), or knn_graph({0}, k) of points", "torch_lapeig.Laplacian": "{0}.graph"},
-    "operator": {key: way for key, (way, _) in ARRAYS.items()}
+    "tensor": {key: way for key, (way, _) in (ARRAYS | GRAPHS).items()},
+    "graph": {key: way for key, (_, way) in (ARRAYS | GRAPHS).items()},
+    "operator": {key: way for key, (way, _) in ARRAYS.items() if not key.startswith("torch_lapeig")}
     | {key: f"Laplacian({way})" for key, (_, way) in GRAPHS.items()}
     | {"torch_lapeig.MeshLaplacian": "{0}.stiffness, with mass={0}.mass"},
 }
+NOT_NAMED = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")  # packages that a message does not name
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
 
 
@@ -141,8 +139,10 @@ class ConvergenceError(RuntimeError):
 
 
 # Packages that call this library for the user; their lines are not the user's.
-PASSED_THROUGH = {"torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"}
-PASSED_THROUGH |= {"sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"}
+PASSED_THROUGH = {
+    *("torch_lapeig", "torch", "torch_geometric", "pytorch_lightning", "lightning", "lightning_fabric"),
+    *("sklearn", "joblib", "numpy", "scipy", "contextlib", "functools"),
+}
 
 # Warnings that a thread of this library collects for the thread that waits for it, which gives them.
 kept_warnings: ContextVar[list[tuple[str, type[Warning]]] | None] = ContextVar("kept_warnings", default=None)
@@ -182,9 +182,9 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
     """Raise TypeError unless ``value`` is of a kind; ``expected`` names the kind and how to obtain one."""
     if not isinstance(value, kind):
-        advice, own = way_out(value, name) if kind is Tensor else "", getattr(kind, "__name__", "")
-        if own.endswith("Graph"):
-            advice = way_out(value, name, "graph").replace("Graph.from", f"{own}.from")
+        own, advice = getattr(kind, "__name__", ""), ""
+        if own == "Tensor" or own.endswith("Graph"):
+            advice = way_out(value, name, "tensor" if own == "Tensor" else "graph").replace("Graph.from", f"{own}.from")
         raise TypeError(f"{name} must be {expected}, got {describe(value)}{advice}")
 
 
@@ -197,8 +197,7 @@ def describe(value: Any) -> str:
     if isinstance(value, (str, int, float, complex, type(None))):
         return repr(value)
     package = type(value).__module__.partition(".")[0]
-    own = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")
-    return type(value).__name__ if package in own else f"{type(value).__name__} of {package}"
+    return type(value).__name__ + (f" of {package}" if package not in NOT_NAMED else "")
 
 
 def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"] = "tensor") -> str:
@@ -208,29 +207,25 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
     if wanted == "tensor" and any(isinstance(item, str) for item in items):
         return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
     if items and all(isinstance(item, (Tensor, np.ndarray)) for item in items):
-        parts, is_even = f"[torch.as_tensor(part) for part in {name}]", len({item.shape for item in items}) == 1
-        sets = f"pad sets of unequal size: pad_batch(torch.cat({parts}), number of the set of each row)"
-        return f"; use torch.stack({parts})" if is_even else f"; {sets}" if wanted == "tensor" else ""
-    bases = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
-    bases = [base for base in bases if base[0] == "torch_lapeig"] or bases  # a named tuple of ours is no tuple
-    bases += [(key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)]
-    ways = CONVERSIONS[wanted]
-    keys = (key for package, kind in bases for key in (f"{package}.{kind}", package) if key in ways)
-    found = ways.get(next(keys, ""), "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "")
+        parts, sizes = f"[torch.as_tensor(part) for part in {name}]", {item.shape for item in items}
+        sets = f"; pad sets of unequal size: pad_batch(torch.cat({parts}), number of the set of each row)"
+        return f"; use torch.stack({parts})" if len(sizes) == 1 else sets if wanted == "tensor" else ""
+    keys = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
+    keys = [key for key in keys if key[0] == "torch_lapeig"] or keys  # a named tuple of ours is no tuple
+    keys += [(key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)]
+    ways: dict[Any, str] = {
+        None: "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "",
+        **CONVERSIONS[wanted],
+    }
+    found = ways[next((key for at, own in keys for key in (f"{at}.{own}", at) if key in ways), None)]
     return f"; use {found.format(name)}" if found else ""
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
     """Return which labels ``(N,)`` stand for none: None, NaN, pandas' NA, −1 as a number or a word, and ``marks``."""
     words = {*map(str, [marks] if isinstance(marks, str) else marks), *(("-1", "-1.0") if minus_one else ())}
-
-    def is_unlabelled(label: Any) -> bool:
-        try:
-            return label is None or bool(label != label) or str(label) in words
-        except TypeError:  # pandas' NA has no truth value
-            return True
-
-    return np.array([is_unlabelled(label) for label in labels], dtype=bool)
+    missing = words | {"None", "nan", "NaN", "NaT", "<NA>"}  # as objects; words may be the names of classes
+    return np.array([str(label) in (words if isinstance(label, str) else missing) for label in labels], dtype=bool)
 
 
 def check_tensor(value: Any, name: str) -> None:
@@ -416,14 +411,9 @@ def check_classes(labels: Tensor, name: str = "labels") -> int:
     return largest + 1
 
 
-def check_width(value: Any, name: str) -> int:
-    """Return the number of columns of an answer, classes or clusters; raise for anything else."""
-    return check_count(value, name, maximum=LARGEST_WIDTH)
-
-
-def check_seed(value: Any, name: str = "seed") -> int:
-    """Return the seed, an integer that every random generator takes; raise for anything else."""
-    return check_count(value, name, 0, 2**32 - 1)
+# Columns of an answer, classes or clusters; seeds that every random generator takes.
+check_width = functools.partial(check_count, maximum=LARGEST_WIDTH)
+check_seed = functools.partial(check_count, name="seed", minimum=0, maximum=2**32 - 1)
 
 
 def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
@@ -477,8 +467,7 @@ def check_dtype(dtype: Any, name: str) -> None:
 
 def check_device(device: Any, name: str) -> None:
     """Raise unless ``device`` names a device of torch."""
-    if not isinstance(device, (str, torch.device)):
-        raise TypeError(f"{name} must be a device such as 'cpu', got {describe(device)}")
+    check_instance(device, name, (str, torch.device), "a device such as 'cpu'")
     try:
         torch.device(device)
     except RuntimeError as error:
@@ -487,9 +476,8 @@ def check_device(device: Any, name: str) -> None:
 
 def check_generator(generator: Any) -> None:
     """Raise TypeError unless ``generator`` is None or a generator of random numbers."""
-    if generator is not None:
-        expected = "a torch.Generator or None, such as torch.Generator().manual_seed(0)"
-        check_instance(generator, "generator", torch.Generator, expected)
+    expected = "a torch.Generator or None, such as torch.Generator().manual_seed(0)"
+    check_instance(generator, "generator", (torch.Generator, type(None)), expected)
 
 
 def set_frozen(options: Any, **values: Any) -> None:
@@ -505,8 +493,7 @@ def is_dual(value: Tensor) -> bool:
 
 def primal(value: Tensor) -> Tensor:
     """Return the tensor without gradients of either mode: ``detach`` keeps the tangent of forward mode."""
-    bare: Tensor = forward_ad.unpack_dual(value).primal.detach()
-    return bare
+    return forward_ad.unpack_dual(value).primal.detach()  # type: ignore[no-any-return]
 
 
 def facts_of_rows(**tensors: Any) -> dict[str, Any]:

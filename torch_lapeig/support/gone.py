@@ -1,23 +1,14 @@
-"""Names that users' code may still have: removed, renamed, or of other libraries, each with its replacement."""
+"""Names that users' code may still have, renamed or of other libraries, each with its replacement."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from torch_lapeig.support import checks
 
 Class = TypeVar("Class", bound=type)
-GONE = {
-    "torch_lapeig.eigen": {
-        "SparseLU": "use SparseFactors(), the same under a name that also fits L D Lᵀ",
-        "Lanczos": "use ChebyshevSubspace(), or no solver for the default",
-        "TorchLobpcg": "use Lobpcg(), or torch.lobpcg itself",
-    },
-}
-
 ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they say the same
     "n_neighbors": ({"neighbors", "k"}, "the number of neighbours is the k of a rule, as in neighbors=KNN(k)"),
     "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
@@ -27,18 +18,6 @@ ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they 
     "eps": ({"neighbors", "radius"}, "the longest edge is the radius of a rule, as in Radius(eps)"),
     "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity")'),
 }
-
-
-def stand_in(module: str, name: str) -> Callable[..., NoReturn]:
-    """Return a function that stands for a removed name and raises, when called, an error that names the replacement."""
-    if (advice := GONE.get(module, {}).get(name)) is None:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-    # An error at import would break programs that only test for the name.
-    def gone(*args: object, **kwargs: object) -> NoReturn:
-        raise TypeError(f"{module}.{name} is gone; {advice}")
-
-    return gone
 
 
 def renamed(owner: Any, old: str, new: str) -> Any:

@@ -106,8 +106,8 @@ if hasattr(os, "register_at_fork"):
 
 def _is_whole() -> bool:
     """Return whether this thread is in a block of `_WholePrecision`, with autocast still off."""
-    is_enabled = torch.is_autocast_enabled
-    return vars(_thread).get("inside", False) and not (is_enabled("cpu") or is_enabled("cuda"))
+    is_autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return not is_autocast and vars(_thread).get("inside", False)
 
 
 class _WholePrecision:
@@ -240,8 +240,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     """
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b
-    product: Tensor = _Matmul.apply(a, b)
-    return product
+    return _Matmul.apply(a, b)  # type: ignore[no-any-return]
 
 
 _thread = threading.local()  # whether a function in full precision runs

@@ -68,12 +68,8 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
                 waiting.clear()
                 failures[number] = error
 
-    def on_worker() -> None:
-        _here.inside = True
-        contextvars.copy_context().run(mode, work)
-
     try:
-        wait([_workers().submit(on_worker) for _ in range(min(threads, len(tasks)))])
+        wait([_workers().submit(contextvars.copy_context().run, mode, work) for _ in range(min(threads, len(tasks)))])
     except RuntimeError:  # no more threads available, as at the end of the interpreter
         pass
     except BaseException:  # an interrupt
@@ -169,7 +165,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _compute_alone() -> None:
-    """Make this new thread single-threaded."""
+    """Make this new thread of the team single-threaded."""
+    _here.inside = True
     # `torch.set_num_threads` sets the number of its own thread, and the default of threads that start later: of those
     # that first ask for their number. A thread that has started with the former default restores the default.
     torch.get_num_threads()
@@ -201,8 +198,7 @@ def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
     """
 
     def solve(a: Tensor, b: Tensor) -> Tensor:
-        solution: Tensor = torch.linalg.solve_ex(a, b, check_errors=check)[0]
-        return solution
+        return torch.linalg.solve_ex(a, b, check_errors=check)[0]  # type: ignore[no-any-return]
 
     # LU factors of batches are right up to 150 rows; 100 leaves a margin.
     is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= 100 or torch.get_num_threads() == 1

@@ -112,6 +112,7 @@ class TestPairs:
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-13, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-13, rtol=0.1)
 
+    @pytest.mark.filterwarnings("ignore:.*isolated")
     @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
     @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseFactors())], ids=str)
     def test_nodes_without_edges_do_not_come_into_the_inverse(self, normalization, solver):

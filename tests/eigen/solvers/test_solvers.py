@@ -123,6 +123,7 @@ def test_disconnected_graphs(solver, count):
 SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": (12, 12), "many": (40,) * 40 + (14,)}
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @covering(2, solver={"default": None, **ITERATIVE}, sizes=SIZES, storage=["dense", "sparse"])
 def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solver):
     """All pairs of the smallest graph, and so no guard: the others still have a gap, and gradients."""
@@ -162,6 +163,7 @@ def test_zero_iterations_are_not_converged(solver):
         tl.eigenpairs(laplacian, 4, none, on_failure="raise")
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")
 @in_every_dtype
 @pytest.mark.parametrize("unit", [2.0**-40, 1.0, 2.0**40])
 def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
