@@ -66,8 +66,8 @@ def diffmap(
     """
     adata, graph = _with_graph(adata, neighbors_key, copy)
     n_comps = checks.check_width(n_comps, "n_comps")
-    corrected = DensityCorrected(alpha, SimpleWeights())(graph.weight.new_zeros(graph.num_nodes, 1), graph)
-    laplacian = Laplacian(corrected, "symmetric")
+    points = graph.weight.new_zeros(graph.num_nodes, 1)
+    laplacian = Laplacian(DensityCorrected(alpha, SimpleWeights())(points, graph), "symmetric")
     if n_comps > laplacian.fewest_active:
         raise ValueError(
             f"n_comps must be at most the number of cells with neighbours, got {n_comps} with "
@@ -110,8 +110,9 @@ def spectral(
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
     place = parameters.get("use_rep") or "X_pca"
     points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
-    points = None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
-    start = spectral_init(graph, n_comps, seed, points=points)
+    start = spectral_init(
+        graph, n_comps, seed, points=None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
+    )
     adata.obsm["X_spectral"] = start.embedding.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
     return adata if copy else None
@@ -158,10 +159,9 @@ def label_transfer(
     if not is_known.any():
         raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values and marks only")
     model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
-    found = model.predict()
     key_added = key_added or f"{key}_transferred"
     transferred, dtype = labels.astype(object), labels.dtype
-    transferred[:] = [dtype.categories[code] if code >= 0 else None for code in found.tolist()]
+    transferred[:] = [dtype.categories[code] if code >= 0 else None for code in model.predict().tolist()]
     adata.obs[key_added] = transferred.astype(dtype)
     adata.obs[f"{key_added}_score"] = model.predict_proba().amax(1).numpy()
     return adata if copy else None

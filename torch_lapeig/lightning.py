@@ -215,12 +215,10 @@ class SmoothnessCallback(Callback):
 
 
 class _Step:
-    """Training step of a module with the terms of callbacks, which replaces the module's own step in training.
+    """Training step of a module with the terms of callbacks, which replaces the module's own step in training."""
 
-    Lightning has no hook that may change the result of a step before it is divided by the number of accumulated batches
-    and scaled for half precision.
-    """
-
+    # Lightning has no hook that may change the result of a step before it is divided by the number of accumulated
+    # batches and scaled for half precision.
     def __init__(self, module: LightningModule) -> None:
         functools.update_wrapper(self, module.training_step)  # Lightning inspects the names of its arguments
         self.module, self.original = module, module.training_step

@@ -349,8 +349,7 @@ class Whitening(FittedModule):
                 f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
             )
         z = (columns - mean) @ matrix
-        laplacian = Laplacian(graph, "unnormalized")
-        values, turn = torch.linalg.eigh(z.mT @ laplacian.matmul(z))
+        values, turn = torch.linalg.eigh(z.mT @ Laplacian(graph, "unnormalized").matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]
         sign = turned.gather(0, turned.abs().argmax(0, keepdim=True)).sign()
         state = {"mean": mean[0], "matrix": matrix @ (turn * sign), "eigenvalues_": values}
@@ -367,9 +366,7 @@ class Whitening(FittedModule):
         self._check(y)
         self.check_fitted()
         columns = checks.half_to_float32(y)
-        z = precision.matmul(columns - self.mean.to(columns), self.matrix.to(columns))
-        result: Tensor = z.to(y.dtype)
-        return result
+        return precision.matmul(columns - self.mean.to(columns), self.matrix.to(columns)).to(y.dtype)
 
     def _check(self, y: Tensor) -> None:
         checks.check_floating(checks.half_to_float32(y), "y")
@@ -390,17 +387,13 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
 
     graph.pattern.agree(call, check)
     columns = columns.double()
-    result: Tensor = columns if graph.mask is None else columns.masked_fill(~graph.mask[..., None], 0)
-    return result
+    return columns if graph.mask is None else columns.masked_fill(~graph.mask[..., None], 0)  # type: ignore[no-any-return]
 
 
 def _with_row_weights(
     y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the rows of ``y`` with the degrees and the mask of a graph, or with equal weights and a mask.
-
-    The rows ``(..., N, k)``, in float64, are zero at padding. Weights are ``(..., N)``, and the mask may be None.
-    """
+    """Return ``y`` in float64, zero at padding, with the degrees and mask of a graph, or equal weights and a mask."""
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
@@ -440,15 +433,11 @@ def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:
 def _whitening(
     columns: Tensor, degrees: Tensor, nodes: PatternBase, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge: μ, T and the missing k − tr(Zᵀ D Z).
-
-    Their shapes are ``(..., 1, k)``, ``(..., k, k)`` and ``(...)``. The columns are in float64, rounded to ``dtype``.
-
-    T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
-    Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is
-    tr((G + R)⁻¹ (A + 2 R)), A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative
-    along R is tr(M R M (2 G − A)) ≥ 0.
-    """
+    """Return the map Z = (Y − μ) T with Zᵀ D Z = I, up to the ridge: μ, T and the missing k − tr(Zᵀ D Z)."""
+    # T = C⁻ᵀ of C Cᵀ = G + R, the covariance G = (Y − μ)ᵀ D (Y − μ) and the ridge R = diag(r), so that
+    # Zᵀ D Z = I − T R Tᵀ. With a cost of 2 for the missing trace, the spectral loss is tr((G + R)⁻¹ (A + 2 R)),
+    # A = Yᵀ L Y ≤ 2 G. A larger ridge never makes it smaller: with M = (G + R)⁻¹ its derivative along R is
+    # tr(M R M (2 G − A)) ≥ 0.
     eps, share = torch.finfo(dtype).eps, degrees[..., None]
     volume = nodes.sum(share.sum(-2, keepdim=True))
     volume = torch.where(volume > 0, volume, 1)

@@ -229,10 +229,7 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
 
 
 def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
-    """Return colours of points ``(n, 4)`` by their labels, their order to draw, colours of classes, and a scale.
-
-    There are classes by name, or a scale of numbers.
-    """
+    """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
@@ -252,8 +249,7 @@ def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     is_numeric = all(isinstance(label, Number) and not isinstance(label, bool) for label in there)
     kinds = np.unique(np.asarray(there, dtype=float if is_numeric else str))
     is_scale = is_numeric and (len(kinds) > CLASSES or not all(value.is_integer() for value in kinds.tolist()))
-    if not is_scale:
-        is_there &= ~checks.are_unlabelled(found.tolist())
+    is_there &= is_scale | ~checks.are_unlabelled(found.tolist())
     order = order[np.argsort(is_there[order], kind="stable")]  # points without a label lie below
     of_points = np.tile(to_rgba(PALE), (n, 1))
     there = np.asarray(found[is_there].tolist(), dtype=float if is_numeric else str)
@@ -294,10 +290,7 @@ def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> 
 def _plane(
     embedding: Any, columns: tuple[int, int] | None, name: str, is_there: Array | None = None
 ) -> tuple[Array, tuple[int, int], str]:
-    """Return two columns ``(N, 2)``, their numbers and the word for a column.
-
-    A single column has zeros beside it; rows where ``is_there`` is False are zero.
-    """
+    """Return two columns ``(N, 2)``, zeros where ``is_there`` is False, their numbers and the word for a column."""
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
         first, words = int(embedding.which == "smallest" and embedding.vectors.shape[-1] > 1), "eigenvector"
@@ -404,5 +397,4 @@ def _new_axes(count: int = 1) -> list[Axes]:
     from matplotlib import pyplot
 
     size = (6.4 if count == 1 else 1 + 4 * count, 4.8)
-    axes: list[Axes] = pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)[1][0].tolist()
-    return axes
+    return [*pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)[1][0]]

@@ -105,10 +105,13 @@ class AddLaplacianPE:
             weight = torch.cat([part.weights() for part in parts])
         found = self._encode(edge_index, batch, weight)
         # Graphs without nodes at the end have no number in the batch.
-        lacking = int(graphs.sum()) - len(found.values)
-        values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf)
-        columns = zip(items, found.vectors.split(nodes.tolist()), values.split(graphs.tolist()), strict=True)
-        results = [self._with(*column) for column in columns]
+        values = torch.nn.functional.pad(
+            found.values, (0, 0, 0, int(graphs.sum()) - len(found.values)), value=torch.inf
+        )
+        results = [
+            self._with(*column)
+            for column in zip(items, found.vectors.split(nodes.tolist()), values.split(graphs.tolist()), strict=True)
+        ]
         return results if isinstance(data, (list, tuple)) else results[0]
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
@@ -137,10 +140,9 @@ class AddLaplacianPE:
             item[self.eigenvalues] = values
         if getattr(item, "_slice_dict", None) is not None:  # by which a Batch of PyTorch Geometric takes itself apart
             nodes = item.batch.bincount(minlength=len(values)).cumsum(0).cpu()
-            slices = {self.attr_name or "x": torch.nn.functional.pad(nodes, (1, 0))}
-            slices |= {self.eigenvalues: torch.arange(len(values) + 1)} if self.eigenvalues else {}
-            item._slice_dict = item._slice_dict | slices
-            item._inc_dict = item._inc_dict | dict.fromkeys(slices)
+            own = {self.attr_name or "x": torch.nn.functional.pad(nodes, (1, 0))}
+            own |= {self.eigenvalues: torch.arange(len(values) + 1)} if self.eigenvalues else {}
+            item._slice_dict, item._inc_dict = item._slice_dict | own, item._inc_dict | dict.fromkeys(own)
         return item
 
     def __repr__(self) -> str:

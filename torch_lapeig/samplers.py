@@ -24,8 +24,7 @@ __all__ = ["EdgeSampler", "NeighborhoodSampler"]
 class _GraphSampler(Sampler[list[int]]):
     """Batches of node numbers of one graph, determined by seed and epoch; each process has its own batches.
 
-    Epochs are counted from one iteration to the next. `set_epoch` sets the count; a resumed training and Lightning call
-    it.
+    Epochs are counted from one iteration to the next, or set by `set_epoch`.
     """
 
     def __init__(self, graph: Graph, batch_size: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
@@ -34,8 +33,7 @@ class _GraphSampler(Sampler[list[int]]):
             raise ValueError(f"graph must be one graph of all points, got a batch of shape {tuple(graph.shape)}")
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
-        self.epoch = 0
-        self._set = -1  # what `set_epoch` set since an iteration began
+        self.epoch, self._set = 0, -1  # the next epoch, and what `set_epoch` set since an iteration began
         if num_replicas is not None:
             num_replicas = checks.check_count(num_replicas, "num_replicas")
         if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
@@ -46,8 +44,7 @@ class _GraphSampler(Sampler[list[int]]):
         sparse = graph.to("cpu").to_sparse()
         assert isinstance(sparse.pattern, SparsePattern)
         self._pattern, self._weight = sparse.pattern, sparse.mean_affinity.detach()
-        present = (self._weight > 0) & (self._pattern.row != self._pattern.col)
-        self._edges = present.nonzero().flatten()
+        self._edges = ((self._weight > 0) & (self._pattern.row != self._pattern.col)).nonzero().flatten()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, from 0 on, on every process."""
@@ -79,8 +76,7 @@ class _GraphSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         # As this is a generator, the epoch is read at the first batch: Lightning sets it after `iter(loader)`.
-        epoch, self._set = self.epoch, -1
-        self.epoch += 1
+        epoch, self.epoch, self._set = self.epoch, self.epoch + 1, -1
         for batch in self._batches(torch.Generator().manual_seed((self.seed << 31) + epoch)):
             yield batch
             if self._set not in (-1, epoch):
@@ -152,8 +148,7 @@ class NeighborhoodSampler(_GraphSampler):
             raise ValueError(
                 f"batch_size must be above neighbors={neighbors} to hold a node and its neighbours, got {batch_size}"
             )
-        mask = torch.ones(graph.num_nodes, dtype=torch.bool) if graph.mask is None else graph.mask.cpu()
-        self._nodes = mask.nonzero().flatten()
+        self._nodes = torch.arange(graph.num_nodes)[... if graph.mask is None else graph.mask.cpu()]
         if len(self._nodes) == 0:
             raise ValueError("graph must have at least one node, got none")
 

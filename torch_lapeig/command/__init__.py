@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
     add("--device", default="cpu", help="cpu (default), cuda, …")
     new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
-    new.set_defaults(run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None)
-    new.set_defaults(labels=None, leave_out=[])
+    new.set_defaults(
+        run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None, labels=None, leave_out=[]
+    )
     new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
     new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
     for add in (of_embed.add_argument, new.add_argument):
@@ -86,8 +87,7 @@ def embed(options: Namespace) -> None:
     out = options.out or Path(f"embedding-{stem(options.input)}")
     if out.exists() and not options.overwrite and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-    contradictions = {None: [], "distance": NOT_OF_PAIRS}.get(options.given, [*NOT_OF_PAIRS, "neighbors", "bandwidth"])
-    for name in contradictions:
+    for name in {None: [], "distance": NOT_OF_PAIRS}.get(options.given, [*NOT_OF_PAIRS, "neighbors", "bandwidth"]):
         if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     data = read(options.input, options)

@@ -56,11 +56,10 @@ class Answer(NamedTuple):
 class Searched(KNN):
     """`KNN` of neighbours that were found before, of more neighbours than these."""
 
-    nearest: Neighbors | None = None
+    nearest: Any = None  # `Neighbors`
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and each point's distance to its k-th neighbour."""
-        assert self.nearest is not None
         first = Neighbors(self.nearest.indices[:, : self.k], self.nearest.squared_distances[:, : self.k])
         return self.with_neighbors(first, x)
 
@@ -134,14 +133,13 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
         raise InputError("a pair has a distance of its own in each direction: store their mean, or one for both")
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
     one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
-    kernel, squares = HeatKernel(options.bandwidth or "median"), torch.from_numpy(lengths).square()
-    t = kernel.bandwidth(squares, graph)
-    choices = [
+    squares = torch.from_numpy(lengths).square()
+    t = HeatKernel(options.bandwidth or "median").bandwidth(squares, graph)
+    return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), [
         neighbors,
         Decision("pairs", f"{len(keys) // 2:,}", one_sided),
         Decision("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
     ]
-    return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), choices
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Decision:

@@ -10,7 +10,6 @@ import tempfile
 import warnings
 import zipfile
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from itertools import islice
@@ -189,9 +188,8 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
     if kind == ".h5ad":
         index, labels = _names_of(found.obs), found.obs
         groups = {"adata": {"X": found.X}, "obsm": found.obsm, "obsp": found.obsp, "layers": found.layers}
-        owners = Counter(name for group in groups.values() for name in group)  # a name of several says whose it is
-        found = {
-            name if owners[name] == 1 else f"{place}.{name}": array
+        found = {  # a name of several says whose it is
+            name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}": array
             for place, group in groups.items()
             for name, array in group.items()
         }

@@ -132,8 +132,9 @@ def scatter(y: Array, used: Used, name: str) -> str:
     colour: dict[str, Any] = {}
     if used.labels is not None:
         words = used.labels.astype(str)
-        none = checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES)
-        source["label"] = np.where(none, "(no label)", words).tolist()
+        source["label"] = np.where(
+            checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES), "(no label)", words
+        ).tolist()
         kinds = sorted({*source["label"]})
         tips.append((name, "@label"))
         if len(kinds) <= CLASSES:
@@ -152,8 +153,8 @@ def scatter(y: Array, used: Used, name: str) -> str:
 def page(title: str, answer: Answer, used: Used, name: str, png: bytes) -> str:
     """Return the report as one HTML file, with the picture and the scatter inside."""
     before = "".join(section.html() for section in of_input(used))
-    after = "".join(section.html() for section in of_answer(answer, used.index))
     image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
     head = f'<meta charset="utf-8"><title>{html.escape(title)}</title><style>{STYLE}</style>'
+    after = "".join(section.html() for section in of_answer(answer, used.index))
     body = f"<h1>{html.escape(title)}</h1>{before}{image}{scatter(answer.module.embedding_.numpy(), used, name)}{after}"
     return f'<!doctype html><html lang="en">{head}{body}</html>\n'

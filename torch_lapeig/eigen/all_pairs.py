@@ -162,8 +162,7 @@ class _AllPairs(torch.autograd.Function):
         else:
             to_values = to_values + to_projected.diagonal(dim1=-2, dim2=-1).real
         rotation.diagonal(dim1=-2, dim2=-1).add_(to_values)
-        found: Tensor = vectors @ (rotation @ vectors.mH)
-        return found
+        return vectors @ (rotation @ vectors.mH)  # type: ignore[no-any-return]
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,8 +203,7 @@ def _equal(
     sizes = sizes[..., :, None] + sizes[..., None, :]
     _warn_if_undefined(equal, to_values, skew, sizes)
     noise = 1e-6 * whole.abs() + 100 * eps * sizes * inverse
-    found: Tensor = equal | ((inverse * close > 1) & ((rotation - whole).abs() <= noise))
-    return found
+    return equal | ((inverse * close > 1) & ((rotation - whole).abs() <= noise))  # type: ignore[no-any-return]
 
 
 def _warn_if_undefined(equal: Tensor, to_values: Tensor, skew: Tensor, sizes: Tensor) -> None:

@@ -236,8 +236,7 @@ class Laplacian:
         """
         degrees = checks.primal(self.exact_degrees)
         least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
-        below: Tensor = self.active & (degrees < least)
-        return below
+        return self.active & (degrees < least)  # type: ignore[no-any-return]
 
     @cached_property
     def has(self) -> LaplacianFlags:

@@ -226,8 +226,7 @@ def _charges(q: Any, like: Tensor) -> Tensor:
     if q.is_complex() or q.dtype == torch.bool or q.ndim > 1 or q.numel() == 0:
         raise ValueError(f"q must be real numbers of shape () or (Q,), got {q.dtype} of shape {tuple(q.shape)}")
     checks.check_finite(q, "q", "give finite charges")
-    charges: Tensor = q.to(like)
-    return charges
+    return q.to(like)  # type: ignore[no-any-return]
 
 
 def _complex(parts: Tensor) -> Tensor:

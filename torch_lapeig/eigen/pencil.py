@@ -126,8 +126,7 @@ class Spectrum(NamedTuple):
 
     def vectors(self) -> Tensor:
         """Return L⁻ᵀ Q ``(n, n)``, of length θ^½ in the inner product of M."""
-        found: Tensor = torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
-        return found
+        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)  # type: ignore[no-any-return]
 
     def inverse(self, r: Tensor) -> Tensor:
         """Return (K + s M)⁻¹ R for ``(N, m)``."""

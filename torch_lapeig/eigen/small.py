@@ -138,8 +138,7 @@ def _solution(
 def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     """Return ‖A v − λ v‖ ``(B, k)`` for matrices ``(B, N, N)``."""
     rest = torch.baddbmm(vectors * values[:, None, :], matrix, vectors, beta=-1)
-    norms: Tensor = torch.linalg.vector_norm(rest, dim=1)
-    return norms
+    return torch.linalg.vector_norm(rest, dim=1)  # type: ignore[no-any-return]
 
 
 def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:

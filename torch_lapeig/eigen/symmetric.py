@@ -297,8 +297,7 @@ class SymmetricOperator(WithEntries):
     @cached_property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
-        count: Tensor = super().nullity if self.null is None else self.null.counts
-        return count
+        return super().nullity if self.null is None else self.null.counts
 
     def null_vectors(self, m: int) -> Tensor:
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
@@ -351,7 +350,7 @@ class SymmetricOperator(WithEntries):
         # Dense products sum in blocks: with entries of two values on 2000 nodes a null vector has 51 units, and 95 on a
         # processor whose blocks are longer.
         longest = self._numbers[2] if self.is_sparse else self.num_nodes / 2.5
-        factor = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
+        factor: float = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         return self.bound * (factor * torch.finfo(self.dtype).eps)
 
     @property

@@ -393,7 +393,11 @@ class Graph:
         if isinstance(target, torch.dtype):
             checks.check_dtype(target, "target")
         elif not isinstance(target, torch.device):
-            checks.check_device(target, "target")
+            checks.check_instance(target, "target", str, "a dtype, or a device such as 'cpu'")
+            try:
+                torch.device(target)
+            except RuntimeError as error:
+                raise ValueError(f"target must be a device such as 'cpu' or 'cuda', got {target!r}") from error
         weight = (self.exact if target == torch.float64 else self.weight).to(target)
         parts = {"similarity": self.similarity.to(target)} if self.similarity is not None else {}
         if weight.dtype == self.weight.dtype:  # only a rounding of ``wide`` loses it

@@ -374,11 +374,9 @@ class LaplacianEigenmaps(GraphEmbedding):
 
 
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:
-    """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient.
-
-    Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose
-    columns have other lengths, and so changes the scaled result in first order.
-    """
+    """Warn in a backward pass where columns of equal eigenvalues, scaled to length 1, have no gradient."""
+    # Yᵀ D Y is equal in every basis of an eigenspace, but Yᵀ Y is not. A change of the graph selects a basis, whose
+    # columns have other lengths, and so changes the scaled result in first order.
     eps = torch.finfo(y.dtype).eps
     noise = 10 * residuals.amax(-1) + 50 * eps * values.masked_fill(values.isinf(), 0).amax(-1)
     equal = ((values[..., :, None] - values[..., None, :]).abs() <= noise[..., None, None]).triu(1)
@@ -405,10 +403,8 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
 
 
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
-    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs.
-
-    For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
-    """
+    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs."""
+    # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
     # Matrix powers by squaring; a larger time counts as fractional.
     if time == int(time) < 2**53:
         values = projected.diagonal(dim1=-2, dim2=-1)

@@ -104,11 +104,9 @@ class Grounded(Operator):
         return torch.as_tensor(found).to(flow).reshape(g.shape)
 
     def _iterated(self, flow: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Z by conjugate gradients, and the error at each node of the potential that is 1 at grounded nodes.
-
-        This potential is 1 everywhere. A residual by differences is small where a weak part of the graph is solved for,
-        so that each further solve resolves weaker parts, until a solve gains nothing.
-        """
+        """Return Z by conjugate gradients, and the error at each node of the potential that is 1 at grounded nodes."""
+        # This potential is 1 everywhere. A residual by differences is small where a weak part of the graph is solved
+        # for, so that each further solve resolves weaker parts, until a solve gains nothing.
         laplacian, pattern, weight = Laplacian(self.graph, "symmetric"), self.graph.pattern, self.graph.weight
         free, root = self.free[..., None], inverse_power(laplacian.degrees, 0.5)[..., None]
         degrees = torch.where(free, laplacian.degrees[..., None], 1)

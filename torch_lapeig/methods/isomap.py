@@ -152,10 +152,8 @@ class Isomap(CentredKernelEmbedding):
 
 
 def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
-    """Return ``(Q, L)``: the minimum over neighbours j of a query of its distance to j plus the geodesics from j.
-
-    One neighbour of each query is handled at a time, so that memory does not depend on the number of neighbours.
-    """
+    """Return ``(Q, L)``: the minimum over neighbours j of a query of its distance to j plus the geodesics from j."""
+    # One neighbour of each query is handled at a time, so that memory does not depend on the number of neighbours.
     # Edge number E means no path.
     lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])
     point = torch.cat([point, point.new_zeros(1)])

@@ -100,10 +100,7 @@ def inner_products(x: Tensor, points: Tensor) -> Tensor:
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:
-    """Return a power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; 1 for missing columns.
-
-    See `function_of_matrix`.
-    """
+    """Return a power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; 1 for missing columns."""
     there = matrix.diagonal() > 0
     matrix = torch.where(there[:, None] & there, matrix, torch.diag(torch.ones_like(matrix[0])))
 

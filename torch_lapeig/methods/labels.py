@@ -94,8 +94,7 @@ def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
 def _rotation(matrix: Tensor) -> Tensor:
     """Return the orthogonal matrix nearest to a square one."""
     u, _, v = torch.linalg.svd(matrix)
-    rotation: Tensor = u @ v
-    return rotation
+    return u @ v  # type: ignore[no-any-return]
 
 
 def nearest_axis(rows: Tensor, axes: Tensor, *, signed: bool = True) -> Tensor:
@@ -113,15 +112,12 @@ def nearest_centre(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def _first_of_largest(parts: Tensor) -> Tensor:
-    """Return the first of the largest entries of each row, up to round-off.
-
-    Points of a symmetric set may lie exactly between two clusters. As new points they have other round-off, but must
-    get their fitted label.
-    """
+    """Return the first of the largest entries of each row, up to round-off."""
+    # Points of a symmetric set may lie exactly between two clusters. As new points they have other round-off, but must
+    # get their fitted label.
     # The rows of a fitted point and of an equal new point differ by at most this power of eps.
     noise = torch.finfo(parts.dtype).eps ** 0.6 * parts.abs().amax(1, keepdim=True)
-    first: Tensor = (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)
-    return first
+    return (parts >= parts.amax(1, keepdim=True) - noise).long().argmax(1)  # type: ignore[no-any-return]
 
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:

@@ -134,11 +134,9 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
 
 
 def _closed_groups(indices: Tensor) -> int:
-    """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group.
-
-    Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
-    zeros, is a left null vector of the whole matrix.
-    """
+    """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group."""
+    # Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
+    # zeros, is a left null vector of the whole matrix.
     from scipy.sparse.csgraph import connected_components  # as in components.py
 
     n, m = indices.shape

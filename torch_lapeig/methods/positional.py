@@ -176,10 +176,8 @@ def _batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
 def _plain_encoding(
     edge_index: Tensor, nodes: int, k: int, weight: Tensor, normalization: Normalization, solve: Solve
 ) -> NodeEncoding | None:
-    """Return the encoding of one graph of few nodes, by NumPy; None where it is not plain or needs derivatives.
-
-    A call of NumPy takes a fifth of the time of a call of torch, and calls are most of the time here.
-    """
+    """Return the encoding of one graph of few nodes, by NumPy; None where it is not plain or needs derivatives."""
+    # A call of NumPy takes a fifth of the time of a call of torch, and calls are most of the time here.
     is_host = weight.device.type == "cpu" and edge_index.device.type == "cpu"
     is_number = weight.dtype in (torch.float32, torch.float64) and weight.shape == edge_index.shape[1:]
     if not (is_host and is_number and k + 1 < nodes and solves_all_pairs(1, nodes, weight.device)):
@@ -222,10 +220,8 @@ def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solv
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:
-    """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted.
-
-    None if the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
-    """
+    """Return the graphs as matrices, the fastest form to build and to solve when all pairs are wanted."""
+    # None if the graphs are too large, or may be invalid: `Graph.from_edge_index` then raises the error.
     count, widest = len(sizes), int(sizes.amax())
     if not solves_all_pairs(count, widest, weight.device):
         return None

@@ -283,11 +283,9 @@ class EigenmapsRegression(SemiSupervised):
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
-    """Return scores times 2^``exponent``, which is exact; exponents are limited to the range of float64.
-
-    Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
-    rows that contribute to no sum, so the upper limit only leaves room for sums.
-    """
+    """Return scores times 2^``exponent``, which is exact; exponents are limited to the range of float64."""
+    # Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
+    # rows that contribute to no sum, so the upper limit only leaves room for sums.
     return scores * exponent.clamp(-1020, 900).exp2()
 
 
@@ -334,11 +332,9 @@ def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
 
 
 def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
-    """Return the fit with each class scaled to its share of all scores.
-
-    Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly all
-    labelled does not have to take others.
-    """
+    """Return the fit with each class scaled to its share of all scores."""
+    # Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly all
+    # labelled does not have to take others.
     if class_prior is None:
         return found
     scores, classes = found["scores_"], targets.shape[-1]

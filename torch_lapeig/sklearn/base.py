@@ -172,10 +172,8 @@ def check_below(value: Any, name: str, n_samples: int, more: int = 0) -> int:
 
 
 def check_shared(estimator: Any) -> None:
-    """Check the parameters that estimators share, including those that this fit does not use; warn of those given.
-
-    These are no error, because grid searches, and calls written for scikit-learn's estimators, have them.
-    """
+    """Check the parameters that estimators share, including those that this fit does not use; warn of those given."""
+    # These are no error, because grid searches, and calls written for scikit-learn's estimators, have them.
     for name, least in COUNTS.items():
         if (value := getattr(estimator, name, None)) is not None:
             checks.check_count(value, name, least)

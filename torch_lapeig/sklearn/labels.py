@@ -48,18 +48,17 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         check_shared(self)
         check_entries_of(X)
         check_entries_of(y, "y")
-        options = {"order": "C", "accept_sparse": self.SPARSE, "ensure_min_samples": 2}
-        if y is not None:  # which `validate_data` refuses
-            y = np.asarray(y)
-            y = np.where(checks.are_unlabelled(y.ravel().tolist()).reshape(y.shape), UNLABELLED, y)
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], **options)
+        if y is not None:  # NaN among classes is refused by `validate_data`
+            y = np.where(np.reshape(checks.are_unlabelled(np.ravel(y).tolist()), np.shape(y)), UNLABELLED, y)
+        X, y = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
+        )
         unlabelled = checks.are_unlabelled(y.tolist())
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
         check_classification_targets(y[~unlabelled])
-        self.classes_, number = np.unique(y[~unlabelled], return_inverse=True)
         labels = np.full(len(y), UNLABELLED)
-        labels[~unlabelled] = number
+        self.classes_, labels[~unlabelled] = np.unique(y[~unlabelled], return_inverse=True)
         x = self._graph(X)
         self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
         self.label_distributions_ = as_numpy(self.module_.predict_proba())

@@ -442,8 +442,7 @@ def _for_torch(number: float) -> float:
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {describe(value)}")
-    number: float = value.item() if isinstance(value, np.generic) else value
-    return number
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
@@ -463,15 +462,6 @@ def check_dtype(dtype: Any, name: str) -> None:
     """Raise TypeError unless ``dtype`` is float32 or float64."""
     if dtype not in FLOATS:
         raise TypeError(f"{name} must be torch.float32 or torch.float64, got {dtype!r}")
-
-
-def check_device(device: Any, name: str) -> None:
-    """Raise unless ``device`` names a device of torch."""
-    check_instance(device, name, (str, torch.device), "a device such as 'cpu'")
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from error
 
 
 def check_generator(generator: Any) -> None:

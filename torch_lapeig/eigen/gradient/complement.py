@@ -40,8 +40,7 @@ class ImplicitSolve(torch.autograd.Function):
     @precision.without_autocast
     def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
         """Return Z ``(B, N, m)``."""
-        z: Tensor = system.solve(checks.primal(g))
-        return z
+        return system.solve(checks.primal(g))  # type: ignore[no-any-return]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -107,8 +106,7 @@ def implicit_solve(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *
     """Apply `ImplicitSolve`; where no derivatives can be asked for, only its solve."""
     tensors = projected, vectors, g, *parameters
     is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
-    z: Tensor = ImplicitSolve.apply(system, *tensors) if is_recorded else system.solve(g)
-    return z
+    return ImplicitSolve.apply(system, *tensors) if is_recorded else system.solve(g)  # type: ignore[no-any-return]
 
 
 def _multiplier(operator: Operator, parameters: Sequence[Tensor], vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
@@ -307,8 +305,7 @@ class PencilComplement(Complement):
 
     @property
     def _inverse(self) -> Inverse:
-        inverse: Inverse = self.operator.inverse
-        return inverse
+        return self.operator.inverse  # type: ignore[no-any-return]
 
     @property
     def _largest(self) -> Tensor:

@@ -196,8 +196,7 @@ def _close(
             "accurate; use functions of values and vectors together, through Eigenpairs.projected",
             checks.DegeneracyWarning,
         )
-    close: Tensor = near & is_same
-    return close
+    return near & is_same  # type: ignore[no-any-return]
 
 
 def _warn_if_undefined(

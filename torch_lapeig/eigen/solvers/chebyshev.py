@@ -337,15 +337,13 @@ def _shortfall(ritz: Ritz, search: SubspaceSearch, iteration: int | None = None)
             # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
             unsettled = residuals[:, k] / np.maximum(SETTLED * gap[:, 0], allowed)
             shortfall[:, 1] = np.where(gap[:, 0] <= round_off, 0, unsettled)
-        found: Array = np.log(shortfall)
-        return found
+        return np.log(shortfall)
 
 
 def _allowed(ritz: Ritz, search: SubspaceSearch) -> Array:
     """Return the maximum residuals ``(B,)``, as defined by `allowed_residual`."""
     gap = np.diff(_numbers(ritz.values)[:, search.k - 1 : search.k + 1]).sum(1)
-    found: Array = allowed_residual(search.settings.tolerance, gap, ritz.spectrum.round_off)
-    return found
+    return allowed_residual(search.settings.tolerance, gap, ritz.spectrum.round_off)  # type: ignore[no-any-return]
 
 
 def _settled(ritz: Ritz, search: SubspaceSearch) -> int:
@@ -358,8 +356,7 @@ def _settled(ritz: Ritz, search: SubspaceSearch) -> int:
 @np.errstate(all="ignore")
 def log_growth(value: Array, low: Array, bound: Array) -> Array:
     """Return the growth rate ``(B,)`` of Chebyshev polynomials on [low, bound] at a value below: log T_d ≈ d · rate."""
-    found: Array = np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))
-    return found
+    return np.arccosh(1 + np.maximum(2 / (bound - low) * (low - value), 1e-7))  # type: ignore[no-any-return]
 
 
 def _rayleigh_ritz(search: SubspaceSearch, x: Tensor, spectrum: HostSpectrum) -> Ritz | None:
