@@ -57,12 +57,20 @@ def load(state, path, group):
 
 def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
     """Saved on all of them, and loaded by each number of them: new points get the same rows."""
-    x, new = surface(130), torch.cat([surface(20, seed=8), surface(130)[:9]])
+    sheet = surface(130)
+    outlier = torch.cat([sheet[:-1], sheet[-1:] + torch.tensor([3.0, 0.0, 0.0])])  # of a degree below round-off
     makers = [
-        lambda: LaplacianEigenmaps(3, KNN(7), SelfTuning(4)),
-        lambda: LaplacianEigenmaps(2, Radius(0.9), HeatKernel(learnable=True).double(), normalization="unnormalized"),
+        (sheet, lambda: LaplacianEigenmaps(3, KNN(7), SelfTuning(4))),
+        (
+            sheet,
+            lambda: LaplacianEigenmaps(
+                2, Radius(0.9), HeatKernel(learnable=True).double(), normalization="unnormalized"
+            ),
+        ),
+        (outlier, lambda: LaplacianEigenmaps(2, KNN(7), HeatKernel(0.3), normalization="unnormalized")),
     ]
-    for make in makers:
+    for x, make in makers:
+        new = torch.cat([surface(20, seed=8), x[-9:]])
         module = Sharded(make(), ranks).fit(x[cut(130, ranks)])
         expected = make().fit(x)
         with folder(ranks) as path:

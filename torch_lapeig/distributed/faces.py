@@ -128,6 +128,8 @@ class Sharded(nn.Module):
             }
             if laplacian.normalization == "symmetric":
                 nodes["train_degrees"] = laplacian.degrees
+            if laplacian.normalization == "unnormalized":
+                nodes["train_noise"] = self.module._error_of_values(laplacian)
             fit = ShardedFit(self.module, points, graph, nodes, found.eigenvalues)
             own = {"embedding_": found.embedding}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}

@@ -22,7 +22,7 @@ from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
 # Entries of a state dict: tensors with a row for each point, in the order of numbers; tensors equal on every rank.
-ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "embedding_", "labels_")
+ROWS = ("train_points", "train_vectors", "train_weighting", "train_degrees", "train_noise", "embedding_", "labels_")
 SMALL = ("eigenvalues_", "residuals_", "gap_", "cluster_centers_", "cluster_axes_")
 
 
@@ -57,7 +57,7 @@ class ShardedFit:
         """Return the fit of rows in the form of ``kept``, in equal parts on these ranks."""
         full = {name: checks.half_to_float32(value) for name, value in {**rows, **small}.items()}
         points = ShardedPoints.spread(full["train_points"], ranks)
-        nodes = {name: points.here(full[name]) for name in ROWS[1:4] if name in full}
+        nodes = {name: points.here(full[name]) for name in ROWS[1:5] if name in full}
         return cls(module, points, sharded_graph(points, module.neighbors), nodes, full["eigenvalues_"])
 
     def kept(self, more: State) -> State:

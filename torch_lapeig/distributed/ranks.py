@@ -382,11 +382,9 @@ def _lent(x: Tensor) -> Tensor:
 
 @atexit.register
 def _part() -> None:
-    """Wait until no thread of gloo holds a tensor of this process.
-
-    Such a thread releases its tensor shortly after the collective ends, and needs the interpreter to do so. If the
-    interpreter has ended, the process aborts with "terminate called without an active exception".
-    """
+    """Wait until no thread of gloo holds a tensor of this process."""
+    # Such a thread releases its tensor shortly after the collective ends, and needs the interpreter to do so. If the
+    # interpreter has ended, the process aborts with "terminate called without an active exception".
     deadline = time.monotonic() + PARTING
     while any(alias() is not None for alias in _LENT) and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -201,10 +201,8 @@ class ShardedSearch:
         return found
 
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
-        """Return for each round the queries to send, by the rank asked, and their counts to and from each rank.
-
-        Rank r asks rank r + s in a round that depends only on s.
-        """
+        """Return for each round the queries to send, by the rank asked, and their counts to and from each rank."""
+        # Rank r asks rank r + s in a round that depends only on s.
         world, rank = self.ranks.world, self.ranks.rank
         if world == 1:
             return []
@@ -237,10 +235,8 @@ class ShardedSearch:
         return self._make_balls(None)
 
     def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
-        """Build centre and radius ``(b, D + 1)`` of the balls of all ranks, and the number of each rank's balls.
-
-        With the reach ``(n,)`` of each own point, a ball contains everything within the reach of its points.
-        """
+        """Build centre and radius ``(b, D + 1)`` of the balls of all ranks, and the number of each rank's balls."""
+        # With the reach `(n,)` of each own point, a ball contains everything within the reach of its points.
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
         most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))

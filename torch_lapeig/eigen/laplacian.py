@@ -218,7 +218,7 @@ class Laplacian:
         return self.exact_degrees.detach() > torch.finfo(self.dtype).tiny
 
     @cached_property
-    def _largest_degree(self) -> Tensor:
+    def largest_degree(self) -> Tensor:
         """Return each graph's largest degree, ``(B,)``."""
         degrees = checks.primal(self.exact_degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
@@ -235,7 +235,7 @@ class Laplacian:
         Below eps^¾ of the largest degree, an error of eps in v becomes an error of at least eps^⅝ in D^-½ v.
         """
         degrees = checks.primal(self.exact_degrees)
-        least = torch.finfo(degrees.dtype).eps ** 0.75 * self._largest_degree.reshape(*self.shape[:-1], 1)
+        least = torch.finfo(degrees.dtype).eps ** 0.75 * self.largest_degree.reshape(*self.shape[:-1], 1)
         return self.active & (degrees < least)  # type: ignore[no-any-return]
 
     @cached_property

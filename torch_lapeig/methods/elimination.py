@@ -53,8 +53,7 @@ class Elimination:
         x = x.copy()
         for node, pivot, others, shares in reversed(self.steps):
             x[node] = reduced[node] / pivot + shares @ x[others]
-        found: Array = x[self.group]
-        return found
+        return x[self.group]
 
 
 def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:

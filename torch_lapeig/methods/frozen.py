@@ -41,8 +41,7 @@ class Frozen(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of given pairs ``(Q, N)``, in their dtype."""
         checks.check_floating(checks.half_to_float32(x), "x_new")
-        rows: Tensor = self.map(x.double())
-        return rows.to(x.dtype)
+        return self.map(x.double()).to(x.dtype)  # type: ignore[no-any-return]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         def moved(value: Tensor) -> Tensor:
@@ -50,6 +49,11 @@ class Frozen(nn.Module):
             return found if found.dtype == value.dtype else value.to(found.device)
 
         return super()._apply(moved, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for key in [key for key in state_dict if key.startswith(prefix) and not key.startswith(f"{prefix}map.")]:
+            state_dict[f"{prefix}map.{key.removeprefix(prefix)}"] = state_dict.pop(key)  # of version 0.3.0
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __prepare_scriptable__(self) -> None:
         raise TypeError(
@@ -79,8 +83,7 @@ class FixedPoints(nn.Module):
         """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
         # Some coordinates at a time: ONNX has no `torch.cdist`, and all together take D times the memory of the result.
         parts = zip((self.measured(x) - self.centre).split(16, 1), self.points.split(16, 1), strict=True)
-        squares: Tensor = sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)
-        return squares
+        return sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)  # type: ignore[no-any-return, return-value]
 
     def products(self, x: Tensor) -> Tensor:
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""

@@ -124,8 +124,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     def _error_of_values(self, laplacian: Laplacian) -> Tensor:
         """Return the error ``(N,)`` that round-off leaves in the eigenvalues at each node, for L y = λ y."""
-        degrees = laplacian.exact_degrees.detach()
-        return error_of_values(degrees.amax().expand_as(degrees))
+        return error_of_values(laplacian.largest_degree.expand_as(laplacian.active))
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
