@@ -83,7 +83,7 @@ class FixedPoints(nn.Module):
         """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
         # Some coordinates at a time: ONNX has no `torch.cdist`, and all together take D times the memory of the result.
         parts = zip((self.measured(x) - self.centre).split(16, 1), self.points.split(16, 1), strict=True)
-        return sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)  # type: ignore[no-any-return, return-value]
+        return sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)  # type: ignore[no-any-return]
 
     def products(self, x: Tensor) -> Tensor:
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""

@@ -49,11 +49,11 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         check_entries_of(X)
         check_entries_of(y, "y")
         if y is not None:  # NaN among classes is refused by `validate_data`
-            y = np.where(np.reshape(checks.are_unlabelled(np.ravel(y).tolist()), np.shape(y)), UNLABELLED, y)
+            y = np.where(checks.are_unlabelled(y), UNLABELLED, np.asarray(y))
         X, y = validate_data(
             self, X, y, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
-        unlabelled = checks.are_unlabelled(y.tolist())
+        unlabelled = checks.are_unlabelled(y)
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
         check_classification_targets(y[~unlabelled])

@@ -222,10 +222,14 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
-    """Return which labels ``(N,)`` stand for none: None, NaN, pandas' NA, −1 as a number or a word, and ``marks``."""
+    """Return which labels of an array stand for none: None, NaN, pandas' NA, −1 as number or word, and ``marks``."""
+    given = np.asarray(labels, dtype=object)
     words = {*map(str, [marks] if isinstance(marks, str) else marks), *(("-1", "-1.0") if minus_one else ())}
     missing = words | {"None", "nan", "NaN", "NaT", "<NA>"}  # as objects; words may be the names of classes
-    return np.array([str(label) in (words if isinstance(label, str) else missing) for label in labels], dtype=bool)
+    return np.reshape(
+        np.array([str(label) in (words if isinstance(label, str) else missing) for label in given.ravel()], dtype=bool),
+        given.shape,
+    )
 
 
 def check_tensor(value: Any, name: str) -> None:
