@@ -59,15 +59,11 @@ def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
     """Saved on all of them, and loaded by each number of them: new points get the same rows."""
     sheet = surface(130)
     outlier = torch.cat([sheet[:-1], sheet[-1:] + torch.tensor([3.0, 0.0, 0.0])])  # of a degree below round-off
+    plain = functools.partial(LaplacianEigenmaps, 2, normalization="unnormalized")
     makers = [
         (sheet, lambda: LaplacianEigenmaps(3, KNN(7), SelfTuning(4))),
-        (
-            sheet,
-            lambda: LaplacianEigenmaps(
-                2, Radius(0.9), HeatKernel(learnable=True).double(), normalization="unnormalized"
-            ),
-        ),
-        (outlier, lambda: LaplacianEigenmaps(2, KNN(7), HeatKernel(0.3), normalization="unnormalized")),
+        (sheet, lambda: plain(Radius(0.9), HeatKernel(learnable=True).double())),
+        (outlier, lambda: plain(KNN(7), HeatKernel(0.3))),
     ]
     for x, make in makers:
         new = torch.cat([surface(20, seed=8), x[-9:]])

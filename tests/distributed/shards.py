@@ -6,16 +6,7 @@ import torch
 from common import ONE_PLACE, SETS, blobs, close, copies, cut, edges_of, graph_of, spread, whole
 
 from problems import surface, swiss_roll
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    HeatKernel,
-    ImprovedWeights,
-    Laplacian,
-    Radius,
-    SelfTuning,
-    knn_graph,
-)
+from torch_lapeig import KNN, DensityCorrected, HeatKernel, ImprovedWeights, Laplacian, Radius, SelfTuning, knn_graph
 from torch_lapeig.distributed import ShardedPoints, sharded_graph
 from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import nearest_neighbors

@@ -51,8 +51,7 @@ def of_all(rows: Tensor, ranks: Ranks, total: int) -> Tensor:
 def equal_part(x: Tensor, ranks: Ranks) -> Tensor:
     """Return this rank's part of rows, which are a tensor of `of_all` or whole on every rank."""
     if isinstance(x, DTensor):
-        part: Tensor = own_rows(x, ranks, "the rows of a fit")
-        return part
+        return own_rows(x, ranks, "the rows of a fit")  # type: ignore[no-any-return]
     begin, end = part_of(ranks, len(x), ranks.rank)
     return x[begin:end].clone()
 

@@ -414,8 +414,7 @@ def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
     """Return the exchange of a tensor, with derivatives of any order."""
     if not (torch.is_grad_enabled() and x.requires_grad) and not checks.is_dual(x):
         return there(x)
-    result: Tensor = _Linear.apply(x, there, back)
-    return result
+    return _Linear.apply(x, there, back)  # type: ignore[no-any-return]
 
 
 def _group_of(group: Any) -> Any:

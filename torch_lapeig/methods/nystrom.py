@@ -53,9 +53,8 @@ def nystrom(
     eigenvectors of L_sym. ``off`` ``(k, k)`` or ``(N, k, k)`` are the entries of Λ off its diagonal
     (`Eigenpairs.projected`), which are 0 but have derivatives where eigenvalues are equal. ``same`` ``(Q,)`` is the
     training point that a query equals, or −1. ``noise`` ``(N,)`` is the error of λ at each training point, for
-    L y = λ y. Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by so little that
-    the error of λ decides, they are the training row of a training point, and zero, with a `GraphWarning`, for another
-    query.
+    L y = λ y. Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ,
+    they are the training row of a training point, and zero, with a `GraphWarning`, for another query.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())

@@ -223,13 +223,10 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
     """Return which labels of an array stand for none: None, NaN, pandas' NA, −1 as number or word, and ``marks``."""
-    given = np.asarray(labels, dtype=object)
     words = {*map(str, [marks] if isinstance(marks, str) else marks), *(("-1", "-1.0") if minus_one else ())}
     missing = words | {"None", "nan", "NaN", "NaT", "<NA>"}  # as objects; words may be the names of classes
-    return np.reshape(
-        np.array([str(label) in (words if isinstance(label, str) else missing) for label in given.ravel()], dtype=bool),
-        given.shape,
-    )
+    is_none = np.vectorize(lambda one: str(one) in (words if isinstance(one, str) else missing), otypes=[bool])
+    return is_none(np.asarray(labels, dtype=object))  # type: ignore[no-any-return]
 
 
 def check_tensor(value: Any, name: str) -> None:

@@ -106,8 +106,7 @@ if hasattr(os, "register_at_fork"):
 
 def _is_whole() -> bool:
     """Return whether this thread is in a block of `_WholePrecision`, with autocast still off."""
-    is_autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-    return not is_autocast and vars(_thread).get("inside", False)
+    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
 
 
 class _WholePrecision:
