@@ -102,6 +102,14 @@ def test_classes_may_be_of_any_type_and_minus_one_is_no_label():
     for mark in (None, np.nan, "-1"):
         other = LabelSpreading("knn").fit(X, np.where(Y < 0, np.array(mark, dtype=object), y))
         assert (other.transduction_ == model.transduction_).all()
+    for marked in ([None if one < 0 else int(one) for one in Y], [names[one] if one >= 0 else "-1" for one in Y]):
+        other = LabelSpreading("knn").fit(X, marked)  # lists of numbers and of words
+        assert (
+            other.transduction_.astype(str)
+            == np.asarray(other.classes_)[model.label_distributions_.argmax(1)].astype(str)
+        ).all()
+    flags = LabelSpreading("knn").fit(X, [bool(one > 0) if one >= 0 else None for one in Y])
+    assert flags.classes_.dtype == flags.transduction_.dtype == bool
     other = LabelSpreading("knn").fit(X, np.where(Y < 0, np.nan, Y))
     assert (model.classes_[other.transduction_.astype(int)] == model.transduction_).all()
     far = np.concatenate([X, X + 1e3])

@@ -48,17 +48,19 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         check_shared(self)
         check_entries_of(X)
         check_entries_of(y, "y")
-        if y is not None:  # NaN among classes is refused by `validate_data`
-            y = np.where(checks.are_unlabelled(y), UNLABELLED, np.asarray(y))
+        if np.asarray(y).dtype.kind in "fO" and y is not None:  # `validate_data` refuses None and NaN
+            y = np.where(checks.are_unlabelled(y, minus_one=False), UNLABELLED, np.asarray(y))
         X, y = validate_data(
             self, X, y, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
         )
         unlabelled = checks.are_unlabelled(y)
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
-        check_classification_targets(y[~unlabelled])
+        is_plain = y.dtype != object or any(isinstance(one, str) for one in y)
+        given = y[~unlabelled] if is_plain else np.array(y[~unlabelled].tolist())
+        check_classification_targets(given)
         labels = np.full(len(y), UNLABELLED)
-        self.classes_, labels[~unlabelled] = np.unique(y[~unlabelled], return_inverse=True)
+        self.classes_, labels[~unlabelled] = np.unique(given, return_inverse=True)
         x = self._graph(X)
         self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
         self.label_distributions_ = as_numpy(self.module_.predict_proba())
@@ -66,9 +68,11 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter
         return self
 
+    @torch.no_grad()
     def predict(self, X: Any) -> Array:
         """Return the classes of largest score ``(Q,)`` of samples ``(Q, D)``; −1 for a sample that no label reaches."""
-        return self._classes_of(self._scores_of(X))
+        check_is_fitted(self)
+        return self._classes_of(self._of_new(self.module_.transform, X, self.scores_))
 
     @torch.no_grad()
     def predict_proba(self, X: Any) -> Array:
@@ -89,12 +93,6 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
             checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
         kernel = MatrixFunction(self.kernel, takes_pair=True) if callable(self.kernel) else rbf(self.gamma, X)
         return self._from(OfKernel(X, kernel), X)
-
-    @torch.no_grad()
-    def _scores_of(self, X: Any) -> Array:
-        """Return the scores of samples ``(Q, C)``; those of training samples are the fitted scores."""
-        check_is_fitted(self)
-        return self._of_new(self.module_.transform, X, self.scores_)
 
     def _classes_of(self, scores: Array) -> Array:
         classes: Array = self.classes_[scores.argmax(1)]
