@@ -138,8 +138,7 @@ def by_components(made):
 def smoothness(made):
     y = numbers(*made.value.shape, 2)
     squares = torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist").square()
-    weight = shaped(made.matrix, made)
-    expected = (weight * squares).sum() / 2
+    expected = (shaped(made.matrix, made) * squares).sum() / 2
     close(tl.laplacian_smoothness(y, made.value, "sum"), expected)
     count = int((made.matrix * (1 - torch.eye(made.matrix.shape[-1])) > 0).sum())
     close(tl.LaplacianSmoothness()(y, made.value), expected / max(count, 1))

@@ -297,8 +297,7 @@ def test_nothing_of_the_users_is_changed():
         model = SpectralClustering(2, affinity="rbf", kernel_params=parameters).fit(X)
     assert parameters == {"scale": 0.5}
     assert model.affinity_matrix_.shape == (160, 160)
-    sparse = SpectralEmbedding(n_neighbors=11).fit(csr_array(X))
-    assert sparse.affinity == "nearest_neighbors"
+    assert SpectralEmbedding(n_neighbors=11).fit(csr_array(X)).affinity == "nearest_neighbors"
     weighted = clone(SpectralEmbedding(n_neighbors=11)).set_params(weights=weights).fit(X)
     again = pickle.loads(pickle.dumps(clone(weighted).fit(X)))
     np.testing.assert_array_equal(again.transform(NEW), weighted.transform(NEW))

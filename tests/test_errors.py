@@ -454,6 +454,8 @@ laplacian_positional_encoding(BOTH[:, :1], 2, 1) → both directions
 laplacian_positional_encoding(BOTH, 2, 1, torch.ones(3)) → edge_weight must have shape \(2,\)
 laplacian_positional_encoding(BOTH, 2, 1, -torch.ones(2)) → non-negative
 laplacian_positional_encoding(BOTH.T[:1], 2, 1) → shape \(2, E\), got \(1, 2\)
+AddLaplacianPE(1, "index_pe") → attr_name must be without 'index'
+AddMagneticPE(1, eigenvalues="face") → eigenvalues must be without 'index' and 'batch'
 AddLaplacianPE(1)(object()) → data must be homogeneous
 # Samplers
 NeighborhoodSampler(knn_graph(X[None], 3)) → one graph of all points, got a batch

@@ -135,8 +135,7 @@ def test_values_and_gradients_have_the_digits_of_the_dtype(dtype, tail, scale, s
     graph = tl.knn_graph(x, 5, symmetrize="union")
     t = float(graph.pattern.squared_lengths(x).median())
     weighted = tl.HeatKernel(t)(x, graph)
-    active = tl.Laplacian(weighted).active
-    present = (weighted.weight > 0) & active[graph.edge_index].all(0)
+    present = (weighted.weight > 0) & tl.Laplacian(weighted).active[graph.edge_index].all(0)
     y, gradient = exact(x, graph, present, t, loss_weights, digits=80 if dtype == SINGLE else 400)
     x.requires_grad_()
     found = tl.LaplacianEigenmaps(2, tl.KNN(5, "union"), tl.HeatKernel(t))(x)
@@ -155,8 +154,7 @@ def test_rows_of_tiny_degree_solve_their_problem():
     assert laplacian.tiny_degrees.any(-1).all()
     pairs = tl.eigenpairs(laplacian, 3)
     y, share = pairs.vectors.double(), laplacian.values.double()
-    pattern = laplacian.graph.pattern
-    residual = (1 - pairs.values.double()) * y - pattern.matmul(share, y)
+    residual = (1 - pairs.values.double()) * y - laplacian.graph.pattern.matmul(share, y)
     assert (residual.abs() <= 1e-4 * y.abs().amax(0))[laplacian.active].all()
 
 
@@ -179,8 +177,7 @@ def test_gradients_of_null_vectors_do_not_drown_in_round_off(dense, outliers):
         graph = tl.Graph.from_dense(graph.to_dense()) if dense else graph
         laplacian = tl.Laplacian(graph, "random_walk")
         assert laplacian.nullity == 2
-        pairs = tl.eigenpairs(laplacian, 4)
-        y = pairs.vectors
+        y = tl.eigenpairs(laplacian, 4).vectors
         loss = (y @ (y.mT @ aim.to(dtype))).square().sum()
         found.append(torch.autograd.grad(loss, w)[0].double() * weight)
     assert (laplacian.degrees.min() < 1e-10 * laplacian.degrees.max()).item()

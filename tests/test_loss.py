@@ -31,8 +31,7 @@ def both_kinds(affinity):
 
 def eigenvectors(affinity, k):
     """The k smallest pairs of L y = λ D y after the constant, Yᵀ D Y = I."""
-    degrees = affinity.sum(1)
-    root = degrees.sqrt()
+    root = affinity.sum(1).sqrt()
     symmetric = torch.eye(len(affinity), dtype=affinity.dtype) - affinity / root[:, None] / root
     values, vectors = torch.linalg.eigh(symmetric)
     return values[1 : k + 1], vectors[:, 1 : k + 1] / root[:, None]
@@ -244,8 +243,7 @@ def test_nan_gives_nan():
 
 
 def test_whitening_is_a_map_that_can_be_stored():
-    affinity = cycle(30)
-    graph, y = tl.Graph.from_dense(affinity), points(30, 3).float()
+    graph, y = tl.Graph.from_dense(cycle(30)), points(30, 3).float()
     fresh = tl.Whitening(3)
     with pytest.raises(RuntimeError, match=r"Whitening must be fitted before it takes new points; call fit"):
         fresh(y)

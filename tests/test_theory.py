@@ -39,8 +39,7 @@ def test_the_kernel_of_lle_at_finite_mu(mu):
 
 def test_lle_of_a_line_is_a_quarter_of_the_squared_laplacian():
     x = torch.arange(30, dtype=torch.float64)[:, None]
-    w = rebuilding(x, 2, reg=1e-12)
-    residual = torch.eye(30) - w
+    residual = torch.eye(30) - rebuilding(x, 2, reg=1e-12)
     laplacian = Laplacian(SimpleWeights()(x, KNN(2, "mutual")(x)), "unnormalized").to_dense()
     inside = slice(4, 26)
     torch.testing.assert_close((residual.T @ residual)[inside], (laplacian @ laplacian / 4)[inside], atol=1e-9, rtol=0)

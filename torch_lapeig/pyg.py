@@ -35,13 +35,13 @@ class AddLaplacianPE:
 
     The vectors are those of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and up to rotation
     where eigenvalues are equal, for undirected graphs without isolated nodes. Isolated nodes have zeros here, and a
-    column of their own there. A graph may be of any size: if it is too small for k columns, the last are zero. The
-    graphs of a list or of a ``torch_geometric.data.Batch`` are solved together, which is many times as fast as one
-    after the other. PyTorch Geometric need not be installed.
+    column of their own there. If a graph is too small for k columns, the last are zero. The graphs of a list or of a
+    ``torch_geometric.data.Batch`` are solved together, for speed. PyTorch Geometric need not be installed.
 
     Args:
         k: number of columns, at least 1.
-        attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``.
+        attr_name: attribute ``(M, k)`` to add; None appends the columns to ``data.x``. Names with "index" or "batch" in
+            them, and "face", are refused: PyTorch Geometric takes these for numbers of nodes or graphs.
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
@@ -68,6 +68,8 @@ class AddLaplacianPE:
     ) -> None:
         for name, value in (("attr_name", attr_name), ("eigenvalues", eigenvalues)):
             checks.check_instance(value, name, (str, type(None)), "the name of an attribute, or None")
+            if value == "face" or any(part in (value or "") for part in ("index", "batch")):  # numbered anew in a Batch
+                raise ValueError(f"{name} must be without 'index' and 'batch', and not 'face', got {value!r}")
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         self.k = checks.check_width(k, "k")
         self.attr_name = attr_name
@@ -97,8 +99,7 @@ class AddLaplacianPE:
         if all(part.batch is None for part in parts):
             batch = torch.arange(len(items)).repeat_interleave(nodes).to(edge_index)
         else:
-            firsts = zip(parts, first_graphs.tolist(), strict=True)
-            batch = torch.cat([part.batch_from(first) for part, first in firsts])
+            batch = torch.cat([*map(DataParts.batch_from, parts, first_graphs.tolist())])
         if all(part.weight is None for part in parts):
             weight = torch.ones(edge_index.shape[1], device=edge_index.device)
         else:
@@ -133,8 +134,7 @@ class AddLaplacianPE:
             item.x = vectors
         else:
             columns = item.x[:, None] if item.x.ndim == 1 else item.x
-            whole = torch.result_type(columns, vectors)  # the dtype of the columns, unless they are integers
-            dtype = columns.dtype if columns.is_floating_point() else whole
+            dtype = columns.dtype if columns.is_floating_point() else torch.result_type(columns, vectors)
             item.x = torch.cat([columns.to(dtype), vectors.to(columns.device, dtype)], -1)
         if self.eigenvalues is not None:
             item[self.eigenvalues] = values

@@ -54,6 +54,7 @@ def test_bars_fall_apart_under_eigenmaps_only(tmp_path):
     assert metrics["pca"]["mean"] < 0.7
 
 
+@pytest.mark.filterwarnings("ignore:.*isolated")  # a point of the sphere may have no neighbour in the radius
 def test_improved_eigenmaps_are_closer_to_the_eigenfunctions(tmp_path):
     metrics = quick("manifolds", tmp_path)
     for name in ("circle", "square", "sphere"):

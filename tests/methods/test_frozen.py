@@ -92,6 +92,8 @@ def test_casts_leave_the_numbers_and_rows_have_the_dtype_of_points(make, dtype):
     assert_same(frozen(new.to(dtype)), expected.to(dtype), {torch.float16: 1e-3, torch.bfloat16: 1e-2}.get(dtype, 2e-3))
     with pytest.raises(TypeError, match="x_new must be float32 or float64"):
         frozen(new.int())
+    with pytest.raises(ValueError, match="x_new must have shape"):
+        frozen(new[:, :1].to(dtype))  # which would be broadcast
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # torch's own

@@ -309,7 +309,7 @@ def warn_of_isolated(active: Tensor, mask: Tensor | None) -> None:
     isolated = ~active if mask is None else ~active & mask
     if count := int(isolated.sum()):
         checks.warn(
-            f"{count} of {isolated.numel()} nodes are isolated (no edge of positive weight, or all underflow): their "
-            "rows are zero; use more neighbours, a larger radius or a larger bandwidth",
+            f"{count} of {active.numel() if mask is None else int(mask.sum())} nodes are isolated (no edge of positive "
+            "weight, or all underflow): their rows are zero; use more neighbours, a larger radius or bandwidth",
             checks.GraphWarning,
         )

@@ -237,7 +237,7 @@ class SpectralClustering(GraphEmbedding):
     def path(self, x: Tensor | Graph) -> ClusterPath:
         """Return the evidence for each number of clusters from 2 to ``max_clusters``, from one solve; keep nothing.
 
-        A graph of fewer nodes of positive degree has as many numbers as nodes.
+        With n nodes of positive degree up to n − 1, and at least to 2: n clusters of one node have no gap after them.
 
         Args:
             x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
@@ -259,7 +259,7 @@ class SpectralClustering(GraphEmbedding):
         graph = self._graph(x, None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, 2, "n_clusters")
-        most = min(self.max_clusters, laplacian.fewest_active)
+        most = min(self.max_clusters, max(2, laplacian.fewest_active - 1))
         _has_more_parts(laplacian, most)
         pairs = eigenpairs(laplacian, most, self.solve)
         random = np.random.RandomState(self.seed)

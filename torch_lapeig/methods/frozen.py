@@ -34,13 +34,15 @@ DenseKernel = Callable[[Tensor, "FixedPoints | None"], Tensor]
 class Frozen(nn.Module):
     """Rows of points in any precision by a map in float64, a copy that neither later training nor casts change."""
 
-    def __init__(self, rows: nn.Module) -> None:
+    def __init__(self, rows: nn.Module, width: int) -> None:
         super().__init__()
-        self.map = copy.deepcopy(rows).requires_grad_(False)
+        self.map, self.width = copy.deepcopy(rows).requires_grad_(False), width
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows ``(Q, k)`` of new points ``(Q, D)``, or of given pairs ``(Q, N)``, in their dtype."""
         checks.check_floating(checks.half_to_float32(x), "x_new")
+        if x.ndim != 2 or x.shape[1] != self.width:
+            raise ValueError(f"x_new must have shape (Q, {self.width}), as the fit, got {tuple(x.shape)}")
         return self.map(x.double()).to(x.dtype)  # type: ignore[no-any-return]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

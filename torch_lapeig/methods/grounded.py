@@ -100,8 +100,7 @@ class Grounded(Operator):
         elimination, others = self.rest
         reduced = elimination.reduced(flow.reshape(-1, flow.shape[-1]).cpu().numpy())
         z = others.solve(-torch.as_tensor(reduced).to(flow))
-        found = elimination.solution(z.cpu().numpy(), reduced)
-        return torch.as_tensor(found).to(flow).reshape(g.shape)
+        return torch.as_tensor(elimination.solution(z.cpu().numpy(), reduced)).to(flow).reshape(g.shape)
 
     def _iterated(self, flow: Tensor) -> tuple[Tensor, Tensor]:
         """Return Z by conjugate gradients, and the error at each node of the potential that is 1 at grounded nodes."""

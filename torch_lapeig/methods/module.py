@@ -75,8 +75,7 @@ class PointsModule(FittedModule):
     @property
     def pairs_given(self) -> str | None:
         """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
-        kinds = (option.kind for option in vars(self).values() if isinstance(option, Precomputed))
-        return next(kinds, None)
+        return next((option.kind for option in vars(self).values() if isinstance(option, Precomputed)), None)
 
     @precision.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
@@ -331,7 +330,7 @@ class EmbeddingModule(PointsModule):
         Raises:
             RuntimeError: not fitted. TypeError: a method, rule or weighting that has no such form: `Isomap`, whose
                 rows need shortest paths, `LLE`, whose rows need a linear solve each, and rules and weightings of the
-                user's own. When called: points that are not floating. `torch.jit.script` of the module.
+                user's own. When called: points of another dtype or shape. `torch.jit.script` of the module.
 
         >>> import torch
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
@@ -345,7 +344,7 @@ class EmbeddingModule(PointsModule):
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value).detach() for name, value in self._fitted().items()}
-        return Frozen(self._frozen(state)).eval()
+        return Frozen(self._frozen(state), state.get("train_points", state[self.FITTED[0]].mT).shape[1]).eval()
 
     def _frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``."""

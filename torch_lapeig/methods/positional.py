@@ -131,6 +131,8 @@ def columns_of_nodes(
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.
     weight = weight.double()
+    largest = weight.new_zeros(len(batch)).scatter_reduce(0, edge_index[0], weight.detach(), "amax")
+    is_active = largest > torch.finfo(weight.dtype).tiny
     vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
     options = dataclasses.replace(options, loss_dtype=options.loss_dtype or loss)
 
@@ -142,7 +144,8 @@ def columns_of_nodes(
             pairs = _plain_pairs(graph, k + 1, normalization, options)
         graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
         if pairs is None:
-            pairs = eigenpairs(Laplacian(graph, normalization), k + 1, options, fill=True)
+            inner = graph._with(mask=graph.mask.masked_scatter(graph.mask, is_active[chosen]))  # type: ignore[union-attr,arg-type]
+            pairs = eigenpairs(Laplacian(inner, normalization), k + 1, options, fill=True)
         return graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:])
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
@@ -150,6 +153,7 @@ def columns_of_nodes(
     for graphs, chosen, found in together(tasks) if is_large else (task() for task in tasks):
         vectors = vectors.index_copy(0, chosen, found.vectors)
         values = values.index_copy(0, graphs, found.values)
+    warn_of_isolated(is_active, None)  # once for all graphs: they were left out of the solves
     return NodeEncoding(vectors.to(loss), values.to(loss)), batch
 
 
@@ -213,10 +217,7 @@ def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solv
     assert graph.mask is not None
     active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
     graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    found = small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
-    if found is not None:
-        warn_of_isolated(active, graph.mask)
-    return found
+    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

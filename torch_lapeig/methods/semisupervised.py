@@ -161,8 +161,7 @@ class SemiSupervised(OnGraph):
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        fits = self._fits(points, mask, *self._targets(labels, points, mask))
-        return self._with_new(x, points, x_new, fits)
+        return self._with_new(x, points, x_new, self._fits(points, mask, *self._targets(labels, points, mask)))
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph):

@@ -33,7 +33,7 @@ ARRAYS = {
     "scipy": ("torch.as_tensor({0}.toarray())", "Graph.from_scipy({0})"),
     "builtins.list": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
     "builtins.tuple": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
-    "torch.Tensor": ("", "Graph.from_dense({0}), or knn_graph({0}, k) of points"),
+    "torch.Tensor": ("", "Graph.from_dense({0}.to_dense()), or knn_graph({0}, k) of points"),
     **{f"builtins.{name}": ("torch.as_tensor({0})", "") for name in ("int", "float", "bool")},
     "torch_lapeig.Embedding": ("{0}.embedding", ""),
     "torch_lapeig.Eigenpairs": ("{0}.vectors", ""),
@@ -202,7 +202,7 @@ def describe(value: Any) -> str:
 
 def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"] = "tensor") -> str:
     """Return how an object becomes what is wanted, by where its type comes from: ``; use …``, or nothing."""
-    items = value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
+    items = value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in ("O", "U", "S") else value
     items = items if type(items) in (list, tuple) else ()
     if wanted == "tensor" and any(isinstance(item, str) for item in items):
         return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
