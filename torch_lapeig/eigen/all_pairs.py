@@ -125,7 +125,7 @@ def check_hermitian(matrix: Tensor, name: str) -> None:
         )
 
 
-class _AllPairs(torch.autograd.Function):
+class _AllPairs(precision.Function):
     """Function A -> (λ, V, Λ) of Hermitian matrices ``(..., N, N)``: a loss takes λ as numbers, or Λ as a matrix."""
 
     @staticmethod

@@ -65,7 +65,7 @@ def symmetric(matrix: Tensor, y: Tensor) -> Tensor:
     return torch.from_numpy(multiply(1.0, matrix.detach().numpy().T, y.detach().numpy()[:, 0]))[:, None]
 
 
-class _OfTwo(torch.autograd.Function):
+class _OfTwo(precision.Function):
     """Function on a pattern that is linear in each of two tensors."""
 
     @staticmethod
@@ -127,7 +127,7 @@ class _SampledProduct(_OfTwo):
         return result
 
 
-class _SquaredLengths(torch.autograd.Function):
+class _SquaredLengths(precision.Function):
     """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
@@ -175,7 +175,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     return result.to(x.dtype)
 
 
-class _Smoothness(torch.autograd.Function):
+class _Smoothness(precision.Function):
     """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖².
 
     The value comes from direct differences, which are exactly 0 for constant Y, where tr(Yᵀ L Y) leaves round-off.

@@ -296,8 +296,9 @@ def check_distinct(value: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
     ascending = value.sort().values
     if (twice := ascending[1:] == ascending[:-1]).any():
-        first = int(ascending[1:][twice][0])
-        raise ValueError(f"{name} must be distinct, got {first} more than once; use {name}.unique()")
+        raise ValueError(
+            f"{name} must be distinct, got {int(ascending[1:][twice][0])} more than once; use {name}.unique()"
+        )
 
 
 def half_to_float32(value: Any) -> Any:
@@ -357,8 +358,7 @@ def check_points(
     With ``is_squared`` its squared distances, and sums of several of them, must be finite too.
     """
     check_floating(x, name)
-    ranks = (2, 3) if batched else (2,)
-    if x.ndim not in ranks:
+    if x.ndim not in ((2, 3) if batched else (2,)):
         expected = "(N, D) or (B, N, D)" if batched else "(N, D)"
         raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
@@ -529,8 +529,9 @@ def finite_gradient(value: Tensor) -> Tensor:
 
 
 def _made_finite(gradient: Tensor | None) -> Tensor | None:
-    if gradient is None:  # nothing flows back
-        return None
+    # Nothing flows back; or torch.func takes many gradients at once, whose numbers no branch can read.
+    if gradient is None or torch._C._functorch.is_functorch_wrapped_tensor(gradient):
+        return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient) if gradient.requires_grad else gradient
     largest = torch.finfo(gradient.dtype).max

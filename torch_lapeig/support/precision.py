@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 F = TypeVar("F", bound=Callable[..., Any])
 OLDEST = (2, 6)  # version of torch on which the tests have passed
@@ -202,9 +203,22 @@ def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
         say()
 
 
-class _Matmul(torch.autograd.Function):
-    generate_vmap_rule = True
+class Function(torch.autograd.Function):
+    """Function that is computed once for each item of a batch of `torch.vmap`, and so of Jacobians of `torch.func`."""
 
+    @classmethod
+    def vmap(cls, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:  # noqa: D102
+        found = [
+            cls.apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        return (
+            tree_map(lambda *parts: None if parts[0] is None else torch.stack(parts), *found),
+            tree_map(lambda part: None if part is None else 0, found[0]),
+        )
+
+
+class _Matmul(Function):
     @staticmethod
     @without_autocast
     def forward(a: Tensor, b: Tensor) -> Tensor:
@@ -220,8 +234,7 @@ class _Matmul(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,), (a, b) = grads, ctx.saved_tensors
         to_a = matmul(g, b.mH).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
-        to_b = matmul(a.mH, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
-        return to_a, to_b
+        return to_a, matmul(a.mH, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
 
     @staticmethod
     @without_autocast

@@ -37,11 +37,9 @@ _pool: ThreadPoolExecutor | None = None
 def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> list[T]:
     """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
 
-    Tasks of an accelerator are run one after the other by the caller, whose stream they belong to.
-
-    The tasks start in their order, under the grad mode, inference mode and autocast of the caller. They should release
-    Python's lock for most of their time, as operations on large tensors do. Their warnings are given when all are done.
-    A task that calls this function runs the inner tasks on its own thread.
+    Tasks of an accelerator are run one after the other by the caller, whose stream they belong to. Others start in
+    their order, under the grad mode, inference mode and autocast of the caller, and should release Python's lock for
+    most of their time. Warnings are given when all are done. Tasks inside a task run on its own thread.
 
     Raises:
         The error of the first task that fails; tasks after it may not be run.
@@ -52,8 +50,7 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
     warnings: dict[int, list[tuple[str, type[Warning]]]] = {}
-    waiting = collections.deque(enumerate(tasks))
-    mode = _mode_of_caller()
+    waiting, mode = collections.deque(enumerate(tasks)), _mode_of_caller()
 
     def work() -> None:
         while waiting:
@@ -188,14 +185,9 @@ def _compute_alone() -> None:
 
 
 def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
-    """Return X of A X = B for ``matrices`` ``(..., n, n)`` and ``rhs`` ``(..., n, m)``.
-
-    On the processor large matrices are solved one by one: torch's LU factors of batches fail there on several threads,
-    with an error or without end (pytorch #142815).
-
-    Args:
-        check: raise `torch.linalg.LinAlgError` if A is singular; else X has ∞ or NaN there.
-    """
+    """Return X of A X = B; for singular A raise `torch.linalg.LinAlgError`, or without ``check`` hold ∞ or NaN."""
+    # On the processor large matrices are solved one by one: torch's LU factors of batches fail there on several
+    # threads, with an error or without end (pytorch #142815).
 
     def solve(a: Tensor, b: Tensor) -> Tensor:
         return torch.linalg.solve_ex(a, b, check_errors=check)[0]  # type: ignore[no-any-return]

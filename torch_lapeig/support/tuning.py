@@ -56,13 +56,7 @@ def rows_of_block(row_bytes: float, device: torch.device, room: Literal["memory"
 
 
 def check_dense(rows: int, columns: int, number_bytes: int, device: torch.device, what: str, advice: str) -> None:
-    """Raise MemoryError for a dense matrix of more than half of a device's free memory, before it is asked for.
-
-    Methods need a matrix twice at least.
-
-    Args:
-        what: the method or object that needs the matrix. advice: a way out.
-    """
+    """Raise MemoryError for a dense matrix of more than half of a device's free memory: methods need it twice."""
     size = rows * columns * number_bytes
     if size > 2**30 and size > (free := _free_bytes(device)) / 2:
         raise MemoryError(
@@ -110,8 +104,7 @@ def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether graphs of so many nodes are solved as a dense batch."""
     # Graphs of up to 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some
     # ten matrices are held at a time.
-    pays = nodes <= 64 or solves_all_pairs(graphs, nodes, device)
-    return pays and graphs * nodes**2 <= 2**24
+    return (nodes <= 64 or solves_all_pairs(graphs, nodes, device)) and graphs * nodes**2 <= 2**24
 
 
 # Graphs of a batch are solved together up to this number of nodes, and one by one beyond.

@@ -222,6 +222,10 @@ def test_transforms_of_torch_func_reach_what_reads_no_numbers(function):
     torch.testing.assert_close(torch.func.grad(function)(y), given.grad)
     turn = points(12, 2, seed=2)
     torch.testing.assert_close(torch.func.jvp(function, (y,), (turn,))[1], (given.grad * turn).sum())
+    torch.testing.assert_close(torch.func.jacfwd(function)(y), given.grad)
+    if function is not OF_ROWS["encoding"]:  # the rule of eigenpairs reads numbers of its cotangents
+        expected = torch.autograd.functional.hessian(function, y)
+        torch.testing.assert_close(torch.func.hessian(function)(y), expected, atol=1e-9, rtol=1e-7)
     for inside in (function, torch.func.grad(function)):
         with pytest.raises(TypeError, match=r"inside torch\.vmap; pass a batch"):
             torch.vmap(inside)(torch.stack([y, y]))

@@ -29,7 +29,7 @@ MOST_ITERATIONS = 2000
 ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right-hand side
 
 
-class ImplicitSolve(torch.autograd.Function):
+class ImplicitSolve(precision.Function):
     """Function (Λ, V, G, θ) -> Z of A(θ) Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
 
     For a `Pencil` of K(θ) and M(θ): K Z − M Z Λ + M V μ = −G, Vᵀ M Z = 0.

@@ -60,7 +60,7 @@ from torch_lapeig.eigen.pencil import Pencil
 from torch_lapeig.support import checks, precision
 
 
-class ImplicitEigenpairs(torch.autograd.Function):
+class ImplicitEigenpairs(precision.Function):
     """Function θ -> (Λ, V) of a solution found beforehand, for the parameters θ of its operator."""
 
     @staticmethod
