@@ -17,8 +17,7 @@ PROBE = points(40, 40)
 
 def turned(y, angles):
     """A(θ) Y for a matrix whose eigenvalues change with θ and stay equal, and whose eigenspaces turn."""
-    skew = torch.einsum("i,ijk->jk", angles, TURNS - TURNS.mT)
-    turn = torch.matrix_exp(skew) @ BASIS
+    turn = torch.matrix_exp(torch.einsum("i,ijk->jk", angles, TURNS - TURNS.mT)) @ BASIS
     return turn @ ((1 + angles.square().sum()) * SPECTRUM[:, None] * (turn.mT @ y))
 
 
