@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
@@ -211,8 +212,9 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
         sets = f"; pad sets of unequal size: pad_batch(torch.cat({parts}), number of the set of each row)"
         return f"; use torch.stack({parts})" if len(sizes) == 1 else sets if wanted == "tensor" else ""
     keys = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
-    keys = [key for key in keys if key[0] == "torch_lapeig"] or keys  # a named tuple of ours is no tuple
-    keys += [(key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)]
+    keys = [key for key in keys if key[0] == "torch_lapeig"] or keys + [  # a named tuple of ours is no tuple
+        (key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)
+    ]
     ways: dict[Any, str] = {
         None: "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "",
         **CONVERSIONS[wanted],
@@ -237,18 +239,20 @@ def check_tensor(value: Any, name: str) -> None:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:
         raise TypeError(f"{name} must hold data, got a tensor on the device meta; move the data to 'cpu' or 'cuda'")
-    inner = torch._C._functorch  # a transform inside another one wraps a batch
-    while inner.is_functorch_wrapped_tensor(value):
-        if inner.is_batchedtensor(value):
-            raise TypeError(
-                f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead"
-            )
-        value = inner.get_unwrapped(value)
+    if functorch.is_functorch_wrapped_tensor(value) and _is_of_vmap(value):
+        raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
+
+
+def _is_of_vmap(value: Tensor) -> bool:
+    """Return whether a tensor is one of `torch.vmap`, itself or inside what other transforms wrap around it."""
+    return functorch.is_functorch_wrapped_tensor(value) and (
+        functorch.is_batchedtensor(value) or _is_of_vmap(functorch.get_unwrapped(value))
+    )
 
 
 def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError inside a transform of `torch.func`, which wraps each result: code outside torch reads numbers."""
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if functorch.peek_interpreter_stack() is not None:
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
             "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad), or compute before the "
@@ -258,7 +262,7 @@ def check_outside_func(value: Tensor, name: str) -> None:
 
 def is_watched() -> bool:
     """Return whether a mode of torch, or a transform of torch.func, watches the operations of this thread."""
-    return is_in_torch_dispatch_mode() or torch._C._functorch.peek_interpreter_stack() is not None
+    return is_in_torch_dispatch_mode() or functorch.peek_interpreter_stack() is not None
 
 
 def check_floating(value: Any, name: str) -> None:
@@ -353,10 +357,8 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
 def check_points(
     x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
 ) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``.
-
-    With ``is_squared`` its squared distances, and sums of several of them, must be finite too.
-    """
+    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``."""
+    # With `is_squared`, squared distances, and sums of several of them, must be finite too.
     check_floating(x, name)
     if x.ndim not in ((2, 3) if batched else (2,)):
         expected = "(N, D) or (B, N, D)" if batched else "(N, D)"
@@ -498,7 +500,7 @@ def facts_of_rows(**tensors: Any) -> dict[str, Any]:
 def is_plain_host(x: Tensor) -> bool:
     """Return whether NumPy may read the memory of a tensor and no mode of torch watches it."""
     is_own = type(x) is Tensor and x.device.type == "cpu" and not x.is_neg()
-    return is_own and torch._C._functorch.peek_interpreter_stack() is None
+    return is_own and functorch.peek_interpreter_stack() is None
 
 
 def power_of_two(value: Tensor, dim: tuple[int, ...]) -> Tensor:
@@ -529,8 +531,8 @@ def finite_gradient(value: Tensor) -> Tensor:
 
 
 def _made_finite(gradient: Tensor | None) -> Tensor | None:
-    # Nothing flows back; or torch.func takes many gradients at once, whose numbers no branch can read.
-    if gradient is None or torch._C._functorch.is_functorch_wrapped_tensor(gradient):
+    # Nothing flows back; or many gradients at once, whose numbers no branch can read.
+    if gradient is None or (functorch.is_functorch_wrapped_tensor(gradient) and _is_of_vmap(gradient)):
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient) if gradient.requires_grad else gradient

@@ -39,10 +39,8 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
     Tasks of an accelerator are run one after the other by the caller, whose stream they belong to. Others start in
     their order, under the grad mode, inference mode and autocast of the caller, and should release Python's lock for
-    most of their time. Warnings are given when all are done. Tasks inside a task run on its own thread.
-
-    Raises:
-        The error of the first task that fails; tasks after it may not be run.
+    most of their time. Warnings are given when all are done. Tasks inside a task run on its own thread. The error of
+    the first task that fails is raised; tasks after it may not be run.
     """
     threads = _threads_here()
     if len(tasks) < 2 or device.type != "cpu" or threads == 1:  # a single task has all threads of torch
