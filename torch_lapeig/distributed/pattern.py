@@ -211,12 +211,9 @@ class ShardedPattern(SparsePattern):
     # --- Products -----------------------------------------------------------------------------------------------------
 
     @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """Return M Y for ``y`` ``(..., n, m)``; differentiable in both at any order.
-
-        ``is_symmetric``: M is known to be symmetric, which makes its gradients cheaper.
-        """
-        return product(values, y.reshape(y.shape[-2:]), self, is_symmetric=is_symmetric).reshape(y.shape)
+    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
+        """Return M Y for ``y`` ``(..., n, m)``; see `SparsePattern.matmul`."""
+        return product(values, y.reshape(y.shape[-2:]), self, **known).reshape(y.shape)
 
     @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:

@@ -27,6 +27,13 @@ class Problem(NamedTuple):
     k: int
     tolerance: float  # maximum residual, relative to the gap after the k-th value: `allowed_residual`
     has_guards: bool = True  # whether the answer keeps the guard vectors, which only derivatives need
+    origin: Tensor | None = None  # (B,), what 0 of the given matrix became
+
+    def part(self, graphs: slice) -> Problem:
+        """Return the request for some graphs of the batch."""
+        assert isinstance(self.operator, SymmetricOperator)
+        origin = None if self.origin is None else self.origin[graphs]
+        return self._replace(operator=self.operator.part(graphs), origin=origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,7 @@ class Solution:
     converged: Tensor  # (B,)
     resolved: Tensor  # (B,), see `_resolved`
     faint: Tensor  # (B,), whether a second value beside a known null vector is 0, or nearly so
+    scale: Tensor  # (B,), the error of an eigenvalue over eps
 
     @property
     def symmetric(self) -> SymmetricOperator:
@@ -80,7 +88,9 @@ class Solution:
     def times(self, unit: Tensor) -> Solution:
         """Return the pairs of the operator times a number for each graph ``(B,)``."""
         values, residuals = self.values * unit[:, None], self.residuals * unit[:, None]
-        return dataclasses.replace(self, values=values, residuals=residuals, gap=self.gap * unit)
+        return dataclasses.replace(
+            self, values=values, residuals=residuals, gap=self.gap * unit, scale=self.scale * unit
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -99,7 +109,7 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     if len(parts) == 1:
         return _checked(problem, solver, ritz)
     assert isinstance(operator, SymmetricOperator)
-    problems = [problem._replace(operator=operator.part(graphs)) for graphs in parts]
+    problems = [problem.part(graphs) for graphs in parts]
     found = together([partial(_checked, one, solver, ritz.part(p)) for one, p in zip(problems, parts, strict=True)])
     fields = {name: torch.cat([getattr(part, name) for part in found]) for name in FIELDS_OF_GRAPHS}
     return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
@@ -149,6 +159,7 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         converged=converged,
         resolved=_resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap),
         faint=is_faint.any(1) & (operator.nullity > 0),
+        scale=operator.scale.to(values),
     )
 
 
@@ -160,7 +171,7 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -
     eps = torch.finfo(operator.dtype).eps
     # A residual that the tolerance allows is small beside the gap.
     allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
-    floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.bound)
+    floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.scale)
     # One value of round-off beside known null vectors has a determined vector; with a second one, either may be any
     # mixture. Only of affinities is the whole null space known. Of other matrices equal values are resolved where
     # round-off is small beside them.
@@ -168,7 +179,7 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -
     if operator.of_affinities:
         second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
         return (second > floor) | (known >= k)
-    following = every[:, k] if operator.spectral_shift is None else every[:, k] - operator.spectral_shift
+    following = every[:, k] if problem.origin is None else every[:, k] - problem.origin
     are_equal = (floor <= math.sqrt(eps) * following.abs()) | (residual == 0)  # without a residual pairs are exact
     return (every[:, k] - every[:, 0] > floor) | are_equal | (known >= k)
 
@@ -230,9 +241,9 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     _say(message, checks.ConvergenceWarning, on_failure)
 
 
-def report_unresolved(solution: Solution, values: Tensor, bound: Tensor, on_failure: str) -> None:
-    """Warn or raise where round-off hides differences of ``values`` ``(B, k)`` of spectra up to ``bound`` ``(B,)``."""
-    hidden = ~solution.resolved
+def report_unresolved(solution: Solution, values: Tensor, on_failure: str) -> None:
+    """Warn or raise where round-off hides differences of ``values`` ``(B, k)``."""
+    hidden, bound = ~solution.resolved, solution.scale
     b = int(hidden.int().argmax())
     round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])
     first = ", ".join(f"{value:.1e}" for value in values[b, :4])

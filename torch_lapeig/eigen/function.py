@@ -61,8 +61,7 @@ class FunctionOperator(Operator):
     dtype: torch.dtype = UNSET
     device: torch.device = UNSET
     seed: InitVar[int] = 0
-    spectral_shift: Tensor | None = field(init=False, repr=False, default=None)
-    _unit: Tensor | None = field(init=False, repr=False, default=None)
+    lower: Tensor = field(init=False, repr=False, default=UNSET)
     _versions: tuple[int, ...] = field(init=False, repr=False, default=())
 
     @precision.full_precision
@@ -78,12 +77,16 @@ class FunctionOperator(Operator):
         checks.set_frozen(self, dtype=dtype, device=device, _versions=tuple(x._version for x in self.parameters))
         if dtype not in checks.FLOATS:
             raise TypeError(f"dtype must be float32 or float64, got {dtype}; a Hermitian matrix has a real form")
-        self._probe(checks.check_seed(seed))
+        unit = self._probe(checks.check_seed(seed))
         with torch.no_grad():
-            self._set_bound(seed)
+            self._set_bound(seed, unit)
 
-    def _probe(self, seed: int) -> None:
-        """Check the result for random columns (shape, dtype, NaN, symmetry, what it depends on), and set a unit."""
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return bounds of the spectrum; see `Operator.ends`."""
+        return self.lower, self.bound
+
+    def _probe(self, seed: int) -> Tensor:
+        """Check the result for random columns (shape, dtype, NaN, symmetry, what it depends on); return its size."""
         x, y = self.random(8, seed).chunk(2, 2)
         given = x if len(self.shape) > 1 else x[0]
         with torch.enable_grad():
@@ -106,7 +109,6 @@ class FunctionOperator(Operator):
                 checks.check_finite(part, "the result of function", "check the function and its parameters")
             unit = checks.power_of_two(image, (1, 2))  # squares must neither overflow nor vanish
             image, other = image / unit, other / unit
-            checks.set_frozen(self, _unit=unit[:, 0, 0])
             size = torch.maximum(self.dots(image, image), self.dots(other, other)).sqrt()
             skew = (self.dots(x, other) - self.dots(image, y)).abs()
             if (skew > 10 * torch.finfo(self.dtype).eps ** 0.5 * size).any():
@@ -115,16 +117,14 @@ class FunctionOperator(Operator):
                     f"function must be a symmetric linear map, got <x, A y> and <A x, y> that differ by {share:.1e} of "
                     "‖A y‖; check it, or use the mean of it and its transpose"
                 )
+        return unit
 
-    def _set_bound(self, seed: int) -> None:
-        """Set the bound, checked against Ritz values or estimated, and the shift."""
-        ends = ends_of_spectrum(self, seed).times(self._unit)
-        checks.set_frozen(self, _unit=None)
+    def _set_bound(self, seed: int, unit: Tensor) -> None:
+        """Set bounds of the spectrum, checked against Ritz values or estimated."""
+        ends = ends_of_spectrum(self, seed, unit)
+        checks.set_frozen(self, lower=ends.lower.clamp_max(0))
         if self.bound is UNSET:
-            shift = (-ends.lower).clamp_min(0)
-            checks.set_frozen(
-                self, bound=_positive(ends.upper + shift), spectral_shift=shift if (shift > 0).any() else None
-            )
+            checks.set_frozen(self, bound=ends.upper)
             return
         given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)
         bound = torch.as_tensor(given, dtype=self.dtype, device=self.device).detach()
@@ -132,7 +132,7 @@ class FunctionOperator(Operator):
             raise ValueError(
                 f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)} of them, got {self.bound}"
             )
-        checks.set_frozen(self, bound=_positive(bound.expand(ends.largest.shape)))
+        checks.set_frozen(self, bound=bound.expand(ends.largest.shape), lower=torch.zeros_like(ends.lower))
         slack = self.bound * torch.finfo(self.dtype).eps ** 0.5
         if (ends.least < -slack).any() or (ends.largest > self.bound + slack).any():
             raise ValueError(
@@ -148,31 +148,11 @@ class FunctionOperator(Operator):
                 "parameters have changed in place since the operator was made; make a new FunctionOperator"
             )
 
-    def in_unit(self) -> tuple[Operator, Tensor | None]:
-        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
-        unit = checks.next_power(self.bound)
-        if checks.are_near_one(unit).all():
-            return self, None
-        scaled = object.__new__(type(self))
-        shift = None if self.spectral_shift is None else self.spectral_shift / unit
-        vars(scaled).update(vars(self), bound=self.bound / unit, spectral_shift=shift, _unit=unit)
-        return scaled, unit
-
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
-        """Return (A(θ) + c I) Y with the shift c; see `Operator.matmul_at`."""
+        """Return A(θ) Y; see `Operator.matmul_at`."""
         batched = y.reshape(self.batch_size, self.num_nodes, -1)
         block = (batched if len(self.shape) > 1 else batched[0]).clone()  # which the function may change
-        found = self.function(block, *parameters).reshape(batched.shape)
-        if self._unit is not None:
-            found = found / self._unit[:, None, None]
-        if self.spectral_shift is not None:
-            found = found + self.spectral_shift[:, None, None] * batched
-        return found.reshape(y.shape)
-
-
-def _positive(bound: Tensor) -> Tensor:
-    """Return bounds, 1 for those of zero matrices, by which filters could not divide."""
-    return torch.where(bound > 0, bound, 1)
+        return self.function(block, *parameters).reshape(y.shape)
 
 
 def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
@@ -194,20 +174,19 @@ class Ends(NamedTuple):
     largest: Tensor
     upper: Tensor
 
-    def times(self, unit: Any) -> Ends:
-        """Return the ends of the matrices times a number for each, ``(B,)``."""
-        return Ends(*(part * unit for part in self))
 
+def ends_of_spectrum(operator: Operator, seed: int, unit: Tensor) -> Ends:
+    """Return the ends by Lanczos steps with whole orthogonalisation: Ritz values and the norm of the last residual.
 
-def ends_of_spectrum(operator: Operator, seed: int) -> Ends:
-    """Return the ends by Lanczos steps with whole orthogonalisation: Ritz values and the norm of the last residual."""
+    ``unit`` ``(B, 1, 1)`` is the size of a product, by which squares neither overflow nor vanish.
+    """
     q = operator.random(1, seed)
     tiny, steps = torch.finfo(operator.dtype).tiny, min(LANCZOS_STEPS, operator.num_nodes)
     q = q / operator.dots(q, q).sqrt()[:, None]
     basis = q
     small = q.new_zeros(operator.batch_size, steps, steps)
     for j in range(steps):
-        image = operator.matmul(q)
+        image = operator.matmul(q) / unit
         for _ in range(2):
             overlap = operator.inner(basis, image)
             small[:, : j + 1, j] += overlap[..., 0]
@@ -222,4 +201,5 @@ def ends_of_spectrum(operator: Operator, seed: int) -> Ends:
     values = torch.linalg.eigvalsh(small)
     largest = values.abs().amax(1)
     rest = torch.where(ended, 0, beta) + 8 * torch.finfo(operator.dtype).eps * largest
-    return Ends(values[:, 0] - rest, values[:, 0], values[:, -1], values[:, -1] + rest)
+    ends = Ends(values[:, 0] - rest, values[:, 0], values[:, -1], values[:, -1] + rest)
+    return Ends(*(end * unit[:, 0, 0] for end in ends))

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian, warn_of_isolated
 from torch_lapeig.eigen.matrices import Hermitian, entries_of_matrix, operator_of_entries
+from torch_lapeig.eigen.normal import in_unit
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs, pairs_of_complex
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -267,7 +268,7 @@ def _combined(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
     k, vectors = vectors.shape[-1] // 2, vectors.double()
-    exact, unit = operator.double().frozen().in_unit()  # squares of residuals may leave the range of the dtype
+    exact, factor, _ = in_unit(operator.double().frozen())  # squares of residuals may leave the range of the dtype
     z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
     # Every other missing column stands for a pair above the spectrum.
     lacking = 2.0 * ~present
@@ -285,5 +286,5 @@ def _combined(
         (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
     )  # round-off may exchange equal values
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
-    residuals = residuals.gather(1, order) * is_there[:, 0] * (1 if unit is None else unit[:, None])
+    residuals = residuals.gather(1, order) * is_there[:, 0] / (1 if factor is None else factor[:, None])
     return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

@@ -1,23 +1,18 @@
-"""Symmetric matrices as they come, dense or sparse, definite or not, and the negatives of operators."""
+"""Symmetric matrices as they come, dense or sparse, definite or not."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.function import ends_of_spectrum
-from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.normal import Entries
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.support import checks
-
-SMALL_NODES = 256  # up to which LAPACK, which needs no bound, is faster than the twenty products of a close one
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,122 +22,12 @@ class Hermitian:
     given: Any
 
 
-@dataclass(frozen=True, eq=False)
-class ShiftedOperator(SymmetricOperator):
-    """Operator A + c I of a symmetric matrix A that may be indefinite; see `Operator.spectral_shift`."""
-
-    spectral_shift: Tensor | None = None
-
-    def double(self) -> ShiftedOperator:
-        """Return the operator in float64, shifted so that no eigenvalue is negative."""
-        wide = super().double()
-        assert isinstance(wide, ShiftedOperator)
-        return wide if wide.spectral_shift is not None else wide._shifted()
-
-    def scaled(self, factor: Tensor) -> ShiftedOperator:
-        """Return S A S, shifted anew; see `Operator.scaled`."""
-        bare: SymmetricOperator = self
-        if self.spectral_shift is not None:
-            bare = self._with(diagonal=self.diagonal - self._at_nodes(self.spectral_shift), spectral_shift=None)
-        found = SymmetricOperator.scaled(bare, factor)
-        assert isinstance(found, ShiftedOperator)
-        return found._shifted()
-
-    def _at_nodes(self, shift: Tensor) -> Tensor:
-        return (shift[:, None] * self.active).reshape(self.shape)
-
-    def _over(self, unit: Tensor) -> SymmetricOperator:
-        shift = None if self.spectral_shift is None else self.spectral_shift / unit
-        return super()._over(unit)._with(spectral_shift=shift)
-
-    @torch.no_grad()
-    def _shifted(self) -> ShiftedOperator:
-        """Return the operator with a shift and a bound: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
-        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
-        others = self.pattern.without_loops(values)
-        centre = diagonal - self.pattern.sum_loops(values)
-        radius = self.pattern.sum_rows(others.abs())
-        least = (centre - radius).reshape(self.batch_size, -1).amin(1)
-        most = (centre + radius).reshape(self.batch_size, -1).amax(1)
-        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-        scaled = self.frozen()._over(unit)  # squares neither overflow nor vanish
-        if self.num_nodes > SMALL_NODES:
-            ends = ends_of_spectrum(scaled, seed=0).times(unit)
-            lower, upper = ends.lower, ends.upper
-        else:
-            squares = self.pattern.sum_rows(self.pattern.without_loops(scaled.values).square())
-            squares = squares.reshape(self.batch_size, -1).sum(1)
-            centre = centre.reshape(self.batch_size, -1) / unit[:, None]
-            upper = unit * (squares + centre.square().sum(1)).sqrt()
-            lower = -upper
-        least, most = torch.maximum(least, lower), torch.minimum(most, upper)
-        shift = -least.clamp_max(0)
-        bound = torch.where(most + shift > 0, most + shift, 1)
-        with torch.enable_grad():
-            return self._with(diagonal=self.diagonal + self._at_nodes(shift), bound=bound, spectral_shift=shift)  # type: ignore[return-value]
-
-
-class NegatedProducts(Operator):
-    """b I − A for an operator A with the bound b that gives products only: its smallest pairs are the largest of A."""
-
-    def __init__(self, inside: Operator) -> None:
-        self.shape, self.dtype, self.device, self.bound = inside.shape, inside.dtype, inside.device, inside.bound
-        self._inside = inside
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors of A."""
-        return self._inside.parameters
-
-    @property
-    def active(self) -> Tensor:
-        """Return the nodes that take part; see `Operator.active`."""
-        return self._inside.active
-
-    @property
-    def spectral_shift(self) -> Tensor:
-        """Return b, less the shift of A; see `Operator.spectral_shift`."""
-        return _shift_of_negative(self._inside)
-
-    def in_unit(self) -> tuple[Operator, Tensor | None]:
-        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
-        inside, unit = self._inside.in_unit()
-        return (self, None) if unit is None else (NegatedProducts(inside), unit)
-
-    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
-        """Return b Y − A Y; see `Operator.matmul_at`."""
-        bound = self.bound.reshape(-1, *[1] * (len(self.shape)))
-        inside, bound = self._inside, bound if y.ndim > len(self.shape) and len(self.shape) > 1 else self.bound[0]
-        return bound * y - (inside.matmul_at(parameters, y) if parameters else inside.matmul(y))
-
-
-def negated(operator: Operator) -> Operator:
-    """Return an operator whose smallest pairs, less its shift, are those of −A, without known null vectors."""
-    if not isinstance(operator, SymmetricOperator):
-        return NegatedProducts(operator)
-    return ShiftedOperator(
-        operator.pattern,
-        -operator.values,
-        (operator.bound[:, None] * operator.active).reshape(operator.shape) - operator.diagonal,
-        bound=operator.bound,
-        active=operator.active,
-        given=operator.given,
-        trusted=True,
-        spectral_shift=_shift_of_negative(operator),
-    )
-
-
-def _shift_of_negative(operator: Operator) -> Tensor:
-    shift = operator.spectral_shift
-    return operator.bound if shift is None else operator.bound - shift
-
-
 def is_matrix(value: Any) -> bool:
     """Return whether a value is a tensor, or a SciPy sparse matrix."""
     return isinstance(value, Tensor) or _is_of_scipy(value)
 
 
-def operator_of_matrix(matrix: Any) -> ShiftedOperator:
+def operator_of_matrix(matrix: Any) -> Entries:
     """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
     pattern, values = entries_of_matrix(matrix, "matrix")
     checks.check_floating(values, "matrix")
@@ -150,11 +35,11 @@ def operator_of_matrix(matrix: Any) -> ShiftedOperator:
     return operator_of_entries(pattern, (values + back) / -2)
 
 
-def operator_of_entries(pattern: Pattern, values: Tensor) -> ShiftedOperator:
+def operator_of_entries(pattern: Pattern, values: Tensor) -> Entries:
     """Return the operator −M of a symmetric M on the edges of a pattern."""
     most = pattern.sum_rows(checks.primal(values).abs()).reshape(-1, pattern.shape[-1]).amax(1)
     bound = torch.where(most > 0, most, 1)
-    return ShiftedOperator(pattern, values, values.new_zeros(pattern.shape), bound=bound, trusted=True)
+    return Entries(pattern, values, values.new_zeros(pattern.shape), bound=bound, definite=False, trusted=True)
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:

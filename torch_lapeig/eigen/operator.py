@@ -49,6 +49,7 @@ class Operator(Protocol):
     dtype: torch.dtype
     device: torch.device
     bound: Tensor
+    mass: Any = None  # M of a problem A u = λ M u
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
@@ -56,6 +57,10 @@ class Operator(Protocol):
         A method of your own leaves ``y`` as it is: solvers go on with it.
         """
         return self.matmul_at(tuple(map(checks.primal, self.parameters)), y)
+
+    def weigh(self, x: Tensor) -> Tensor:
+        """Return M X without derivatives."""
+        return x
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -66,44 +71,9 @@ class Operator(Protocol):
         """Return A(θ) Y at ``parameters`` in place of this operator's θ, differentiable in θ and Y; see ``matmul``."""
         raise NotImplementedError(f"{type(self).__name__} has parameters: define matmul_at(parameters, y)")
 
-    def pullback(self, parameters: Sequence[Tensor], y: Tensor, v: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients in θ of <Y, A(θ) V> for blocks ``(B, N, k)``; None for a tensor that needs none.
-
-        Where gradients are recorded they are differentiable in Y, V and θ.
-        """
-        is_recorded, needed = torch.is_grad_enabled(), [x.requires_grad for x in parameters]
-        if not any(needed):
-            return (None,) * len(needed)
-        with torch.enable_grad():
-            # V is a function of θ, too. Views of θ, on which it does not depend, hold it fixed.
-            own = [x.view_as(x) if is_recorded else x.detach().requires_grad_(x.requires_grad) for x in parameters]
-            product = self.matmul_at(own, v if is_recorded else v.detach())
-            found = iter(_gradients(product, [x for x in own if x.requires_grad], y, create_graph=is_recorded))
-        return tuple(next(found) if is_needed else None for is_needed in needed)
-
-    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
-        """Return dA X for tangents dθ of forward mode and a block ``(B, N, k)``.
-
-        The gradient of <Y, A(θ) X> in θ is linear in Y: its inner product with dθ is <Y, dA X>.
-        """
-        checks.check_outside_func(x, "x")
-        is_recorded = torch.is_grad_enabled() and any(part.requires_grad for part in (*parameters, x))
-        with torch.enable_grad():
-            both = zip(parameters, tangents, strict=True)
-            own = [p.view_as(p) if p.requires_grad else p.detach().requires_grad_(t is not None) for p, t in both]
-            y = torch.zeros_like(x, requires_grad=True)
-            pulled = _gradients(self.matmul_at(own, x), [p for p in own if p.requires_grad], y, create_graph=True)
-            change = [t for t, p in zip(tangents, own, strict=True) if p.requires_grad]
-            pairs = [(p, t) for p, t in zip(pulled, change, strict=True) if p is not None and t is not None]
-            if not pairs:  # parameters that the function does not use
-                return torch.zeros_like(x)
-            inner = torch.stack([(p * t).sum() for p, t in pairs]).sum()
-            (found,) = torch.autograd.grad(inner, y, create_graph=is_recorded)
-        return found
-
-    def sensitivity(self, values: Tensor) -> Tensor:
-        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, when entries change by eps."""
-        return self.bound.to(values)
+    def images(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A(θ) X and M(θ) X of a block ``(B, N, m)``; M, the mass, is the identity where there is none."""
+        return self.matmul_at(parameters, x), x
 
     def check(self) -> None:
         """Raise an error where the matrix cannot be solved, such as one with NaN; `eigenpairs` calls it."""
@@ -113,19 +83,25 @@ class Operator(Protocol):
         """Return the operator in which a problem is solved and differentiated: in float64 where there is one."""
         return self
 
-    def in_unit(self) -> tuple[Operator, Tensor | None]:
-        """Return this operator over a power of two near its bound, and the powers ``(B,)``; itself and None for 1."""
-        return self, None
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return bounds ``(B,)`` of the spectrum of each graph, without gradients."""
+        return torch.zeros_like(self.bound), self.bound
+
+    @property
+    def is_near_one(self) -> bool:
+        """Return whether no eigenvalue is negative and squares of the bound stay in the range of the dtype."""
+        lower, upper = self.ends()
+        return bool((checks.are_near_one(checks.next_power(upper)) & (upper > 0) & (lower >= 0)).all())
+
+    @property
+    def scale(self) -> Tensor:
+        """Return the size ``(B,)`` of the numbers that rounding is relative to, such as the bound of the spectrum."""
+        return self.bound
 
     @property
     def of_affinities(self) -> bool:
         """Return whether this is a Laplacian of affinities, whose null vectors are all known."""
         return False
-
-    @property
-    def spectral_shift(self) -> Tensor | None:
-        """Return numbers ``(B,)`` that `eigenpairs` subtracts from the eigenvalues of this operator; None for 0."""
-        return None
 
     @property
     def is_sharded(self) -> bool:
@@ -184,7 +160,7 @@ class Operator(Protocol):
     def round_off(self) -> Tensor:
         """Return the residual ``(B,)`` of exact unit eigenvectors after rounding in products and Ritz vectors."""
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5)
-        return self.bound * (factor * torch.finfo(self.dtype).eps)
+        return self.scale * (factor * torch.finfo(self.dtype).eps)
 
     @property
     def rounding_of_entries(self) -> Tensor:
@@ -253,10 +229,6 @@ class Operator(Protocol):
         noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 
-    def scaled(self, factor: Tensor) -> Operator:
-        """Return S A S for S = diag(``factor``), positive, of the operator's shape: A of a problem with a mass S^-2."""
-        return ScaledProducts(self, factor)
-
     def items(self) -> Iterator[Operator]:
         """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
@@ -283,70 +255,6 @@ class Operator(Protocol):
             return torch.addcmul(image, y, -centre).mul_(scale)
 
         return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
-
-
-class ScaledProducts(Operator):
-    """S A S for S = diag(``factor``) and an operator A that gives products only, whose null space is searched for."""
-
-    def __init__(self, inside: Operator, factor: Tensor) -> None:
-        self.shape, self.dtype, self.device = inside.shape, inside.dtype, inside.device
-        self._inside, self._factor = inside, factor
-        self._largest = checks.primal(factor).square().reshape(inside.batch_size, -1).amax(1)
-        self.bound = inside.bound * self._largest
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors of A and the factor."""
-        return (*self._inside.parameters, self._factor)
-
-    def check(self) -> None:
-        """Raise an error where A cannot be solved."""
-        self._inside.check()
-
-    @property
-    def active(self) -> Tensor:
-        """Return the nodes that take part; see `Operator.active`."""
-        return self._inside.active
-
-    @property
-    def of_affinities(self) -> bool:
-        """Return whether this is a Laplacian of affinities, whose null vectors are all known."""
-        return False
-
-    @property
-    def spectral_shift(self) -> Tensor | None:
-        """Return the shift of an indefinite A times the factor's largest square; see `Operator.spectral_shift`."""
-        shift = self._inside.spectral_shift
-        return None if shift is None else shift * self._largest
-
-    def in_unit(self) -> tuple[Operator, Tensor | None]:
-        """Return this operator over a power of two near its bound; see `Operator.in_unit`."""
-        inside, of_inside = self._inside.in_unit()
-        root = checks.next_power(self._largest.sqrt())
-        unit = root.square() if of_inside is None else root.square() * of_inside
-        if checks.are_near_one(unit).all():
-            return self, None
-        return ScaledProducts(inside, self._factor / (root[:, None] if len(self.shape) > 1 else root)), unit
-
-    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
-        """Return S A S Y, plus the shift times Y; see `Operator.matmul_at`."""
-        *own, factor = parameters
-        s, inside = factor[..., None], self._inside
-        found = s * (inside.matmul_at(own, s * y) if own else inside.matmul(s * y))
-        if (shift := inside.spectral_shift) is None:
-            return found
-        # The product of the inner operator has its own shift.
-        more = shift[:, None, None] * (self._largest[:, None, None] - s.square())
-        return found + more.reshape(*more.shape[more.ndim - y.ndim :]) * y
-
-
-def _gradients(
-    product: Tensor, inputs: list[Tensor], weight: Tensor, *, create_graph: bool
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients of <weight, product>; None for inputs on which the product does not depend."""
-    if not product.requires_grad:
-        return (None,) * len(inputs)
-    return torch.autograd.grad(product, inputs, weight, create_graph=create_graph, allow_unused=True)
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:

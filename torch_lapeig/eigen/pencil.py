@@ -41,11 +41,9 @@ class Pencil(Operator):
     """K of an operator and M as parameters of the differentiation rule; ``matmul`` is the product with K.
 
     Attributes:
-        bound: ``(1,)``, the round-off of eigenvalues over eps.
-        spectrum: all eigenpairs of a small pencil. inverse: (K + s M)⁻¹ of a large one.
+        inverse: (K + s M)⁻¹, once it is known.
     """
 
-    spectrum: Spectrum | None = None
     inverse: Any = None
 
     def __init__(self, stiffness: Operator, mass: SymmetricOperator) -> None:
@@ -70,16 +68,12 @@ class Pencil(Operator):
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return K Y."""
-        return self._unshifted(self.stiffness.matmul(y), y)
+        return self.stiffness.matmul(y)
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return K Y at other parameters; see `Operator.matmul_at`."""
         own = parameters[: -len(self.mass.parameters)]
-        return self._unshifted(self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y), y)
-
-    def _unshifted(self, product: Tensor, y: Tensor) -> Tensor:
-        shift = self.stiffness.spectral_shift
-        return product if shift is None else product - shift.reshape(()) * y
+        return self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y)  # type: ignore[no-any-return]
 
     @cached_property
     def mass_matrix(self) -> Tensor:
@@ -88,31 +82,12 @@ class Pencil(Operator):
 
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X for ``(..., N, m)`` without gradients; torch's products with one vector are the fastest."""
-        return (self.mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)
+        return (self.mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)  # type: ignore[no-any-return]
 
-    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
-        """Return dK X; see `Operator.pushforward`."""
-        own = len(parameters) - len(self.mass.parameters)
-        if all(tangent is None for tangent in tangents[:own]):
-            return torch.zeros_like(x)
-        return self.stiffness.pushforward(parameters[:own], tangents[:own], x)
-
-    def change_of_mass(self, tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
-        """Return dM X for tangents of the parameters."""
-        count = len(self.mass.parameters)
-        return self.mass.pushforward(self.mass.parameters, tangents[-count:], x)
-
-    def weighted(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Return M X at other parameters, with derivatives."""
-        return self.mass.matmul_at(parameters[-len(self.mass.parameters) :], x)
-
-    def pullback_of_both(
-        self, parameters: Sequence[Tensor], y: Tensor, v: Tensor, y_mass: Tensor, v_mass: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of <Y, K V> in the parameters of K and of <Y', M V'> in those of M."""
-        count = len(self.mass.parameters)
-        own = self.stiffness.pullback(parameters[:-count], y, v) if parameters[:-count] else ()
-        return (*own, *self.mass.pullback(parameters[-count:], y_mass, v_mass))
+    def images(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return K X and M X at other parameters, with derivatives."""
+        own = self.mass.parameters
+        return self.matmul_at(parameters, x), self.mass.matmul_at(parameters[-len(own) :], x)
 
 
 class Spectrum(NamedTuple):
@@ -131,16 +106,6 @@ class Spectrum(NamedTuple):
     def inverse(self, r: Tensor) -> Tensor:
         """Return (K + s M)⁻¹ R for ``(N, m)``."""
         return torch.zeros_like(r).index_copy(0, self.nodes, torch.cholesky_solve(r[self.nodes], self.cholesky))
-
-    def solve(self, target: Tensor, values: Tensor, k: int, noise: float) -> Tensor:
-        """Return Z of (K − λ_i M) z_i = target_i on the pairs beyond the first ``k``, whose cut may split a cluster."""
-        right = torch.linalg.solve_triangular(self.cholesky, target[0, self.nodes], upper=False)
-        q, theta = self.q[:, k:], self.theta[k:, None]
-        far = 1 - theta * (values + self.shift)
-        equal = far <= theta * noise
-        part = torch.where(equal, 0, (q.mT @ right) / torch.where(equal, 1, far))
-        z = torch.linalg.solve_triangular(self.cholesky.mT, q @ part, upper=True)
-        return torch.zeros_like(target).index_copy(1, self.nodes, z[None])
 
 
 @dataclass(frozen=True)
@@ -223,12 +188,12 @@ def solve_pencil(
             shift, answer = _solve_whole(frozen, null, k, count)
         else:
             shift, answer = _solve_sparse(frozen, null, k, count, tolerance, progress)
-        pencil.spectrum, pencil.inverse = frozen.spectrum, frozen.inverse
+        answer = answer._replace(inverses=(None if is_dense else frozen.inverse,))
         return pencil, _solution(pencil, frozen, answer, shift, k, tolerance, Eigh() if is_dense else Krylov())
 
 
 def _answer(values: Tensor, x: Tensor, iterations: int, finished: bool) -> RitzPairs:
-    return RitzPairs(values[None], x[None], iterations, torch.tensor([finished], device=x.device), (None,))
+    return RitzPairs(values[None], x[None], iterations, torch.tensor([finished], device=x.device))
 
 
 def _orthonormal(pencil: Pencil, x: Tensor) -> Tensor:
@@ -245,7 +210,7 @@ def _orthonormal(pencil: Pencil, x: Tensor) -> Tensor:
 
 
 def _solve_whole(frozen: Pencil, null: Tensor, k: int, count: int) -> tuple[float, RitzPairs]:
-    """Return the shift and the first k + 1 pairs, null ones first, from the whole spectrum."""
+    """Return the shift and all pairs, null ones first."""
     n, nodes = frozen.num_nodes, frozen.active[0].nonzero()[:, 0]
     eye = torch.eye(n, dtype=null.dtype, device=null.device)
     stiffness, mass = (f(eye)[nodes][:, nodes] for f in (frozen.matmul, frozen.weigh))
@@ -265,15 +230,13 @@ def _solve_whole(frozen: Pencil, null: Tensor, k: int, count: int) -> tuple[floa
     half = torch.linalg.solve_triangular(cholesky, mass, upper=False)
     theta, q = torch.linalg.eigh(torch.linalg.solve_triangular(cholesky, half.mT, upper=False))
     theta, q = theta.flip(0).clamp_min(0), q.flip(1)
-    frozen.spectrum = spectrum = Spectrum(nodes, cholesky, q, theta, shift)
-    some = min(k + 1, count)
-    found = spectrum.vectors()[:, :some] / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny).sqrt()
-    x = null.new_zeros(n, some).index_copy(0, nodes, found)
-    c = null.shape[1]
-    x = torch.cat([null, _beside(frozen, null, x[:, c:])], 1)
-    values = 1 / theta[:some].clamp_min(torch.finfo(theta.dtype).tiny) - shift
+    spectrum = Spectrum(nodes, cholesky, q, theta, shift)
+    theta = theta.clamp_min(torch.finfo(theta.dtype).tiny)
+    x = null.new_zeros(n, count).index_copy(0, nodes, spectrum.vectors() / theta.sqrt())
+    c, some = null.shape[1], min(k + 1, count)
+    x = torch.cat([null, _beside(frozen, null, x[:, c:some]), x[:, some:]], 1)
     frozen.inverse = spectrum.inverse
-    return shift, _answer(values, x, 1, True)
+    return shift, _answer(1 / theta - shift, x, 1, True)
 
 
 def _first_shift(stiffness: Any, mass: Any) -> float:
@@ -322,11 +285,8 @@ def _factorise(frozen: Pencil) -> tuple[float, bool]:
             f"mass must be None or near a multiple of 1 beyond {DENSE_PRODUCTS} nodes of a {type(operator).__name__}, "
             "which has products only: K + s M is factorised"
         )
-    idle, move = ~operator.active[0].cpu().numpy(), operator.spectral_shift
-    stiffness = to_scipy(operator, "a mass matrix")
-    if move is not None:
-        stiffness = stiffness - float(move) * diags_array(np.ones(len(idle)))
-    stiffness = stiffness + diags_array(np.where(idle, float(operator.above), 0.0))
+    idle = ~operator.active[0].cpu().numpy()
+    stiffness = to_scipy(operator, "a mass matrix") + diags_array(np.where(idle, float(operator.above), 0.0))
     mass_alone = mass + diags_array(idle.astype(float))
     if not (mass_alone.diagonal() > 0).all():
         raise _not_definite(f"{mass_alone.diagonal().min():.1e} on its diagonal")
@@ -381,7 +341,8 @@ def _solution(
     pencil: Pencil, frozen: Pencil, answer: RitzPairs, shift: float, k: int, tolerance: float, solver: Solver
 ) -> Solution:
     """Return the checked pairs, with residuals (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, a bound of the error of λ."""
-    values, x, eps = answer.values[0], answer.vectors[0], torch.finfo(answer.values.dtype).eps
+    (values, more), (x, others) = (part[0].tensor_split([k + 1], -1) for part in answer[:2])
+    eps = torch.finfo(values.dtype).eps
     c = min(int(pencil.nullity), k)
     x = x * signs(x[None])[0]
     weighted, image = frozen.weigh(x), frozen.matmul(x)
@@ -394,7 +355,6 @@ def _solution(
     rest = rest - x[:, :c] @ (weighted[:, :c].mT @ rest)
     residuals = (values + shift).abs() * (rest * frozen.weigh(rest)).sum(0).clamp_min(0).sqrt()
     bound = (frozen.stiffness.bound.amax() * x[:, :k].square().sum(0) + 2 * values[:k].abs()).amax()
-    pencil.bound = bound[None]
     gap = (values[k] - values[k - 1]).clamp_min(0) if len(values) > k else values.new_tensor(torch.inf)
     residuals[:c] = 0
     # The inverse enlarges the round-off of low frequencies.
@@ -409,11 +369,12 @@ def _solution(
         values=values[None, :k],
         vectors=x[None, :, :k],
         present=torch.ones(1, k, dtype=torch.bool, device=x.device),
-        guard_values=values[None, k:],
-        guard_vectors=x[None, :, k:],
+        guard_values=torch.cat([values[k:], more])[None],
+        guard_vectors=torch.cat([x[:, k:], others], 1)[None],
         residuals=residuals[None, :k],
         gap=gap[None],
         converged=converged,
         resolved=((values[-1] - values[0] > 8 * eps * bound) | (len(values) == c) | (len(values) == 1))[None],
         faint=torch.zeros_like(converged),
+        scale=bound[None],
     )

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.gradient.clusters import GradientOptions
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.solve import Differentiated, Eigenpairs, Solve, differentiable
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, allowed_residual
@@ -88,9 +88,9 @@ def small_eigenpairs(
         return None
     solution, residuals = checked
     found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
-    found = Differentiated(found.projected, factor[..., None] * found.vectors)
+    found = found._replace(vectors=factor[..., None] * found.vectors)
     is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
-    pairs = Eigenpairs.of(solution, found, residuals)
+    pairs = Eigenpairs.of(dataclasses.replace(solution, residuals=residuals), found)
     return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
 
 
@@ -131,6 +131,7 @@ def _solution(
         converged=converged,
         resolved=converged,  # connected: the second value is far above round-off
         faint=torch.zeros_like(converged),
+        scale=bound,
     )
     return solution, rounded
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, report_unresolved, residual_norms
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
-from torch_lapeig.eigen.gradient.rule import ImplicitEigenpairs
+from torch_lapeig.eigen.gradient.complement import Complement
+from torch_lapeig.eigen.gradient.rule import Pairs
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import (
     NORMALIZATIONS,
@@ -24,7 +25,8 @@ from torch_lapeig.eigen.laplacian import (
     needs_derivatives,
     warn_of_isolated,
 )
-from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, negated, operator_of_matrix
+from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix
+from torch_lapeig.eigen.normal import Differentiated, affine, in_unit, normalise
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -34,7 +36,6 @@ from torch_lapeig.graph.directed import SignedGraph
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.progress import Progress, bar
-from torch_lapeig.support.tuning import REORDER_NODES
 
 End = Literal["smallest", "largest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
@@ -101,13 +102,13 @@ class Eigenpairs:
         return self.vectors.is_complex()
 
     @classmethod
-    def of(cls, solution: Solution, found: Differentiated, residuals: Tensor | None = None) -> Eigenpairs:
-        """Return a solution with its differentiable Λ and vectors; ``residuals`` default to the solution's."""
+    def of(cls, solution: Solution, found: Differentiated) -> Eigenpairs:
+        """Return a solution with its differentiable pairs."""
         return cls(
-            values=found.projected.diagonal(dim1=1, dim2=2),
+            values=found.values,
             vectors=found.vectors,
             projected=found.projected,
-            residuals=solution.residuals if residuals is None else residuals,
+            residuals=solution.residuals,
             gap=solution.gap,
             converged=solution.converged & solution.resolved,
             resolved=solution.resolved,
@@ -336,35 +337,33 @@ def _pairs_of(
 ) -> Eigenpairs:
     """Return the pairs at one end of the spectrum, for M^½ = diag(``root``) if there is a mass."""
     is_laplacian = isinstance(exact, Laplacian)
-    factor = exact.factor if is_laplacian else None
+    factor, inverse = exact.factor if is_laplacian else None, None
     if root is not None:
-        _check_range(operator.bound / checks.primal(root).square().reshape(operator.batch_size, -1).amin(1))
-        operator, factor = operator.scaled(1 / root), (1 if factor is None else factor) / root
-    operator = negated(operator) if largest else operator
-    arranged = ScaledAndReordered.of(operator)
-    bare = arranged.operator.frozen()
-    tolerance = solve.allowed(bare.dtype, dtype)
-    problem = Problem(bare, min(k, operator.all_nodes), tolerance, _is_differentiated(arranged.operator))
-    with torch.no_grad(), _progress_function(solve.progress, arranged.unit) as progress:
+        inverse = 1 / root
+        factor = inverse if factor is None else factor / root
+    normal = normalise(operator, inverse, largest=largest)
+    bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
+    tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
+    problem = Problem(bare, k_there, tolerance, _is_differentiated(normal.operator), origin)
+    with torch.no_grad(), _progress_function(solve.progress, normal.unit) as progress:
         solver = solve.solver
         solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
         solution = first_converged(solvers, problem, progress)  # checks each answer
-
-    gradient = solve.gradient_options(dtype, arranged.in_order(factor))
-    differentiated = differentiable(arranged.operator, solution, gradient)
-    solution, differentiated = arranged.back(solution, differentiated)
+    gradient = solve.gradient_options(dtype, normal.in_order(factor))
+    found = differentiable(normal.operator, solution, gradient)
+    solution = with_rounded_residuals(solution, found, dtype)
+    solution, found = normal.back(solution, found)
+    _check_range(checks.primal(found.values), solution.present, dtype, root)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        values = checks.primal(differentiated.projected).diagonal(dim1=1, dim2=2)
-        report_unresolved(solution, -values if largest else values, operator.bound, solve.on_failure)
-    residuals = residuals_as_returned(operator, solution, differentiated.vectors, dtype)
+        report_unresolved(solution, checks.primal(found.values), solve.on_failure)
     if (is_laplacian or root is not None) and not largest:
-        differentiated = _with_trivial(exact, operator, root, differentiated, solution)
+        found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
-        differentiated = _with_factor(None if largest else exact, operator, factor, differentiated, solution)
-    pairs = _filled(Eigenpairs.of(solution, differentiated, residuals=residuals), solution, k)
-    return _of_negated(pairs) if largest else pairs
+        found = _with_factor(None if largest else exact, operator, factor, found, solution)
+    pairs = _filled(Eigenpairs.of(solution, found), solution, k)
+    return dataclasses.replace(pairs, which="largest") if largest else pairs
 
 
 @singledispatch
@@ -401,27 +400,26 @@ def _pencil_pairs(
         raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
     dtype, matrix = given.dtype, checked_mass(mass, operator)
     tolerance = solve.allowed(operator.dtype, dtype)
-    stiffness, of_stiffness = (negated(operator) if largest else operator).in_unit()
-    matrix, of_mass = matrix.in_unit()
-    unit = (1 if of_stiffness is None else of_stiffness) / (operator.bound.new_ones(1) if of_mass is None else of_mass)
-    with _progress_function(solve.progress, None) as progress:
+    one = operator.bound.new_ones(1)
+    unit = checks.next_power(torch.maximum(*(end.abs() for end in operator.ends())))
+    stiffness = affine(
+        operator, (-one if largest else one) / unit, 0 * one, operator.bound / unit, operator.scale / unit
+    )
+    matrix, of_mass, _ = in_unit(matrix)
+    unit = (-unit if largest else unit) * (one if of_mass is None else of_mass)
+    with _progress_function(solve.progress, 1.0) as progress:
         pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
-    projected, vectors = differentiable(pencil, solution, solve.gradient_options(dtype))
-    solution, bound = solution.times(unit), pencil.bound * unit
-    _check_range(solution.values)
-    found = Differentiated(projected * unit, vectors if of_mass is None else vectors * of_mass.rsqrt())
+    values, vectors, projected = differentiable(pencil, solution, solve.gradient_options(dtype))
+    solution = solution.times(unit.abs())
+    vectors = vectors if of_mass is None else vectors * of_mass.sqrt()
+    found = Differentiated(values * unit, vectors, projected * unit)
+    _check_range(checks.primal(found.values), solution.present, dtype, mass)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, -solution.values if largest else solution.values, bound, solve.on_failure)
-    pairs = Eigenpairs.of(solution, found)
-    pairs = (_of_negated(pairs) if largest else pairs).reshaped(operator.shape[:-1], dtype)
-    return dataclasses.replace(pairs, inner_product="mass")
-
-
-def _of_negated(pairs: Eigenpairs) -> Eigenpairs:
-    """Return the pairs of A, given the pairs of −A."""
-    return dataclasses.replace(pairs, values=-pairs.values, projected=-pairs.projected, which="largest")
+        report_unresolved(solution, checks.primal(found.values), solve.on_failure)
+    pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
+    return dataclasses.replace(pairs, inner_product="mass", which="largest" if largest else "smallest")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -460,64 +458,19 @@ def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers:
 
 
 @torch.no_grad()
-def residuals_as_returned(operator: Operator, solution: Solution, vectors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the residuals ``(B, k)`` of the vectors after rounding to a dtype."""
-    if dtype == operator.dtype:
-        return solution.residuals
-    rounded = checks.primal(vectors).to(dtype).to(operator.dtype)
-    return residual_norms(operator.frozen(), solution.values, rounded)
-
-
-class Differentiated(NamedTuple):
-    """Pairs with gradients: Λ ``(B, k, k)`` and V ``(B, N, k)``."""
-
-    projected: Tensor
-    vectors: Tensor
-
-
-class ScaledAndReordered(NamedTuple):
-    """Operator in the unit and the order of nodes in which it is solved."""
-
-    operator: Operator  # the given one divided by ``unit``, with its nodes in ``order``
-    unit: Tensor | None = None  # powers of two ``(B,)`` if bounds of spectra are far from 1
-    order: Tensor | None = None  # int64 ``(N,)`` if products of a large graph wait for memory
-
-    @classmethod
-    def of(cls, operator: Operator) -> ScaledAndReordered:
-        """Return an operator in a suitable unit and order; an operator of the user's own has neither."""
-        operator, unit = operator.in_unit()
-        if not isinstance(operator, SymmetricOperator):
-            return cls(operator, unit)
-        is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
-        if is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
-            operator, order = operator.reordered()
-            return cls(operator, unit, order)
-        return cls(operator, unit)
-
-    def in_order(self, factor: Tensor | None) -> Tensor | None:
-        """Return a factor of the nodes without derivatives, ``(B, N)``, in this order."""
-        if factor is None:
-            return None
-        factor = checks.primal(factor).reshape(self.operator.batch_size, -1)
-        return factor if self.order is None else factor[:, self.order]
-
-    def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
-        """Return a solution in the caller's unit, and its pairs in the caller's unit and order."""
-        projected, vectors = found
-        if self.order is not None:
-            vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
-        if (shift := self.operator.spectral_shift) is not None:
-            projected = projected - shift[:, None, None] * torch.eye(projected.shape[-1]).to(projected)
-        if self.unit is not None:
-            projected, solution = projected * self.unit[:, None, None], solution.times(self.unit)
-        return solution, Differentiated(projected, vectors)
+def with_rounded_residuals(solution: Solution, found: Differentiated, dtype: torch.dtype) -> Solution:
+    """Return a solution with the residuals of its vectors after rounding to a dtype."""
+    if dtype == solution.values.dtype:
+        return solution
+    rounded = checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
+    return dataclasses.replace(solution, residuals=residual_norms(solution.operator, solution.values, rounded))
 
 
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
     if _is_differentiated(operator):
-        return Differentiated(*ImplicitEigenpairs.apply(solution, gradient, *operator.parameters))
-    return Differentiated(torch.diag_embed(solution.values), solution.vectors)
+        return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.parameters))
+    return Differentiated(solution.values, solution.vectors, torch.diag_embed(solution.values))
 
 
 def _is_differentiated(operator: Operator) -> bool:
@@ -572,12 +525,13 @@ def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) ->
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
 
 
-def _check_range(values: Tensor) -> None:
-    """Check that a mass leaves eigenvalues, or a bound on them, in the range of the dtype."""
-    if values.isinf().any():
+def _check_range(values: Tensor, present: Tensor, dtype: torch.dtype, mass: Any) -> None:
+    """Check that eigenvalues ``(B, k)`` that are there stay in the range of the dtype in which they are returned."""
+    most, name = torch.finfo(dtype).max, "laplacian" if mass is None else "mass"
+    if (~(values.abs() <= most) & present).any():
         raise ValueError(
-            f"mass must leave the eigenvalues below {torch.finfo(values.dtype).max:.1e}, got entries so small beside "
-            "those of the matrix that they overflow; divide the matrix, or multiply the mass, by a number"
+            f"{name} must leave the eigenvalues below {most:.1e} in {dtype}, got up to {values.abs().max():.1e}; "
+            f"divide the matrix{'' if mass is None else ', or multiply the mass,'} by a number"
         )
 
 
@@ -626,13 +580,13 @@ def _with_factor(
     given: Any, operator: Operator, factor: Tensor, found: Differentiated, solution: Solution
 ) -> Differentiated:
     """Return the pairs of a problem that is similar to a symmetric operator, from the pairs of that operator."""
-    projected, vectors = found
+    values, vectors, projected = found
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.tiny_degrees:
         y = tiny_degree_rows(given, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = operator.signs(y)
-    return Differentiated(projected * sign * sign.mT, y * sign)
+    return Differentiated(values, y * sign, projected * sign * sign.mT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -695,11 +649,10 @@ def component_eigenpairs(
 
 
 @contextlib.contextmanager
-def _progress_function(progress: Progress | bool, unit: Tensor | None) -> Iterator[Progress | None]:
-    """Yield the function to call in every iteration with residuals over a unit."""
-    scale = 1.0 if unit is None else float(unit.amax())
+def _progress_function(progress: Progress | bool, scale: float) -> Iterator[Progress | None]:
+    """Yield the function to call in every iteration with residuals in another unit."""
     if progress is not True:
-        if not progress or unit is None:
+        if not progress or scale == 1:
             yield progress or None
         else:
             yield lambda iteration, residual, allowed: progress(iteration, residual * scale, allowed * scale)
@@ -726,7 +679,7 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
         pairs,
         projected=projected,
         vectors=torch.where(present[:, None, :], pad(pairs.vectors, (0, more)), 0),
-        values=torch.where(present, projected.diagonal(dim1=-2, dim2=-1), torch.inf),
+        values=torch.where(present, pad(pairs.values, (0, more)), torch.inf),
         residuals=pad(pairs.residuals, (0, more)),
     )
 

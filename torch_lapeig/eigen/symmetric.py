@@ -243,41 +243,17 @@ class SymmetricOperator(WithEntries):
         if isinstance(self.pattern, SparsePattern) and self.num_nodes > 0:  # a rank may have no nodes
             longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
-        is_odd, is_unit = (self._unit != 1).any(), (self.diagonal == 1).all()
+        is_odd, is_unit = ~checks.are_near_one(checks.next_power(self.bound)).all(), (self.diagonal == 1).all()
         numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
         return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
 
-    @cached_property
-    def _unit(self) -> Tensor:
-        """Return the powers of two next to the bounds of graphs, ``(B,)``; 1 for bounds near 1."""
-        unit, least = checks.next_power(self.bound), torch.finfo(self.bound.dtype).tiny
-        return torch.where(
-            checks.are_near_one(unit), 1, unit.clamp(least, 1 / least)
-        )  # powers whose inverse is exact, too
-
-    def in_unit(self) -> tuple[SymmetricOperator, Tensor | None]:
-        """Return this operator divided by a power of two for each graph, next to its bound; and the powers ``(B,)``.
-
-        The operator itself and None if all bounds are near 1. Residuals are a small part of the bound. Far from 1 the
-        squares of residuals leave the range of the dtype, so that a residual of 0 would not mean convergence.
-        """
-        if self.batch_size == 0 or not self._numbers[4]:
-            return self, None
-        return self._over(self._unit), self._unit
-
-    def _over(self, unit: Tensor) -> SymmetricOperator:
-        """Return this operator divided by a number for each graph, ``(B,)``, with gradients, which stay finite."""
-        node_unit = unit if len(self.shape) == 1 else unit[:, None]
-        values, diagonal = checks.finite_gradient(self.values), checks.finite_gradient(self.diagonal)
-        return self._with(
-            values=(values / self.pattern.of_graph(unit)).reshape(self.values.shape),
-            diagonal=diagonal / node_unit,
-            bound=self.bound / unit,
-            excess=None if self.excess is None else self.excess / unit[:, None],
-        )
+    @property
+    def is_near_one(self) -> bool:
+        """Return whether squares of the bound stay in the range of the dtype; see `Operator.is_near_one`."""
+        return self.batch_size == 0 or not self._numbers[4]
 
     def scaled(self, factor: Tensor) -> SymmetricOperator:
-        """Return S A S for S = diag(``factor``), with gradients to the factor, too; see `Operator.scaled`."""
+        """Return S A S for S = diag(``factor``), positive and of the operator's shape, with gradients to the factor."""
         s, null, pattern = checks.primal(factor), self.null, self.pattern
         ground = torch.ones_like(s)
         if null is not None:
@@ -351,7 +327,7 @@ class SymmetricOperator(WithEntries):
         # processor whose blocks are longer.
         longest = self._numbers[2] if self.is_sparse else self.num_nodes / 2.5
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
-        return self.bound * (factor * torch.finfo(self.dtype).eps)
+        return self.scale * (factor * torch.finfo(self.dtype).eps)
 
     @property
     def rounding_of_entries(self) -> Tensor:
@@ -364,39 +340,15 @@ class SymmetricOperator(WithEntries):
         total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
         return total / self.active_count.clamp_min(1)
 
-    def sensitivity(self, values: Tensor) -> Tensor:
-        """Return the change ``(B,)`` of eigenvalues ``(B, k)`` of each graph, over eps, when entries change by eps.
-
-        Entries of a Laplacian are quotients of sums of weights, so they change in proportion to themselves.
-        """
-        bound = self.bound.to(values)
-        return values[:, -1].minimum(bound) if self.of_affinities else bound
-
     @property
     def parameters(self) -> tuple[Tensor, ...]:
         """Return M on the edges and c."""
         return self.values, self.diagonal
 
-    def pullback(self, parameters: Sequence[Tensor], y: Tensor, v: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradient in M on the edges and in c of <Y, (diag(c) − (M + Mᵀ)/2) V>."""
-        # Two sampled products are cheaper than finding the reversed edges.
-        both = self.pattern.products(torch.cat([y, v], -1), torch.cat([v, y], -1))
-        return both / -2, (y * v).sum(-1).reshape(self.shape)
-
-    def pushforward(self, parameters: Sequence[Tensor], tangents: Sequence[Tensor | None], x: Tensor) -> Tensor:
-        """Return dA X for changes of M on the edges and of c; the symmetric part of M counts."""
-        edges, diagonal = tangents
-        product = torch.zeros_like(x)
-        if diagonal is not None:
-            product = product + diagonal.reshape(x.shape[:2])[..., None] * x
-        if edges is not None:
-            product = product - self.pattern.matmul((edges + self.pattern.transpose(edges)) / 2, x, is_symmetric=True)
-        return product
-
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return A Y for M on the edges and c; see `Operator.matmul_at`."""
         edges, diagonal = parameters
-        return diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(edges, y, is_symmetric=True)
+        return diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(edges, y, stays_symmetric=True)
 
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""

@@ -269,12 +269,13 @@ class SparsePattern(PatternBase):
         return self.loops
 
     @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
+    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
         """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
 
-        ``is_symmetric``: M is known to be symmetric, which makes its gradients cheaper.
+        With ``is_symmetric=True`` M is known to be symmetric, which makes its gradients cheaper, and with
+        ``stays_symmetric=True`` only the symmetric part of its changes counts.
         """
-        return products.product(values, self._points(y), self, is_symmetric=is_symmetric).reshape(y.shape)
+        return products.product(values, self._points(y), self, **known).reshape(y.shape)
 
     @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
@@ -501,14 +502,26 @@ class DensePattern(PatternBase):
         return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
     @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, *, is_symmetric: bool = False) -> Tensor:
-        """Return M Y for ``y`` ``(..., N, m)``."""
-        return precision.matmul(values, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
+    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
+        """Return M Y for ``y`` ``(..., N, m)``; see `SparsePattern.matmul`."""
+        return products.product(values, self._points(y), self, **known).reshape(y.shape)
 
     @precision.full_precision
     def products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Yᵀ for ``(..., N, m)``."""
-        return precision.matmul(x.reshape(*self.shape, x.shape[-1]), y.reshape(*self.shape, y.shape[-1]).mT)
+        return products.sampled_product(self._points(x), self._points(y), self)
+
+    def _points(self, x: Tensor) -> Tensor:
+        """Return points as a block of the pattern's shape."""
+        return x.reshape(*self.shape, x.shape[-1])
+
+    def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
+        """Return `matmul` without gradients."""
+        return values @ y
+
+    def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return `products` without gradients."""
+        return x @ y.mT
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""

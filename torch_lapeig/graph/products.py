@@ -27,11 +27,13 @@ from torch_lapeig.support.tuning import rows_of_block
 Pattern = Any  # a `SparsePattern` or a `DensePattern`, which import this module
 
 
-def product(values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False) -> Tensor:
+def product(
+    values: Tensor, y: Tensor, pattern: Pattern, *, is_symmetric: bool = False, stays_symmetric: bool = False
+) -> Tensor:
     """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``."""
     # First derivatives of symmetric M need no values of reversed edges, which take longer to gather than the product.
-    # Higher derivatives do: the tensors behind M may not be symmetric.
-    result: Tensor = _Product.apply(values, y, pattern, is_symmetric)
+    # Higher derivatives do: the tensors behind M may not be symmetric, unless only its symmetric part counts.
+    result: Tensor = _Product.apply(values, y, pattern, is_symmetric, stays_symmetric)
     return result
 
 
@@ -78,25 +80,32 @@ class _OfTwo(precision.Function):
 class _Product(_OfTwo):
     @staticmethod
     @precision.without_autocast
-    def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool) -> Any:
+    def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool, stays_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
     @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
-        to_values = sampled_product(g, y, pattern) if ctx.needs_input_grad[0] else None
-        to_y = None
+        to_values = to_y = None
+        if ctx.needs_input_grad[0]:
+            # Two sampled products at once are cheaper than finding the reversed edges.
+            both = (torch.cat([g, y], -1), torch.cat([y, g], -1)) if ctx.options[1] else (g, y)
+            to_values = sampled_product(both[0], both[1], pattern)
+            to_values = to_values / 2 if ctx.options[1] else to_values
         if ctx.needs_input_grad[1]:
-            is_own = ctx.options[0] and not torch.is_grad_enabled()
+            is_own = ctx.options[1] or (ctx.options[0] and not torch.is_grad_enabled())
             to_y = product(values if is_own else pattern.transpose(values), g, pattern.flipped)
-        return to_values, to_y, None, None
+        return to_values, to_y, None, None, None
 
     @staticmethod
     @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        factors = zip((tangents[0], values), (y, tangents[1]), strict=True)
+        change = tangents[0]
+        if change is not None and ctx.options[1]:
+            change = (change + pattern.transpose(change)) / 2
+        factors = zip((change, values), (y, tangents[1]), strict=True)
         terms = [product(edges, block, pattern) for edges, block in factors if edges is not None and block is not None]
         return sum(terms[1:], terms[0])
 
@@ -119,12 +128,9 @@ class _SampledProduct(_OfTwo):
     @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         (x, y), pattern = ctx.saved_tensors, ctx.pattern
-        result: Tensor = x.new_zeros(len(pattern))
-        if tangents[0] is not None:
-            result = result + sampled_product(tangents[0], y, pattern)
-        if tangents[1] is not None:
-            result = result + sampled_product(x, tangents[1], pattern)
-        return result
+        factors = zip((tangents[0], x), (y, tangents[1]), strict=True)
+        terms = [sampled_product(a, b, pattern) for a, b in factors if a is not None and b is not None]
+        return sum(terms[1:], terms[0])
 
 
 class _SquaredLengths(precision.Function):

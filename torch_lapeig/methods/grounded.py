@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Operator, SymmetricOperator
-from torch_lapeig.eigen.gradient.complement import implicit_solve
 from torch_lapeig.eigen.gradient.linear import solve_linear
+from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.weights import inverse_power
@@ -38,7 +38,7 @@ def harmonic_extension(graph: Graph, free: Tensor, known: Tensor) -> Tensor:
     inflow = free[..., None] * graph.pattern.matmul(weight, known, is_symmetric=True)
     blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
     none = blocks[..., :0]
-    z = implicit_solve(Grounded(graph, free), none[:, :0], none, -blocks, weight)
+    z = outside(Grounded(graph, free), none[:, :0], none, -blocks, weight)
     return torch.where(free[..., None], z.reshape(known.shape), known)
 
 

@@ -250,9 +250,14 @@ def _is_of_vmap(value: Tensor) -> bool:
     )
 
 
+def is_inside_func() -> bool:
+    """Return whether a transform of `torch.func` runs."""
+    return functorch.peek_interpreter_stack() is not None
+
+
 def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError inside a transform of `torch.func`, which wraps each result: code outside torch reads numbers."""
-    if functorch.peek_interpreter_stack() is not None:
+    if is_inside_func():
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
             "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad), or compute before the "

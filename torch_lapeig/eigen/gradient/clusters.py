@@ -1,17 +1,17 @@
-"""Options of the gradient; clusters of equal eigenvalues, 1/(λ_i − λ_j), and functions of Λ."""
+"""Options of the gradient; 1/(λ_i − λ_j) and which eigenvalues count as equal; functions of Λ."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
+from torch_lapeig.support import checks
 from torch_lapeig.support.precision import matmul
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
@@ -34,24 +34,19 @@ class GradientOptions:
         """Return the machine epsilon of the given problem."""
         return torch.finfo(self.dtype).eps
 
-    @property
-    def masked(self) -> GradientOptions:
-        """Return the options without the rotation within a cluster."""
-        return dataclasses.replace(self, degeneracy="mask")
-
-    def for_cotangents(self, x: Tensor) -> GradientOptions:
-        """Return the options with float32's epsilon for the loss if the cotangents show a loss computed in float32."""
+    def loss_eps_of(self, x: Tensor, others: Tensor) -> float:
+        """Return the machine epsilon of a loss with cotangents ``x`` of vectors and ``others`` of values."""
         single = torch.finfo(torch.float32).eps
         if self.loss_eps >= single:
-            return self
+            return self.loss_eps
         if self.factor is not None:
             factor = self.factor.to(x)[..., None]
             x = torch.where(factor > 0, x / torch.where(factor > 0, factor, 1), 0)
         # Float32 has all numbers of such a loss, and some need all its digits. 1 and 0 may be of a loss in any dtype.
-        for part in (x.reshape(-1)[:1000], x):  # the first 1000 numbers mostly decide
+        for part in (x.reshape(-1)[:1000], x, others):  # the first 1000 numbers mostly decide
             if not _is_of(part, torch.float32):
-                return self
-        return self if _is_of(x, torch.bfloat16) else dataclasses.replace(self, loss_eps=single)
+                return self.loss_eps
+        return self.loss_eps if _is_of(x, torch.bfloat16) and _is_of(others, torch.bfloat16) else single
 
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
@@ -59,11 +54,17 @@ def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
+# A `Complement`: a solution ``s``, ``options``, and the ``noise`` within which eigenvalues count as equal.
+System = Any
+
+
 def noise_width(s: Solution, options: GradientOptions) -> Tensor:
     """Return the difference ``(B, 1, 1)`` below which entries, solve or residuals do not resolve eigenvalues."""
     # At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
-    solve = 50 * torch.finfo(s.values.dtype).eps * s.operator.bound
-    known = torch.add(solve, s.operator.sensitivity(s.values), alpha=50 * options.eps)
+    solve = 50 * torch.finfo(s.values.dtype).eps * s.scale
+    # Entries of a Laplacian are quotients of sums of weights, so its eigenvalues change in proportion to themselves.
+    most = s.values[:, -1].minimum(s.scale) if s.operator.of_affinities else s.scale
+    known = torch.add(solve, most, alpha=50 * options.eps)
     return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
 
@@ -72,7 +73,6 @@ class Differences(NamedTuple):
 
     values: Tensor
     sizes: Tensor
-    noise: Tensor  # width of noise, ``(B, 1, 1)``
     width: Tensor  # ``(B, 1, 1)``; eigenvalues at this distance at most count as equal
 
     @property
@@ -81,12 +81,10 @@ class Differences(NamedTuple):
         return self.sizes <= self.width
 
 
-def differences(rows: Tensor, columns: Tensor, noise: Tensor, options: GradientOptions) -> Differences:
-    """Return the differences of ``columns``_i and ``rows``_j, given the width of noise, ``(B, 1, 1)``."""
-    values = columns[:, None, :] - rows[:, :, None]
-    return Differences(
-        values, values.abs(), noise, noise if options.width is None else torch.full_like(noise, options.width)
-    )
+def differences(system: System, rows: Tensor, columns: Tensor) -> Differences:
+    """Return the differences of ``columns``_i and ``rows``_j."""
+    values, width = columns[:, None, :] - rows[:, :, None], system.options.width
+    return Differences(values, values.abs(), system.noise if width is None else torch.full_like(system.noise, width))
 
 
 class InverseDifferences(NamedTuple):
@@ -96,19 +94,207 @@ class InverseDifferences(NamedTuple):
     are_equal: Tensor
 
 
-def inverse_differences(found: Differences, s: Solution, options: GradientOptions) -> InverseDifferences:
-    """Return 1 / Δ, as ``degeneracy`` says where Δ is small."""
-    difference, equal = found.values, found.are_equal
-    if options.degeneracy == "lorentz":
-        width = math.sqrt(options.eps) * s.operator.bound if options.width is None else options.width
-        square = torch.as_tensor(width, dtype=difference.dtype, device=difference.device).square().reshape(-1, 1, 1)
+def inverse_differences(system: System, found: Differences, equal: Tensor | None = None) -> InverseDifferences:
+    """Return 1 / Δ, as ``degeneracy`` says where Δ is small; 0 for those that are known to count as ``equal``."""
+    difference, options = found.values, system.options
+    if options.degeneracy == "lorentz" and equal is None:
+        bound = system.s.scale
+        width = math.sqrt(options.eps) * bound if options.width is None else bound.new_full((1,), options.width)
+        square = width.to(difference).square().reshape(-1, 1, 1)
         # Differences within the noise count as equal: Δ / (Δ² + width²) would enlarge it. The default width
         # √eps · bound enlarges round-off by at most 1/√eps.
-        broadened = torch.where(found.sizes <= found.noise, 0, difference / (difference.square() + square))
-        return InverseDifferences(broadened, equal)
-    if options.degeneracy == "exact":  # only each value equals itself
-        equal = torch.eye(*equal.shape[1:], dtype=torch.bool, device=equal.device).expand(equal.shape)
+        broadened = torch.where(found.sizes <= system.noise, 0, difference / (difference.square() + square))
+        return InverseDifferences(broadened, found.are_equal)
+    if options.degeneracy == "exact" and equal is None:  # only each value equals itself
+        equal = torch.eye(*found.sizes.shape[1:], dtype=torch.bool, device=found.sizes.device).expand_as(found.sizes)
+    equal = found.are_equal if equal is None else equal
     return InverseDifferences(difference.masked_fill(equal, torch.inf).reciprocal(), equal)
+
+
+class Seen(NamedTuple):
+    """What a backward pass has shown, for passes that differentiate it."""
+
+    plain: Tensor  # bool ``(B, k, k)``, of which pairs the loss takes both values as numbers
+    takes_vectors: bool  # whether the loss takes V
+    loss_eps: float
+    error: float  # relative error of the cotangents that come from this pass
+
+
+def couplings(
+    system: System,
+    values: Tensor,
+    inner: Tensor,
+    whole: Tensor,
+    to_vectors: Tensor,
+    taken: Tensor,
+    before: Seen | None,
+) -> tuple[InverseDifferences, Seen | None]:
+    """Return F and which values count as equal in a backward pass, and what it has shown; warn of undefined gradients.
+
+    `torch_lapeig.eigen.gradient.rule` derives what is computed here.
+
+    Args:
+        values: λ ``(B, k)``. inner: C. whole: the Hermitian part of the cotangent of Λ. to_vectors: that of V.
+        taken: bool ``(B, k)``, of which pairs the loss takes λ as a number.
+        before: what the pass has shown that is differentiated here; None for a first derivative.
+    """
+    found, bound = differences(system, values, values), system.s.scale[:, None, None]
+    close = max(system.options.loss_eps**0.5, torch.finfo(values.dtype).eps ** (1 / 3)) * bound
+    apart = torch.cat([found.sizes.diagonal(1, dim1=1, dim2=2), system.s.gap[:, None]], 1)
+    if bool((apart > torch.maximum(found.width, close)[..., 0]).all()):
+        return inverse_differences(system, found), None
+    is_recorded = torch.is_grad_enabled()
+    with torch.no_grad():
+        shown = _Pass(system, found, inner.detach(), whole.detach(), to_vectors.detach(), taken, before)
+        shown.warn()
+        equal = shown.with_same(is_recorded=is_recorded) if system.options.degeneracy == "mask" else None
+        seen = shown.seen
+    return inverse_differences(system, found, equal), seen
+
+
+class _Pass:
+    """One backward pass of a solution with close eigenvalues."""
+
+    def __init__(
+        self,
+        system: System,
+        found: Differences,
+        inner: Tensor,
+        whole: Tensor,
+        to_vectors: Tensor,
+        taken: Tensor,
+        before: Seen | None,
+    ) -> None:
+        s, options = system.s, system.options
+        self.s, self.options, self.found, self.whole, self.taken, self.before = s, options, found, whole, taken, before
+        self.eps, self.bound, self.resolution = torch.finfo(s.values.dtype).eps, s.scale, system.noise
+        self.skew, self.even = (inner - inner.mH) / 2, (inner + inner.mH) / 2
+        self.to_values = whole.diagonal(dim1=1, dim2=2).real
+        self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
+        self.loss_eps = options.loss_eps if s.operator.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
+        # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
+        self.error = 0.0
+        if before is not None:
+            self.loss_eps, self.error = max(self.loss_eps, before.loss_eps), before.error
+        self.sizes = s.operator.dots(to_vectors.conj(), to_vectors).real.sqrt()
+        self.size = self.sizes.norm(dim=1)
+        # A loss blind to the basis leaves the round-off of its own arithmetic, which 1/Δ would turn into a gradient.
+        self.noise = (8 * self.loss_eps + self.error) * (self.sizes[:, :, None] + self.sizes[:, None, :])
+        unknown = (self.skew.abs() <= self.noise) & (found.sizes < self.loss_eps**0.5 * self.bound[:, None, None])
+        if options.width is not None:
+            self.equal = found.are_equal
+        elif before is None:
+            self.equal = found.are_equal | unknown
+        else:  # differences of cotangents are used as long as they are above their round-off
+            self.equal = unknown & before.takes_vectors | (found.sizes == 0)
+
+    @property
+    def seen(self) -> Seen:
+        """Return what passes need that differentiate this one."""
+        takes_vectors = bool((self.sizes > 0).any())
+        is_solved = takes_vectors and not self.s.is_whole
+        error = max(self.error, self.options.tolerance if is_solved else 0.0)
+        return Seen(self.taken[:, :, None] & self.taken[:, None, :], takes_vectors, self.loss_eps, error)
+
+    def with_same(self, *, is_recorded: bool) -> Tensor:
+        """Return values that count as equal, and close ones whose matrix has the cotangents of their rotation."""
+        equal, bound = self.equal, self.bound[:, None, None]
+        near = ~equal & (self.found.sizes < self.eps ** (1 / 3) * bound)
+        near = near if self.before is None else near & ~self.before.plain
+        if not (is_recorded or self.before is not None) or not near.any():
+            return equal
+        # The derivative of 1/(λ_i − λ_j) contains its square, which cancels unless the loss depends on the basis. A
+        # loss that takes Λ as a matrix does not need it: the cotangents of Λ and of the rotation are equal, up to the
+        # error of the cotangents over Δ. A loss of only one of two vectors depends on the basis even where both
+        # cotangents are zero by symmetry.
+        sizes, rotation = self.found.sizes, (self.skew / self.found.values).masked_fill(~near, 0)
+        error = max(100 * self.eps, self.error) * self.size[:, None, None] / sizes.clamp_min(self.eps * bound)
+        same = (rotation - self.whole).abs() <= 1e-3 * (rotation.abs() + self.whole.abs()) + error
+        is_seen = (self.sizes > 0) | (self.whole != 0).any(-1)
+        same = near & same & (is_seen[:, :, None] == is_seen[:, None, :])
+        # Where a loss depends on the basis, rotations are larger in terms of the cotangents over the bound.
+        cancels = (rotation.abs() * bound <= 1e3 * self.size[:, None, None]) & (sizes < (100 * self.eps) ** 0.5 * bound)
+        if is_recorded and self.before is None and (near & ~same & cancels).any():
+            checks.warn(
+                "second derivatives of a loss that depends on the basis among eigenvectors of close eigenvalues are "
+                "not accurate; use functions of values and vectors together, through Eigenpairs.projected",
+                checks.DegeneracyWarning,
+            )
+        return equal | same  # type: ignore[no-any-return]
+
+    def warn(self) -> None:
+        """Warn where the loss has no derivative, or none that can be known."""
+        # Four cases: the skew part within a cluster is not zero, but left out; equal values that the loss takes as
+        # numbers have different cotangents, or cotangents whose derivative is asked for; the cut splits a cluster.
+        noise, pairs_of = math.sqrt(self.loss_eps), lambda x: x[:, :, None] + x[:, None, :]
+        effect = {
+            "mask": "terms that depend on that choice are left out",
+            "lorentz": "terms that depend on that choice are damped",
+            "exact": "terms that depend on that choice are noise",
+        }[self.options.degeneracy]
+        masked = self.found.are_equal & self.equal
+        lost = self.skew.abs() * masked
+        undefined = (lost > noise * (pairs_of(self.sizes) / 2 + 1e-2 * self.size[:, None, None])).any(2).any(1)
+        # Eigenvalues too close to resolve: the omitted terms are small, but so are their divisors.
+        near = lost * (self.found.sizes > 0.1 * self.resolution) * (self.options.degeneracy == "mask")
+        unresolved = (near.amax((1, 2)) > max(8 * self.loss_eps, self.error) * self.size) & (self.options.width is None)
+        # The value of the null vector of the whole graph is 0 for all parameters, whatever its cotangent.
+        varies = torch.ones_like(self.to_values, dtype=torch.bool)
+        varies[:, 0] = self.s.operator.nullity == 0
+        both, most = varies[:, :, None] & varies[:, None, :], self.to_values.abs().amax(1)
+        if self.before is None:
+            # Cotangents of a smooth function of values differ within a cluster by the accuracy of the solve; those of a
+            # loss at its minimum are round-off.
+            tiny = torch.finfo(self.s.gap.dtype).tiny
+            accuracy = (self.s.residuals.amax(1) / self.s.gap.clamp_min(tiny)).clamp(noise, max(noise, 1e-2))
+            is_minimum = most * self.s.scale <= 32 * self.loss_eps
+            spread = (self.to_values[:, :, None] - self.to_values[:, None, :]).abs() * (masked & both)
+            apart = (spread.amax((1, 2)) > accuracy * most) & self.is_plain & ~is_minimum
+        else:
+            # Above these distances the difference of two cotangents has two digits, or what is left out is below 1 %.
+            hidden = (
+                self.found.sizes <= (1e3 if self.before.takes_vectors else 1e2) * self.eps * self.bound[:, None, None]
+            )
+            turned = (self.even.abs() > self.noise) & self.before.plain
+            apart = (turned & hidden & both).triu(1).any(2).any(1)
+        if (unresolved & ~undefined).any():
+            checks.warn(
+                "eigenvalues are closer together than their residuals resolve: they count as equal, and terms of the "
+                "gradient that depend on their difference are left out; use float64 or a smaller tolerance",
+                checks.DegeneracyWarning,
+            )
+        if undefined.any():
+            checks.warn(
+                "the loss depends on the choice of basis among eigenvectors of equal eigenvalues: its gradient is not "
+                f"defined, and {effect}; use a loss that is invariant to rotations within an "
+                "eigenspace (functions of values and vectors together: through Eigenpairs.projected)",
+                checks.DegeneracyWarning,
+            )
+        elif apart.any():
+            order = "" if self.before is None else "second "
+            checks.warn(
+                f"the loss takes equal eigenvalues as single numbers, of which its {order}derivative cannot be known: "
+                f"{effect}; use a symmetric function of them through Eigenpairs.projected or matrix_function",
+                checks.DegeneracyWarning,
+            )
+        width = self.found.width.flatten()
+        cut = (self.s.gap <= width) & ((self.size > 0) | ((varies * self.to_values)[:, -1] != 0))
+        if cut.any():
+            b = int(cut.nonzero()[0])
+            checks.warn(
+                f"k={self.s.values.shape[1]} splits a cluster of eigenvalues (gap {self.s.gap[b]:.1e}): the gradient "
+                f"of its part is not defined; {_nearest_whole_cut(self.s, float(width[b]), b)}",
+                checks.DegeneracyWarning,
+            )
+
+
+def _nearest_whole_cut(s: Solution, width: float, b: int) -> str:
+    """Return advice: the number of pairs nearest to k after which the gap is wider than a cluster."""
+    values = torch.cat([s.values[b], s.guard_values[b]])
+    whole = (values.diff() > width).nonzero().flatten() + 1
+    if len(whole) == 0:
+        return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
+    return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"
 
 
 def function_of_matrix(

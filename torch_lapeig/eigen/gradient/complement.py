@@ -1,26 +1,26 @@
-"""Implicit linear systems with derivatives, and the system of the gradient outside the span of the eigenvectors.
-
-See `torch_lapeig.eigen.gradient.rule` for the derivation.
-"""
+"""The linear system of the gradient outside the span of the eigenvectors; the rule has its derivation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
-from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
+from torch_lapeig.eigen.gradient.clusters import (
+    GradientOptions,
+    InverseDifferences,
+    differences,
+    inverse_differences,
+    noise_width,
+)
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.pencil import Pencil
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.native import System
-from torch_lapeig.support import checks, precision
+from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import SINGLE_THREADED_NUMBERS
@@ -29,98 +29,17 @@ MOST_ITERATIONS = 2000
 ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right-hand side
 
 
-class ImplicitSolve(precision.Function):
-    """Function (Λ, V, G, θ) -> Z of A(θ) Z − Z Λ + V μ = −G, Vᵀ Z = 0; V may have no columns.
-
-    For a `Pencil` of K(θ) and M(θ): K Z − M Z Λ + M V μ = −G, Vᵀ M Z = 0.
-    ``system`` has an ``operator``, A(θ), and a method ``solve(g)``, which returns Z.
-    """
-
-    @staticmethod
-    @precision.without_autocast
-    def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
-        """Return Z ``(B, N, m)``."""
-        return system.solve(checks.primal(g))  # type: ignore[no-any-return]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the tensors that either mode needs."""
-        ctx.system, *tensors = inputs
-        ctx.save_for_backward(*tensors, output)
-        ctx.save_for_forward(*tensors, output)
-
-    @staticmethod
-    @precision.without_autocast
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of Λ, V, G and θ for a cotangent of Z."""
-        projected, vectors, g, *parameters, z = ctx.saved_tensors
-        operator = ctx.system.operator
-        (to_z,) = cotangents
-        y = implicit_solve(ctx.system, projected, vectors, to_z, *parameters)
-        to_projected = to_vectors = None
-        if isinstance(operator, Pencil):
-            mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
-            my, mz = (operator.weighted(parameters, x) for x in (y, z))
-            both = torch.cat([-y, precision.matmul(vectors, nu)], 2)
-            others = torch.cat([precision.matmul(z, projected) - precision.matmul(vectors, mu), z], 2)
-            to_both = operator.pullback_of_both(parameters, y, z, both, others)
-            to_vectors = precision.matmul(my, mu.mT) + precision.matmul(mz, nu.mT)
-            return None, -precision.matmul(z.mT, my), to_vectors, y, *to_both
-        needs = any(ctx.needs_input_grad[4:])
-        to_parameters = operator.pullback(parameters, y, z) if needs else (None,) * len(parameters)
-        if vectors.shape[2]:
-            mu, nu = (_multiplier(operator, parameters, vectors, *both) for both in ((g, z), (to_z, y)))
-            to_vectors = precision.matmul(y, mu.mT) + precision.matmul(z, nu.mT)
-            # This rank's part of the cotangent of Λ: `ImplicitEigenpairs.backward` sums the parts.
-            to_projected = -precision.matmul(z.mT, y)
-        return None, to_projected, to_vectors, y, *to_parameters
-
-    @staticmethod
-    @precision.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        """Return the tangent of Z for tangents of Λ, V, G and θ."""
-        projected, vectors, g, *parameters, z = ctx.saved_tensors
-        operator = ctx.system.operator
-        _, d_projected, d_vectors, d_g, *d_parameters = tangents
-        rhs = operator.pushforward(parameters, d_parameters, z)
-        rhs = rhs if d_g is None else rhs + d_g
-        d_vectors = None if vectors.shape[2] == 0 else d_vectors
-        weighted, turned = z, None  # M Z, and what keeps Z orthogonal to V
-        if isinstance(operator, Pencil):
-            weighted, mu = operator.weighted(parameters, z), _multiplier(operator, parameters, vectors, g, z)
-            both = precision.matmul(vectors, mu) - precision.matmul(z, projected)
-            rhs = rhs + operator.change_of_mass(d_parameters, both)
-            turned = operator.inner(vectors, operator.change_of_mass(d_parameters, z))
-        if d_projected is not None and vectors.shape[2]:
-            rhs = rhs - precision.matmul(weighted, d_projected)
-        if d_vectors is not None:
-            more = precision.matmul(d_vectors, _multiplier(operator, parameters, vectors, g, z))
-            rhs = rhs + (operator.weighted(parameters, more) if isinstance(operator, Pencil) else more)
-            beside = operator.inner(d_vectors, weighted)
-            turned = beside if turned is None else turned + beside
-        change = implicit_solve(ctx.system, projected, vectors, rhs, *parameters)
-        return change if turned is None else change - precision.matmul(vectors, turned)
-
-
-def implicit_solve(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
-    """Apply `ImplicitSolve`; where no derivatives can be asked for, only its solve."""
-    tensors = projected, vectors, g, *parameters
-    is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
-    return ImplicitSolve.apply(system, *tensors) if is_recorded else system.solve(g)  # type: ignore[no-any-return]
-
-
-def _multiplier(operator: Operator, parameters: Sequence[Tensor], vectors: Tensor, rhs: Tensor, x: Tensor) -> Tensor:
-    """Return μ of A X − X Λ + V μ = −RHS: −Vᵀ (RHS + A X)."""
-    return -operator.inner(vectors, rhs + operator.matmul_at(parameters, x))
-
-
 @dataclass(frozen=True, eq=False)
 class Complement:
-    """Operator P (A − λ_i) P on blocks of columns i outside V, and its preconditioner; of a pencil P' (K − λ_i M) P."""
+    """Operator P' (A − λ_i M) P on blocks of columns i outside V, and its preconditioner."""
 
     s: Solution
     options: GradientOptions
-    noise: Tensor  # the width of noise, (B, 1, 1)
+
+    @cached_property
+    def noise(self) -> Tensor:
+        """Return the width of noise, ``(B, 1, 1)``."""
+        return noise_width(self.s, self.options)
 
     @property
     def operator(self) -> Operator:
@@ -130,8 +49,8 @@ class Complement:
     @cached_property
     def _differences(self) -> InverseDifferences:
         # Guards of a cluster that the cut splits are not resolved from V: mask them, whatever ``degeneracy`` is.
-        found = differences(self.s.guard_values, self.s.values, self.noise, self.options)
-        return inverse_differences(found, self.s, self.options.masked)
+        found = differences(self, self.s.guard_values, self.s.values)
+        return inverse_differences(self, found, found.are_equal)
 
     @cached_property
     def _splits(self) -> bool:
@@ -141,11 +60,6 @@ class Complement:
     def _inverse(self) -> Inverse | None:
         return _preconditioner_of(self.s.ritz.inverses)
 
-    @property
-    def _largest(self) -> Tensor:
-        """Return a bound ``(B,)`` of the size of A."""
-        return self.operator.bound
-
     @cached_property
     def _known(self) -> Tensor:
         """Return V and the guards side by side."""
@@ -154,7 +68,7 @@ class Complement:
     @cached_property
     def _rest(self) -> Tensor:
         """Return τ ``(B, 1, 1)``, 2 over the bound of the spectrum: of the size of A⁻¹ outside the guards."""
-        bound = self.s.operator.bound[:, None, None]
+        bound = self.operator.bound[:, None, None]
         return torch.where(bound > 0, 2 / bound, 1)
 
     @cached_property
@@ -164,14 +78,10 @@ class Complement:
         guard_scales = -self._rest - inverse.masked_fill(is_split, 0)
         return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
 
-    def weigh(self, x: Tensor) -> Tensor:
-        """Return M X; without a mass X itself."""
-        return x
-
     @cached_property
     def _weighted(self) -> tuple[Tensor, Tensor]:
         """Return M V, and M times the guards."""
-        return self.weigh(self.s.vectors), self.weigh(self.s.guard_vectors)
+        return self.operator.weigh(self.s.vectors), self.operator.weigh(self.s.guard_vectors)
 
     def project(self, x: Tensor) -> Tensor:
         """Return P' x: a right-hand side without M V, and without M times guards of a cluster that the cut splits."""
@@ -188,7 +98,9 @@ class Complement:
 
     def image(self, x: Tensor) -> Tensor:
         """Return P' (A − λ_i M) x_i of each column."""
-        return self.project(torch.addcmul(self.operator.matmul(x), self.s.values[:, None, :], self.weigh(x), value=-1))
+        return self.project(
+            torch.addcmul(self.operator.matmul(x), self.s.values[:, None, :], self.operator.weigh(x), value=-1)
+        )
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
@@ -211,7 +123,7 @@ class Complement:
         if len(parts) == 1:
             z, is_solved = self.columns(g)
         else:
-            systems = [Complement(self.s.part(graphs), self.options, self.noise[graphs]) for graphs in parts]
+            systems = [Complement(self.s.part(graphs), self.options) for graphs in parts]
             tasks = [partial(system.columns, g[graphs]) for system, graphs in zip(systems, parts, strict=True)]
             z, is_solved = (torch.cat(found) for found in zip(*together(tasks), strict=True))
         if not is_solved.all():
@@ -235,7 +147,7 @@ class Complement:
 
         def allowed(z: Tensor) -> Tensor:
             # Products leave the round-off of A z. An iterate whose round-off is as large as the target is no solution.
-            round_off = 8 * eps * self._largest[:, None] * norms(operator, z)
+            round_off = 8 * eps * self.operator.bound[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
         found = self._compiled(target, enough, size)
@@ -292,32 +204,3 @@ def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
         return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     return precondition
-
-
-class PencilComplement(Complement):
-    """System (K − λ_i M) z_i = −(I − M V Vᵀ) g_i of a `Pencil`, with z_i in the M-orthogonal complement of V."""
-
-    @property
-    def operator(self) -> Pencil:
-        """Return the pencil that is differentiated."""
-        assert isinstance(self.s.operator, Pencil)
-        return self.s.operator
-
-    @property
-    def _inverse(self) -> Inverse:
-        return self.operator.inverse  # type: ignore[no-any-return]
-
-    @property
-    def _largest(self) -> Tensor:
-        return self.operator.stiffness.bound
-
-    def weigh(self, x: Tensor) -> Tensor:
-        """Return M X."""
-        return self.operator.weigh(x)
-
-    def solve(self, g: Tensor) -> Tensor:
-        """Return Z, of a small pencil by all of its pairs."""
-        spectrum = self.operator.spectrum
-        if spectrum is None:
-            return super().solve(g)
-        return spectrum.solve(-self.project(g), self.s.values[0], self.s.values.shape[1], float(self.noise))

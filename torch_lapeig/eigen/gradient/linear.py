@@ -1,6 +1,6 @@
 """Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
 
-Their derivatives come from `torch_lapeig.eigen.gradient.complement.ImplicitSolve` with no eigenvectors to project out.
+Their derivatives come from `torch_lapeig.eigen.gradient.rule.Outside` with no eigenvectors to project out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
-from torch_lapeig.eigen.gradient.complement import ImplicitSolve
+from torch_lapeig.eigen.gradient.rule import Outside
+from torch_lapeig.eigen.normal import in_unit
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
@@ -63,19 +64,19 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
     if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
         raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
-    system = _System(*operator.frozen().in_unit())
+    system = _System(*in_unit(operator.frozen())[:2])
     b, n, m = operator.batch_size, operator.num_nodes, rhs.shape[-1]
     nothing = rhs.new_zeros(b, 0, 0), rhs.new_zeros(b, n, 0)  # Λ and V
-    z: Tensor = ImplicitSolve.apply(system, *nothing, -rhs.reshape(b, n, m), *operator.parameters)
+    z: Tensor = Outside.apply(system, *nothing, -rhs.reshape(b, n, m), *operator.parameters)
     return z.reshape(rhs.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """Matrix A divided by ``unit`` ``(B,)``, None for 1, and its preconditioners, which the backward pass reuses."""
+    """Matrix A times ``factor`` ``(B,)``, None for 1, and its preconditioners, which the backward pass reuses."""
 
     operator: SymmetricOperator
-    unit: Tensor | None
+    factor: Tensor | None
 
     @torch.no_grad()
     def solve(self, g: Tensor) -> Tensor:
@@ -109,7 +110,7 @@ class _System:
                 checks.ConvergenceWarning,
             )
         # A NaN of the loss is passed on; it is no failure of the solve.
-        z = z * size if self.unit is None else z * size / self.unit[:, None, None]
+        z = z * size if self.factor is None else z * size * self.factor[:, None, None]
         return torch.where(enough.isfinite()[:, None, :], z, torch.nan)
 
     def _candidates(self) -> Iterator[tuple[Map, int]]:

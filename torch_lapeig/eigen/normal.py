@@ -1,0 +1,235 @@
+"""The normal form of an eigenproblem: one place for mass, end, sign, shift, unit and order, and one that undoes them.
+
+Solvers, check and rule see A' = f S A S + c for numbers f and c of each graph and a diagonal S: positive semidefinite,
+of a norm near 1, with the wanted pairs at its lower end. `Normal.back` returns what they find as pairs of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from torch_lapeig.eigen.check import Solution
+from torch_lapeig.eigen.function import ends_of_spectrum
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import Pattern
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import REORDER_NODES
+
+T = TypeVar("T", bound=Operator)
+SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty products of a close one
+
+
+class Differentiated(NamedTuple):
+    """Pairs with gradients: λ ``(B, k)``, V ``(B, N, k)`` and Λ ``(B, k, k)``."""
+
+    values: Tensor
+    vectors: Tensor
+    projected: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Entries(SymmetricOperator):
+    """A' of a matrix that is known by its entries, or A, which may be indefinite, before its normal form is known.
+
+    Args:
+        definite: whether no eigenvalue is negative. size: `Operator.scale`; None for the bound.
+    """
+
+    definite: bool = True
+    size: Tensor | None = None
+
+    @property
+    def scale(self) -> Tensor:
+        """Return the size that rounding is relative to; see `Operator.scale`."""
+        return self.bound if self.size is None else self.size
+
+    @property
+    def is_near_one(self) -> bool:
+        """Return whether the normal form is A itself; see `Operator.is_near_one`."""
+        return self.definite and super().is_near_one
+
+    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
+        found = super()._taken(pattern, edges, graphs, diagonal)
+        return found if self.size is None else found._with(size=self.size[graphs])
+
+    @torch.no_grad()
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return bounds of the spectrum: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
+        if self.definite:
+            return super().ends()
+        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
+        others = self.pattern.without_loops(values)
+        centre = (diagonal - self.pattern.sum_loops(values)).reshape(self.batch_size, -1)
+        radius = self.pattern.sum_rows(others.abs()).reshape(centre.shape)
+        least, most = (centre - radius).amin(1), (centre + radius).amax(1)
+        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
+        if self.num_nodes > SMALL_NODES:
+            ends = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
+            lower, upper = ends.lower, ends.upper
+        else:  # squares neither overflow nor vanish in this unit
+            squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square())
+            squares = squares.reshape(self.batch_size, -1).sum(1) + (centre / unit[:, None]).square().sum(1)
+            lower, upper = -unit * squares.sqrt(), unit * squares.sqrt()
+        return torch.maximum(least, lower), torch.minimum(most, upper)
+
+
+class Products(Operator):
+    """A' or S A S of an operator A that gives products only, whose null space is searched for.
+
+    Args:
+        inside: A. root: the diagonal of S, of the operator's shape, with gradients; None for 1.
+        factor, shift: f and c, ``(B,)``. bound: of the spectrum. scale: see `Operator.scale`.
+    """
+
+    def __init__(
+        self, inside: Operator, root: Tensor | None, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor
+    ) -> None:
+        self.shape, self.dtype, self.device, self.inside = inside.shape, inside.dtype, inside.device, inside
+        self.root, self.factor, self.shift, self.bound, self._scale = root, factor, shift, bound, scale
+
+    @property
+    def scale(self) -> Tensor:
+        """Return the size that rounding is relative to; see `Operator.scale`."""
+        return self._scale
+
+    @property
+    def parameters(self) -> tuple[Tensor, ...]:
+        """Return the tensors of A, and S."""
+        return self.inside.parameters if self.root is None else (*self.inside.parameters, self.root)
+
+    @property
+    def active(self) -> Tensor:
+        """Return the nodes that take part; see `Operator.active`."""
+        return self.inside.active
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return bounds of the spectrum of S A S."""
+        lower, upper = self.inside.ends()
+        most = self.bound / self.inside.bound  # of the squares of S
+        return lower * most, upper * most
+
+    def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
+        """Return the product; see `Operator.matmul_at`."""
+        s = None if self.root is None else parameters[-1].reshape(*y.shape[:-1], 1)
+        own, block = parameters if s is None else parameters[:-1], y if s is None else s * y
+        found = self.inside.matmul_at(own, block) if own else self.inside.matmul(block)
+        factor, shift = (x[:, None, None] if self.batch_size > 1 else x for x in (self.factor, self.shift))
+        return factor * (found if s is None else s * found) + shift * y
+
+
+def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor) -> Any:
+    """Return f A + c for numbers ``(B,)`` of each graph, with gradients, the bound of its spectrum and its scale."""
+    if isinstance(operator, Products):
+        return Products(operator.inside, operator.root, factor, shift, bound, scale)
+    if not isinstance(operator, SymmetricOperator):
+        return Products(operator, None, factor, shift, bound, scale)
+    is_same = not bool((factor < 0).any() | (shift != 0).any())
+    at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
+    values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
+    return Entries(
+        operator.pattern,
+        (values * operator.pattern.of_graph(factor)).reshape(values.shape),
+        diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape),
+        bound=bound,
+        null=operator.null if is_same else None,
+        active=operator.active,
+        of_affinities=operator.of_affinities and is_same,
+        excess=None if operator.excess is None else operator.excess * factor[:, None],
+        given=operator.given,
+        size=scale,
+        trusted=True,
+    )
+
+
+def in_unit(operator: T, *, largest: bool = False) -> tuple[T, Tensor | None, Tensor | None]:
+    """Return f A + c and f, c ``(B,)``; A itself and None for 1 and 0."""
+    if not largest and operator.is_near_one:
+        return operator, None, None
+    with torch.no_grad():
+        lower, upper = operator.ends()
+        size = torch.maximum(lower.abs(), upper.abs())
+        shift = upper if largest else -lower.clamp_max(0)
+        reach = upper - lower if largest else upper + shift  # of the shifted spectrum
+        reach = torch.where(reach > 0, reach, torch.where(size > 0, size, 1))
+        # Residuals are a small part of the bound: far from 1 their squares leave the range of the dtype. The inverse of
+        # the unit is exact, too.
+        unit, least = checks.next_power(reach), torch.finfo(reach.dtype).tiny
+        unit = torch.where(checks.are_near_one(unit), 1, unit.clamp(least, 1 / least))
+        factor, shift = (-1 if largest else 1) / unit, shift / unit
+        size = torch.maximum(size, reach) / unit
+    return affine(operator, factor, shift, reach / unit, size), factor, shift
+
+
+def scaled(operator: Operator, root: Tensor) -> Operator:
+    """Return S A S for S = diag(``root``), positive, of the operator's shape, with gradients."""
+    if isinstance(operator, SymmetricOperator):
+        return operator.scaled(root)
+    most = checks.primal(root).square().reshape(operator.batch_size, -1).amax(1)
+    one, bound = torch.ones_like(most), operator.bound * most
+    return Products(operator, root, one, 0 * one, bound, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """A problem in normal form, and what undoes it.
+
+    Attributes:
+        operator: A'. factor, shift: f and c of the given A, ``(B,)``; None for 1 and 0.
+        order: the nodes in the order of A', int64 ``(N,)``; None for their own.
+    """
+
+    operator: Operator
+    factor: Tensor | None
+    shift: Tensor | None
+    order: Tensor | None = None
+
+    @property
+    def unit(self) -> float:
+        """Return the largest size of an eigenvalue of A over that of A'."""
+        return 1.0 if self.factor is None else float(1 / self.factor.abs().amin())
+
+    def in_order(self, at_nodes: Tensor | None) -> Tensor | None:
+        """Return numbers of the nodes ``(B, N)`` in the order of A', without derivatives."""
+        if at_nodes is None:
+            return None
+        at_nodes = checks.primal(at_nodes).reshape(self.operator.batch_size, -1)
+        return at_nodes if self.order is None else at_nodes[:, self.order]
+
+    def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
+        """Return a solution, and its differentiated pairs, as those of S A S."""
+        values, vectors, projected = found
+        if self.order is not None:
+            vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
+        if self.factor is not None and self.shift is not None:
+            values = (values - self.shift[:, None]) / self.factor[:, None]
+            moved = torch.diag_embed(self.shift[:, None].expand(values.shape))
+            projected = (projected - moved) / self.factor[:, None, None]
+            solution = solution.times(1 / self.factor.abs())
+        return solution, Differentiated(values, vectors, projected)
+
+
+def normalise(operator: Operator, root: Tensor | None = None, *, largest: bool = False) -> Normal:
+    """Return A u = λ M u in normal form, for its smallest or largest values.
+
+    Args:
+        operator: A. root: the diagonal of M^-½, of the operator's shape, with gradients; None for 1.
+    """
+    square = None
+    if root is not None:  # in a unit in which no square overflows
+        most = checks.next_power(checks.primal(root).reshape(operator.batch_size, -1).amax(1))
+        operator = scaled(operator, root / (most if len(operator.shape) == 1 else most[:, None]))
+        square = None if bool((most == 1).all()) else most.square()
+    operator, factor, shift = in_unit(operator, largest=largest)
+    if square is not None:
+        factor, shift = (1 / square, 0 * square) if factor is None else (factor / square, shift)
+    is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
+    if isinstance(operator, SymmetricOperator) and is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
+        operator, order = operator.reordered()
+        return Normal(operator, factor, shift, order)
+    return Normal(operator, factor, shift)
