@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen.gradient.rule import values_of
 from torch_lapeig.eigen.laplacian import Laplacian, warn_of_isolated
 from torch_lapeig.eigen.matrices import Hermitian, entries_of_matrix, operator_of_entries
 from torch_lapeig.eigen.normal import in_unit
@@ -200,11 +201,11 @@ def _pairs_of_real_form(
     turn = turn.to(z)
     y, phase = with_real_peaks(z @ columns.to(z))
     inner = turn.mH @ (real.to(z) @ turn)
-    values = inner.diagonal(dim1=-2, dim2=-1).real
+    values = values_of(inner)
     # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
     off = inner - checks.primal(inner)
     off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
-    projected = torch.diag_embed(values).to(z) + phase.mH * off * phase
+    projected = torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1).real).to(z) + phase.mH * off * phase
     values = torch.where(present[:, ::2], values, torch.inf)
     return dataclasses.replace(
         pairs,

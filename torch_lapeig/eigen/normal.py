@@ -26,9 +26,8 @@ SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty pro
 
 
 class Differentiated(NamedTuple):
-    """Pairs with gradients: λ ``(B, k)``, V ``(B, N, k)`` and Λ ``(B, k, k)``."""
+    """Pairs with gradients: V ``(B, N, k)`` and Λ ``(B, k, k)``."""
 
-    values: Tensor
     vectors: Tensor
     projected: Tensor
 
@@ -203,15 +202,14 @@ class Normal:
 
     def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
         """Return a solution, and its differentiated pairs, as those of S A S."""
-        values, vectors, projected = found
+        vectors, projected = found
         if self.order is not None:
             vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
         if self.factor is not None and self.shift is not None:
-            values = (values - self.shift[:, None]) / self.factor[:, None]
-            moved = torch.diag_embed(self.shift[:, None].expand(values.shape))
+            moved = torch.diag_embed(self.shift[:, None].expand(projected.shape[:2]))
             projected = (projected - moved) / self.factor[:, None, None]
             solution = solution.times(1 / self.factor.abs())
-        return solution, Differentiated(values, vectors, projected)
+        return solution, Differentiated(vectors, projected)
 
 
 def normalise(operator: Operator, root: Tensor | None = None, *, largest: bool = False) -> Normal:

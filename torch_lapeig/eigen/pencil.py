@@ -73,7 +73,7 @@ class Pencil(Operator):
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return K Y at other parameters; see `Operator.matmul_at`."""
         own = parameters[: -len(self.mass.parameters)]
-        return self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y)  # type: ignore[no-any-return]
+        return self.stiffness.matmul_at(own, y) if own else self.stiffness.matmul(y)
 
     @cached_property
     def mass_matrix(self) -> Tensor:
@@ -82,7 +82,8 @@ class Pencil(Operator):
 
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X for ``(..., N, m)`` without gradients; torch's products with one vector are the fastest."""
-        return (self.mass_matrix @ x.detach().reshape(x.shape[-2:])).reshape(x.shape)  # type: ignore[no-any-return]
+        product: Tensor = self.mass_matrix @ x.detach().reshape(x.shape[-2:])
+        return product.reshape(x.shape)
 
     def images(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """Return K X and M X at other parameters, with derivatives."""
@@ -101,7 +102,7 @@ class Spectrum(NamedTuple):
 
     def vectors(self) -> Tensor:
         """Return L⁻ᵀ Q ``(n, n)``, of length θ^½ in the inner product of M."""
-        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)  # type: ignore[no-any-return]
+        return torch.linalg.solve_triangular(self.cholesky.mT, self.q, upper=True)
 
     def inverse(self, r: Tensor) -> Tensor:
         """Return (K + s M)⁻¹ R for ``(N, m)``."""

@@ -16,7 +16,7 @@ from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_fai
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.complement import Complement
-from torch_lapeig.eigen.gradient.rule import Pairs
+from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import (
     NORMALIZATIONS,
@@ -105,7 +105,7 @@ class Eigenpairs:
     def of(cls, solution: Solution, found: Differentiated) -> Eigenpairs:
         """Return a solution with its differentiable pairs."""
         return cls(
-            values=found.values,
+            values=values_of(found.projected),
             vectors=found.vectors,
             projected=found.projected,
             residuals=solution.residuals,
@@ -259,9 +259,9 @@ def eigenpairs(
 
     Args:
         laplacian: of one graph or a batch; a symmetric or Hermitian matrix, definite or not: a dense tensor ``(N, N)``
-            or ``(B, N, N)``, a sparse tensor ``(N, N)`` in COO or CSR (with sparse gradients), or a SciPy matrix; a
-            `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with gradients to its
-            ``parameters``.
+            or ``(B, N, N)``, a sparse tensor ``(N, N)`` in COO or CSR (with sparse gradients), or a SciPy matrix, half
+            precision as float32; a `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with
+            gradients to its ``parameters``.
         k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
             see ``fill``.
         solve: a `Solve`, or just a solver. ``options``: fields of `Solve` by name, which take precedence.
@@ -296,6 +296,7 @@ def eigenpairs(
     tensor([0., 1., 2.])
     """
     solve = dataclasses.replace(Solve.of(solve), **options)
+    laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if is_matrix(laplacian):
         if is_complex(laplacian):
             return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
@@ -353,11 +354,12 @@ def _pairs_of(
     found = differentiable(normal.operator, solution, gradient)
     solution = with_rounded_residuals(solution, found, dtype)
     solution, found = normal.back(solution, found)
-    _check_range(checks.primal(found.values), solution.present, dtype, root)
+    values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
+    _check_range(values, solution.present, dtype, root)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, checks.primal(found.values), solve.on_failure)
+        report_unresolved(solution, values, solve.on_failure)
     if (is_laplacian or root is not None) and not largest:
         found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
@@ -409,15 +411,16 @@ def _pencil_pairs(
     unit = (-unit if largest else unit) * (one if of_mass is None else of_mass)
     with _progress_function(solve.progress, 1.0) as progress:
         pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
-    values, vectors, projected = differentiable(pencil, solution, solve.gradient_options(dtype))
+    vectors, projected = differentiable(pencil, solution, solve.gradient_options(dtype))
     solution = solution.times(unit.abs())
     vectors = vectors if of_mass is None else vectors * of_mass.sqrt()
-    found = Differentiated(values * unit, vectors, projected * unit)
-    _check_range(checks.primal(found.values), solution.present, dtype, mass)
+    found = Differentiated(vectors, projected * unit)
+    values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
+    _check_range(values, solution.present, dtype, mass)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
-        report_unresolved(solution, checks.primal(found.values), solve.on_failure)
+        report_unresolved(solution, values, solve.on_failure)
     pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
     return dataclasses.replace(pairs, inner_product="mass", which="largest" if largest else "smallest")
 
@@ -470,7 +473,7 @@ def differentiable(operator: Operator, solution: Solution, gradient: GradientOpt
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
     if _is_differentiated(operator):
         return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.parameters))
-    return Differentiated(solution.values, solution.vectors, torch.diag_embed(solution.values))
+    return Differentiated(solution.vectors, torch.diag_embed(solution.values))
 
 
 def _is_differentiated(operator: Operator) -> bool:
@@ -580,13 +583,13 @@ def _with_factor(
     given: Any, operator: Operator, factor: Tensor, found: Differentiated, solution: Solution
 ) -> Differentiated:
     """Return the pairs of a problem that is similar to a symmetric operator, from the pairs of that operator."""
-    values, vectors, projected = found
+    vectors, projected = found
     y = factor.reshape(vectors.shape[:2])[..., None] * vectors
     if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.tiny_degrees:
         y = tiny_degree_rows(given, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
     sign = operator.signs(y)
-    return Differentiated(values, y * sign, projected * sign * sign.mT)
+    return Differentiated(y * sign, projected * sign * sign.mT)
 
 
 @dataclass(frozen=True, eq=False)

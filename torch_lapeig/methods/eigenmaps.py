@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.clusters import function_of_matrix, off_diagonal
+from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
@@ -413,12 +414,5 @@ def _power_of_decay(projected: Tensor, time: float) -> Tensor:
         power: Tensor = torch.linalg.matrix_power((eye - projected).double(), int(time)).to(values)  # without autocast
         return power * sign.to(values)[..., None, :]
 
-    def decay(value: Tensor) -> Tensor:
-        return (1 - value).abs().clamp_min(torch.finfo(value.dtype).eps)
-
-    return function_of_matrix(
-        projected,
-        lambda value: decay(value) ** time,
-        lambda value: -time * (1 - value).sign() * decay(value) ** (time - 1),
-        lambda value: time * (time - 1) * decay(value) ** (time - 2),
-    )
+    least = torch.finfo(projected.dtype).eps
+    return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, eigenpairs
-from torch_lapeig.eigen.gradient.clusters import function_of_matrix
+from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMap
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
@@ -103,12 +101,7 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     """Return a power of a matrix of eigenvalues ``(k, k)``, exact at equal ones; 1 for missing columns."""
     there = matrix.diagonal() > 0
     matrix = torch.where(there[:, None] & there, matrix, torch.diag(torch.ones_like(matrix[0])))
-
-    def derivative(order: int) -> Callable[[Tensor], Tensor]:
-        factor = math.prod(power - i for i in range(order))
-        return lambda value: factor * value ** (power - order)
-
-    return function_of_matrix(matrix, derivative(0), derivative(1), derivative(2))
+    return function_of_matrix(matrix, lambda value: value**power)
 
 
 class KernelEmbedding(CentredKernelEmbedding):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian
-from torch_lapeig.eigen.gradient.clusters import function_of_matrix
+from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
 from torch_lapeig.graph.weights import DensityCorrected, HeatKernel, ImprovedWeights, Weighting, check_weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
@@ -117,12 +117,7 @@ class OnLandmarks:
                 "columns: these are zero; use fewer components or more landmarks",
                 checks.GraphWarning,
             )
-        growth = function_of_matrix(
-            projected,
-            lambda value: (1 - value).clamp_min(least) ** -0.5,
-            lambda value: 0.5 * (1 - value).clamp_min(least) ** -1.5,
-            lambda value: 0.75 * (1 - value).clamp_min(least) ** -2.5,
-        )
+        growth = function_of_matrix(projected, lambda value: (1 - value).clamp_min(least) ** -0.5)
         y = precision.matmul(y, growth).masked_fill(small[..., None, :], 0)
         if self.scale == "unit":  # the constant column of N points is N^-½
             y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]

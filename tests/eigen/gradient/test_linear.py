@@ -132,7 +132,17 @@ def test_solutions_in_any_unit(exponent):
     """Squares of solutions would overflow; gradients are compared, too."""
     operator, rhs = with_excess(roll(1200), 1e-3), points(1200, 1).requires_grad_()
     plain = solve_linear(operator, rhs)
-    scaled = operator._over(torch.tensor([2.0**-exponent], dtype=torch.float64))  # of that many times the entries
+    unit = 2.0**exponent
+    scaled = SymmetricOperator(
+        operator.pattern,
+        operator.values * unit,
+        operator.diagonal * unit,
+        bound=operator.bound * unit,
+        null=operator.null,
+        of_affinities=True,
+        trusted=True,
+        excess=operator.excess * unit,
+    )
     found = solve_linear(scaled, rhs)
     torch.testing.assert_close(found.detach() * 2.0**exponent, plain.detach(), rtol=1e-9, atol=1e-9)
     (one,), (other,) = (torch.autograd.grad(z.sum(), rhs) for z in (plain, found))

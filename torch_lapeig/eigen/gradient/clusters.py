@@ -1,9 +1,8 @@
-"""Options of the gradient; 1/(λ_i − λ_j) and which eigenvalues count as equal; functions of Λ."""
+"""Options of the gradient; 1/(λ_i − λ_j) and which eigenvalues count as equal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
 from torch_lapeig.support import checks
-from torch_lapeig.support.precision import matmul
 
 Degeneracy = Literal["mask", "lorentz", "exact"]
 DEGENERACIES = ("mask", "lorentz", "exact")
@@ -51,6 +49,7 @@ class GradientOptions:
 
 def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
     """Return whether a coarser dtype holds all numbers, up to the round-off of a factor."""
+    x = torch.view_as_real(x) if x.is_complex() else x
     return bool(((x.to(dtype).to(x.dtype) - x).abs() <= 2 * torch.finfo(x.dtype).eps * x.abs()).all())
 
 
@@ -114,7 +113,6 @@ def inverse_differences(system: System, found: Differences, equal: Tensor | None
 class Seen(NamedTuple):
     """What a backward pass has shown, for passes that differentiate it."""
 
-    plain: Tensor  # bool ``(B, k, k)``, of which pairs the loss takes both values as numbers
     takes_vectors: bool  # whether the loss takes V
     loss_eps: float
     error: float  # relative error of the cotangents that come from this pass
@@ -126,7 +124,6 @@ def couplings(
     inner: Tensor,
     whole: Tensor,
     to_vectors: Tensor,
-    taken: Tensor,
     before: Seen | None,
 ) -> tuple[InverseDifferences, Seen | None]:
     """Return F and which values count as equal in a backward pass, and what it has shown; warn of undefined gradients.
@@ -135,7 +132,6 @@ def couplings(
 
     Args:
         values: λ ``(B, k)``. inner: C. whole: the Hermitian part of the cotangent of Λ. to_vectors: that of V.
-        taken: bool ``(B, k)``, of which pairs the loss takes λ as a number.
         before: what the pass has shown that is differentiated here; None for a first derivative.
     """
     found, bound = differences(system, values, values), system.s.scale[:, None, None]
@@ -145,7 +141,7 @@ def couplings(
         return inverse_differences(system, found), None
     is_recorded = torch.is_grad_enabled()
     with torch.no_grad():
-        shown = _Pass(system, found, inner.detach(), whole.detach(), to_vectors.detach(), taken, before)
+        shown = _Pass(system, found, inner.detach(), whole.detach(), to_vectors.detach(), before)
         shown.warn()
         equal = shown.with_same(is_recorded=is_recorded) if system.options.degeneracy == "mask" else None
         seen = shown.seen
@@ -162,13 +158,12 @@ class _Pass:
         inner: Tensor,
         whole: Tensor,
         to_vectors: Tensor,
-        taken: Tensor,
         before: Seen | None,
     ) -> None:
         s, options = system.s, system.options
-        self.s, self.options, self.found, self.whole, self.taken, self.before = s, options, found, whole, taken, before
+        self.s, self.options, self.found, self.whole, self.before = s, options, found, whole, before
         self.eps, self.bound, self.resolution = torch.finfo(s.values.dtype).eps, s.scale, system.noise
-        self.skew, self.even = (inner - inner.mH) / 2, (inner + inner.mH) / 2
+        self.skew = (inner - inner.mH) / 2
         self.to_values = whole.diagonal(dim1=1, dim2=2).real
         self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
         self.loss_eps = options.loss_eps if s.operator.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
@@ -194,13 +189,12 @@ class _Pass:
         takes_vectors = bool((self.sizes > 0).any())
         is_solved = takes_vectors and not self.s.is_whole
         error = max(self.error, self.options.tolerance if is_solved else 0.0)
-        return Seen(self.taken[:, :, None] & self.taken[:, None, :], takes_vectors, self.loss_eps, error)
+        return Seen(takes_vectors, self.loss_eps, error)
 
     def with_same(self, *, is_recorded: bool) -> Tensor:
         """Return values that count as equal, and close ones whose matrix has the cotangents of their rotation."""
         equal, bound = self.equal, self.bound[:, None, None]
         near = ~equal & (self.found.sizes < self.eps ** (1 / 3) * bound)
-        near = near if self.before is None else near & ~self.before.plain
         if not (is_recorded or self.before is not None) or not near.any():
             return equal
         # The derivative of 1/(λ_i − λ_j) contains its square, which cancels unless the loss depends on the basis. A
@@ -224,8 +218,8 @@ class _Pass:
 
     def warn(self) -> None:
         """Warn where the loss has no derivative, or none that can be known."""
-        # Four cases: the skew part within a cluster is not zero, but left out; equal values that the loss takes as
-        # numbers have different cotangents, or cotangents whose derivative is asked for; the cut splits a cluster.
+        # Three cases: the skew part within a cluster is not zero, but left out; equal values have different cotangents;
+        # the cut splits a cluster.
         noise, pairs_of = math.sqrt(self.loss_eps), lambda x: x[:, :, None] + x[:, None, :]
         effect = {
             "mask": "terms that depend on that choice are left out",
@@ -242,21 +236,12 @@ class _Pass:
         varies = torch.ones_like(self.to_values, dtype=torch.bool)
         varies[:, 0] = self.s.operator.nullity == 0
         both, most = varies[:, :, None] & varies[:, None, :], self.to_values.abs().amax(1)
-        if self.before is None:
-            # Cotangents of a smooth function of values differ within a cluster by the accuracy of the solve; those of a
-            # loss at its minimum are round-off.
-            tiny = torch.finfo(self.s.gap.dtype).tiny
-            accuracy = (self.s.residuals.amax(1) / self.s.gap.clamp_min(tiny)).clamp(noise, max(noise, 1e-2))
-            is_minimum = most * self.s.scale <= 32 * self.loss_eps
-            spread = (self.to_values[:, :, None] - self.to_values[:, None, :]).abs() * (masked & both)
-            apart = (spread.amax((1, 2)) > accuracy * most) & self.is_plain & ~is_minimum
-        else:
-            # Above these distances the difference of two cotangents has two digits, or what is left out is below 1 %.
-            hidden = (
-                self.found.sizes <= (1e3 if self.before.takes_vectors else 1e2) * self.eps * self.bound[:, None, None]
-            )
-            turned = (self.even.abs() > self.noise) & self.before.plain
-            apart = (turned & hidden & both).triu(1).any(2).any(1)
+        # Cotangents of a smooth function of values differ within a cluster by the accuracy of the solve. At its minimum
+        # they are round-off.
+        accuracy = self.s.residuals.amax(1) / self.s.gap.clamp_min(torch.finfo(self.s.gap.dtype).tiny)
+        is_minimum = most * self.s.scale <= 32 * self.loss_eps
+        spread = (self.to_values[:, :, None] - self.to_values[:, None, :]).abs() * (masked & both)
+        apart = (spread.amax((1, 2)) > accuracy.clamp(noise, max(noise, 1e-2)) * most) & self.is_plain & ~is_minimum
         if (unresolved & ~undefined).any():
             checks.warn(
                 "eigenvalues are closer together than their residuals resolve: they count as equal, and terms of the "
@@ -271,10 +256,9 @@ class _Pass:
                 checks.DegeneracyWarning,
             )
         elif apart.any():
-            order = "" if self.before is None else "second "
             checks.warn(
-                f"the loss takes equal eigenvalues as single numbers, of which its {order}derivative cannot be known: "
-                f"{effect}; use a symmetric function of them through Eigenpairs.projected or matrix_function",
+                "the loss takes equal eigenvalues as different numbers, in which it has no derivative: "
+                f"{effect}; use a symmetric function of them, or with their vectors a function of Eigenpairs.projected",
                 checks.DegeneracyWarning,
             )
         width = self.found.width.flatten()
@@ -295,21 +279,6 @@ def _nearest_whole_cut(s: Solution, width: float, b: int) -> str:
     if len(whole) == 0:
         return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
     return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"
-
-
-def function_of_matrix(
-    matrix: Tensor,
-    value: Callable[[Tensor], Tensor],
-    slope: Callable[[Tensor], Tensor],
-    curvature: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Return f of a diagonal matrix ``(..., k, k)``, as `Eigenpairs.projected`, by f, f' and f'' of eigenvalues."""
-    values = matrix.diagonal(dim1=-2, dim2=-1)
-    # Where eigenvalues are equal, the entries E off the diagonal describe the turn of the eigenspace, and f(Λ) changes
-    # by f'(λ) E + ½ f''(λ) E². Between distinct eigenvalues they have no derivative.
-    middle = (values[..., :, None] + values[..., None, :]) / 2
-    off = off_diagonal(matrix, matrix.shape[-1])
-    return torch.diag_embed(value(values)) + slope(middle) * off + curvature(middle) / 2 * matmul(off, off)
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:

@@ -30,9 +30,9 @@ Second derivatives: every step is differentiable, V and λ are outputs of the ru
 
 a symmetric system. With the solution Y for the cotangent Z̄ in place of V̄, and its multiplier ν in place of μ, the
 cotangents of A, Λ, V and V̄ are those of <Y, A Z − Z Λ + V μ + V̄> + <ν, Vᵀ Z>, Y, Z, μ and ν held fixed (`Outside`).
-In second order the skew part of C within a cluster is S_ji (g_i − g_j), g the cotangents of λ: over the difference of
-the values it is the divided difference of g, to eps/Δ digits, and is used as long as it is above its round-off. Where
-values are equal only a loss that takes Λ as a matrix passes on what g does not show.
+In second order the skew part of C within a cluster is S_ji (g_i − g_j), S = Vᵀ dA V and g the cotangents of λ, which
+over λ_i − λ_j is a divided difference of g. A loss that takes Λ as a matrix passes it on as the cotangent of Λ_ji, and
+`Values` does so for a loss that takes λ as numbers.
 
 A perturbation turns the basis of a cluster by first-order angles, while Λ = Vᵀ A V becomes a full matrix on the
 cluster. Only basis and Λ together are well defined, so the rule returns Λ as a matrix: its entries off the diagonal are
@@ -125,26 +125,24 @@ class _Implicit(Function):
 
 
 class Pairs(_Implicit):
-    """Function θ -> (λ, V, Λ) of the solution of a system: a loss takes λ as numbers, or Λ as a matrix."""
+    """Function θ -> (V, Λ) of the solution of a system."""
 
     @staticmethod
     @without_autocast
-    def forward(system: Complement, *parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(system: Complement, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pairs of the solution."""
-        values, vectors = system.s.values, system.s.vectors
-        return values.clone(), vectors.clone(), torch.diag_embed(values).to(vectors.dtype)
+        vectors = system.s.vectors
+        return vectors.clone(), torch.diag_embed(system.s.values).to(vectors.dtype)
 
     @staticmethod
     @without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the cotangents of the parameters for cotangents of λ, V and Λ."""
-        *parameters, _, vectors, projected = ctx.saved_tensors
-        (to_values, to_vectors, to_projected), operator = cotangents, ctx.system.operator
-        whole = operator.sum((to_projected + to_projected.mH) / 2 + torch.diag_embed(to_values))  # ranks share a loss
-        inner = operator.inner(vectors, to_vectors)
-        values = projected.diagonal(dim1=-2, dim2=-1).real  # derivatives of differences belong to the matrix, too
-        taken = operator.sum(to_values) != 0
-        (inverse, equal), seen = couplings(ctx.system, values, inner, whole, to_vectors, taken, ctx.seen)
+        """Return the cotangents of the parameters for cotangents of V and Λ."""
+        *parameters, vectors, projected = ctx.saved_tensors
+        (to_vectors, to_projected), operator = cotangents, ctx.system.operator
+        whole = operator.sum((to_projected + to_projected.mH) / 2)  # each rank has Λ, and a part of the loss
+        inner, values = operator.inner(vectors, to_vectors), projected.diagonal(dim1=-2, dim2=-1).real
+        (inverse, equal), seen = couplings(ctx.system, values, inner, whole, to_vectors, ctx.seen)
         ctx.seen = seen if torch.is_grad_enabled() else ctx.seen
         rotation = inverse * (inner - inner.mH) / 2
         if torch.is_grad_enabled():
@@ -161,9 +159,9 @@ class Pairs(_Implicit):
 
     @staticmethod
     @without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the tangents of λ, V and Λ for tangents of the parameters."""
-        *parameters, _, vectors, projected = ctx.saved_tensors
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the tangents of V and Λ for tangents of the parameters."""
+        *parameters, vectors, projected = ctx.saved_tensors
         operator, values = ctx.system.operator, projected.diagonal(dim1=-2, dim2=-1).real
         inverse, equal = inverse_differences(ctx.system, differences(ctx.system, values, values))
         change, of_mass = push(lambda *own: operator.images(own, vectors), parameters, tangents[1:])  # dA V, dM V
@@ -173,8 +171,58 @@ class Pairs(_Implicit):
             change = change - matmul(of_mass, projected)
             turned = turned - matmul(projected, stretched) - matmul(stretched, projected)
         z = outside(ctx.system, projected, vectors, change, *parameters)
-        whole = equal * (turned + turned.mH) / 2
-        return whole.diagonal(dim1=-2, dim2=-1).real, matmul(vectors, inverse * turned - stretched) + z, whole
+        return matmul(vectors, inverse * turned - stretched) + z, equal * (turned + turned.mH) / 2
+
+
+class Values(_Implicit):
+    """Function Λ -> λ, its diagonal, with the second derivatives of symmetric functions of equal eigenvalues.
+
+    Where values are equal such a function φ has the second derivative of φ(Λ) as a matrix function: its cotangents g
+    have the divided differences (g_i − g_j) / (λ_i − λ_j) = ∂g_i/∂λ_i − ∂g_i/∂λ_j, which stand before Λ_ij.
+    """
+
+    @staticmethod
+    def forward(system: None, projected: Tensor) -> Tensor:
+        """Return λ ``(..., k)`` of Λ ``(..., k, k)``."""
+        return projected.diagonal(dim1=-2, dim2=-1).real.clone()
+
+    @staticmethod
+    @without_autocast
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, Tensor]:
+        """Return the cotangent of Λ."""
+        (to_values,), (projected, values) = cotangents, ctx.saved_tensors
+        whole = torch.diag_embed(to_values).to(projected.dtype)
+        if not (torch.is_grad_enabled() and to_values.requires_grad):
+            return None, whole
+        bare, eps = values.detach(), torch.finfo(values.dtype).eps
+        apart, size = (bare[..., :, None] - bare[..., None, :]).abs(), bare.abs().amax(-1)[..., None, None]
+        close = (
+            apart <= eps**0.5 * size
+        )  # a difference of cotangents has an error of eps / Δ, their derivative one of Δ
+        close.diagonal(dim1=-2, dim2=-1).fill_(False)
+        slopes = torch.zeros_like(apart)
+        for i in close.reshape(-1, *close.shape[-2:]).any(2).any(0).nonzero().flatten().tolist():
+            of_one = to_values[..., i].sum()
+            (slope,) = torch.autograd.grad(of_one, values, retain_graph=True, allow_unused=True)
+            slopes[..., i, :] = 0 if slope is None else slope
+        own = slopes.diagonal(dim1=-2, dim2=-1)
+        quotients = (own[..., :, None] + own[..., None, :] - slopes - slopes.mT) / 2
+        # A loss that is not symmetric in the values takes something else, too, such as their vectors.
+        to_one, to_other = to_values.detach()[..., :, None], to_values.detach()[..., None, :]
+        noise = 1e-6 * (to_one.abs() + to_other.abs()) + 2 * quotients.abs() * (apart + 8 * eps * size)
+        is_symmetric = close & ((to_one - to_other).abs() <= noise)
+        return None, whole + torch.where(is_symmetric, quotients, 0) * projected
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """Return the tangent of λ."""
+        assert tangents[1] is not None
+        return tangents[1].diagonal(dim1=-2, dim2=-1).real.clone()
+
+
+def values_of(projected: Tensor) -> Tensor:
+    """Return λ of Λ, with derivatives where Λ has them."""
+    return Values.apply(None, projected)  # type: ignore[no-any-return]
 
 
 class Outside(_Implicit):

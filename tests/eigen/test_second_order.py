@@ -1,0 +1,105 @@
+"""First and second derivatives of functions of matrices, and forward mode, against differences at 50 digits.
+
+An answer may be off by what a change of the matrix by its round-off does: with |f⁽ᵐ⁾| at the ends of the spectrum,
+eps (|f⁽ᵐ⁾| + ‖A‖ |f⁽ᵐ⁺¹⁾|) times the directions, times `DIGITS` for the sums.
+"""
+
+import functools
+
+import mpmath
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+from torch_lapeig import eigh
+
+DIGITS = 8
+H = mpmath.mpf(2) ** -50
+HILBERT = torch.linalg.eigvalsh(1 / (torch.arange(3.0) + torch.arange(3.0)[:, None] + 1).double())
+GAPS = [0.0, 1e-14, 1e-12, 1e-9, 1e-6, 1e-3]
+SPECTRA = {
+    "clustered": lambda g: torch.tensor([1.0, 1 + g, 1 + 2 * g, 1.5]).double(),
+    "graded": lambda g: torch.tensor([1e-3, 1e-3 * (1 + g), 0.03, 0.03 + g, 1.0]).double(),
+    "decaying": lambda g: HILBERT[[0, 1, 1, 2]] * torch.tensor([1, 1, 1 + g, 1]).double(),
+}
+# function of torch, the same of mpmath, and its derivative of an order
+FUNCTIONS = {
+    "exp": (lambda x, p: torch.exp(x), mpmath.exp, lambda x, m: mpmath.exp(x)),
+    "rsqrt": (lambda x, p: torch.rsqrt(x), lambda x: x**-0.5, lambda x, m: mpmath.ff(-0.5, m) * x ** (-0.5 - m)),
+    "power": (lambda x, p: x**p, lambda x: x**0.25, lambda x, m: mpmath.ff(0.25, m) * x ** (0.25 - m)),
+}
+
+
+def hermitian(size, dtype, seed):
+    x = torch.randn(size, size, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+    return (x + x.mH) / 2
+
+
+@functools.cache
+def problem(spectrum, gap, dtype):
+    """Return a matrix and two directions, and eigenpairs at 50 digits of the matrix moved along both."""
+    values = SPECTRA[spectrum](gap)
+    n, wide = len(values), torch.promote_types(dtype, torch.float64)
+    q = torch.linalg.qr(hermitian(n, wide, 1)).Q
+    a = ((q * values) @ q.mH).to(dtype)
+    a, c, d = (a + a.mH) / 2, hermitian(n, dtype, 2), hermitian(n, dtype, 3)
+    with mpmath.workdps(50):
+        exact = [mpmath.matrix(x.tolist()) for x in (a, c, d)]
+        solve = mpmath.eighe if dtype.is_complex else mpmath.eigsy
+        steps = [(1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)]
+        pairs = {s: solve(exact[0] + s[0] * H * exact[1] + s[1] * H * exact[2]) for s in steps}
+    return a, c, d, pairs
+
+
+def reference(pairs, f, order):
+    """Return the derivative of f(A) along the directions by central differences."""
+
+    def at(*step):
+        values, vectors = pairs[step]
+        return vectors * mpmath.diag([f(x) for x in values]) * vectors.transpose_conj()
+
+    with mpmath.workdps(50):
+        if order == 1:
+            found = (at(1, 0) - at(-1, 0)) / (2 * H)
+        else:
+            found = (at(1, 1) - at(-1, 1) - at(1, -1) + at(-1, -1)) / (4 * H * H)
+        return torch.tensor([[complex(x) for x in row] for row in found.tolist()], dtype=torch.complex128)
+
+
+def gradient(function, a, c, d):
+    a = a.clone().requires_grad_()
+    return torch.autograd.grad((function(a) * c.conj()).real.sum(), a)[0]
+
+
+def hessian(function, a, c, d):
+    a = a.clone().requires_grad_()
+    (first,) = torch.autograd.grad((function(a) * c.conj()).real.sum(), a, create_graph=True)
+    return torch.autograd.grad((first * d.conj()).real.sum(), a)[0]
+
+
+def tangent(function, a, c, d):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(function(forward_ad.make_dual(a, c))).tangent
+
+
+WAYS = {"first": (1, gradient), "second": (2, hessian), "forward": (1, tangent)}
+CALLS = {"matrix_function": lambda a, f: eigh(a).matrix_function(f)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.complex64])
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("call", CALLS)
+def test_derivatives_are_as_accurate_as_the_matrix(call, spectrum, gap, dtype):
+    a, c, d, pairs = problem(spectrum, gap, dtype)
+    values = pairs[1, 0][0]
+    exponent = torch.tensor(0.25, dtype=a.real.dtype, requires_grad=True)
+    for name, (f, exact, derivative) in FUNCTIONS.items():
+        expected = [reference(pairs, exact, order) for order in (1, 2)]
+        for way, (order, differentiate) in WAYS.items():
+            found = differentiate(lambda x, f=f: CALLS[call](x, lambda at: f(at, exponent)), a, c, d)
+            size = [max(abs(derivative(x, m)) for x in (min(values), max(values))) for m in (order, order + 1)]
+            allowed = DIGITS * torch.finfo(dtype).eps * float(size[0] + max(values) * size[1])
+            allowed = allowed * float(c.norm() * d.norm() ** (order - 1))
+            error = (found.detach() - expected[order - 1]).abs().max().item()
+            assert error <= allowed, (name, way, error, allowed)
