@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from torch_lapeig import eigenpairs
+from torch_lapeig import eigenpairs, eigh
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, ShiftInvert
 
 
@@ -118,3 +118,102 @@ def test_units_do_not_matter(n, unit):
         found = eigenpairs(unit * matrix, 3, largest=largest)
         torch.testing.assert_close(found.values / unit, expected.values)
         assert found.converged
+
+
+ROW, COL = torch.tensor([0, 0, 1, 1, 2, 2, 2, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2, 2])
+ORDER, PAIRS = (3 * ROW + COL).argsort(), torch.stack([ROW, COL])
+
+
+def coo(w):
+    return torch.sparse_coo_tensor(PAIRS, w, (3, 3), check_invariants=True)
+
+
+def csr(w):
+    return torch.sparse_csr_tensor(torch.arange(0, 10, 3), COL[ORDER], w[ORDER], (3, 3), check_invariants=True)
+
+
+def full(w):
+    return torch.zeros(3, 3, dtype=w.dtype).index_put((ROW, COL), w)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(coo, csr, lambda w: coo(w).coalesce(), lambda w: coo(w).to_sparse_csr(), lambda w: csr(w).to_sparse_coo()),
+        *(
+            lambda w: full(w).to_sparse(),
+            lambda w: full(w).to_sparse_csr(),
+            lambda w: -csr(-w),
+            lambda w: 2 * coo(w / 2),
+        ),
+        *(lambda w: coo(w / 3) + coo(2 * w / 3), lambda w: (coo(w) + coo(w).t()) / 2, lambda w: w[0] * coo(w / w[0])),
+        *(lambda w: csr(w / 3) + csr(2 * w / 3), lambda w: coo(coo(w).coalesce().values()[ORDER.argsort()])),
+        lambda w: torch.sparse_coo_tensor(
+            PAIRS.repeat(1, 2), torch.cat([w / 3, 2 * w / 3]), (3, 3), check_invariants=True
+        ),
+    ],
+)
+def test_second_derivatives_of_sparse_tensors_are_those_of_dense_ones(build):
+    start = torch.tensor([4.0, 1.0, 1.0, 5.0, 7.0, 0.5, 0.2, 0.5, 0.2], dtype=torch.float64)
+
+    def hessians(form):
+        def loss(t, *, as_mass):
+            w = start + t[0] * start.square() + t[1] * start.sin() * t.sum()
+            pairs = eigenpairs(full(start), 2, mass=form(w)) if as_mass else eigenpairs(form(w), 2)
+            return pairs.values.square().sum() + pairs.vectors.pow(4).sum()
+
+        t = torch.tensor([0.1, 0.2], dtype=torch.float64)
+        return [torch.autograd.functional.hessian(lambda t, m=m: loss(t, as_mass=m), t) for m in (False, True)]
+
+    torch.testing.assert_close(hessians(build), hessians(full))
+
+
+ROUNDED = {
+    "gram": lambda x: torch.cat([x[:60] @ x.mT, x[60:] @ x.mT]),
+    "orthogonal": lambda x: torch.linalg.qr(x)[0] @ torch.linalg.qr(x)[0].mT,
+    "indefinite": lambda x: (x * torch.linspace(-9, 9, len(x)).to(x)) @ x.mT,
+    "graded": lambda x: (lambda y: y @ y.mT)(torch.logspace(-4, 4, len(x)).to(x)[:, None] * x),
+    "inverse": lambda x: torch.linalg.inv(x @ x.mT + torch.eye(len(x)).to(x)),
+    "scaled": lambda x: torch.diag(x.abs().sum(1).rsqrt()) @ (x @ x.mT).exp() @ torch.diag(x.abs().sum(1).rsqrt()),
+    "centred": lambda x: (lambda h: h @ x[:, :2] @ x[:, :2].mT @ h)(torch.eye(len(x)).to(x) - 1 / len(x)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ROUNDED)
+def test_matrices_that_are_symmetric_up_to_their_arithmetic(name, dtype):
+    a = ROUNDED[name](torch.randn(100, 100, dtype=dtype, generator=torch.Generator().manual_seed(0)) / 10)
+    a[3, 5] += torch.finfo(dtype).eps * a[3].abs().max()
+    expected = torch.linalg.eigvalsh((a + a.mT).double() / 2)[-3:].flip(0).to(dtype)
+    for form in (a, a.to_sparse_coo(), a.to_sparse_csr(), a + 0j):
+        torch.testing.assert_close(eigenpairs(form, 3, largest=True).values, expected)
+    torch.testing.assert_close(eigh(a).values[-3:].flip(0), expected, rtol=0, atol=1e-5 * expected[0].item())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_symmetry_is_judged_beside_the_entries_of_a_row(dtype):
+    a = torch.diag(torch.tensor([1e5, 1e5, 3, 4, 5], dtype=dtype))
+    a[0, 1] = a[1, 0] = 1e4
+    a[2, 3] = a[3, 2] = a[3, 4] = 1  # and no a[4, 3]
+    for form in (a, a.to_sparse_coo(), a.to_sparse_csr(), sp.csr_array(a.numpy()), torch.stack([a, a])):
+        with pytest.raises(ValueError, match=r"must be (symmetric|Hermitian), got .* up to 1;"):
+            eigenpairs(form, 2)
+    with pytest.raises(ValueError, match=r"must be (symmetric|Hermitian)"):
+        eigh(a)
+
+
+def test_entries_without_a_mirror_image_are_averaged():
+    a = banded(10).float()
+    a[0, 7] = 1e-5
+    given = [form.requires_grad_() for form in (a.clone(), a.to_sparse_coo(), a.to_sparse_csr())]
+    values = [eigenpairs(form, 3).values for form in given]
+    for form, found in zip(given, values, strict=True):
+        torch.testing.assert_close(found, values[0], rtol=0, atol=0)
+        found.sum().backward()
+        torch.testing.assert_close(form.grad.to_dense() * (a != 0), given[0].grad * (a != 0))
+
+
+@pytest.mark.parametrize("form", ["dense", "coo", "csr"])
+def test_entries_near_the_largest_number(form):
+    a = torch.tensor([[2.0, 1.0], [1.0, 2.0]]) * 1.5e38
+    torch.testing.assert_close(eigenpairs(FORMS[form](a), 1).values, torch.tensor([1.5e38]))

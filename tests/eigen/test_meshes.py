@@ -333,3 +333,53 @@ def test_gradients_of_tetrahedra_and_consistent_masses():
     stiffness, mass = mesh_laplacian(torch.stack([vertices, 2 * vertices]), faces, mass="consistent")
     torch.testing.assert_close(stiffness.to_dense()[1], 2 * function(vertices)[0])
     torch.testing.assert_close(mass.to_dense()[1], 8 * function(vertices)[1])
+
+
+def test_derivatives_of_pairs_with_consistent_masses():
+    vertices, faces = bent(0, noise=0.1)
+
+    def functions(vertices):
+        stiffness, mass = mesh_laplacian(vertices, faces, mass="consistent")
+        pairs = eigenpairs(stiffness, 3, mass=mass)
+        return pairs.values, heat_of(pairs)
+
+    vertices.requires_grad_()
+    assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
+
+
+def test_batches_of_consistent_masses_are_their_meshes():
+    meshes = [bent(1), bent(0), icosphere(1)]
+    vertices = torch.nn.utils.rnn.pad_sequence([v for v, _ in meshes], batch_first=True).requires_grad_()
+    faces = torch.nn.utils.rnn.pad_sequence([f for _, f in meshes], batch_first=True, padding_value=-1)
+    mask = torch.arange(vertices.shape[1]) < torch.tensor([len(v) for v, _ in meshes])[:, None]
+    stiffness, mass = mesh_laplacian(vertices, faces, mask=mask, mass="consistent")
+    pairs = eigenpairs(stiffness, 4, mass=mass)
+    assert pairs.converged.all()
+    (gradient,) = torch.autograd.grad(pairs.values.sum(), vertices)
+    for b, (v, f) in enumerate(meshes):
+        v = v.requires_grad_()
+        one = mesh_laplacian(v, f, mass="consistent")
+        expected = eigenpairs(one.stiffness, 4, mass=one.mass)
+        torch.testing.assert_close(pairs.values[b], expected.values, rtol=1e-9, atol=1e-12)
+        expected.values.sum().backward()
+        torch.testing.assert_close(gradient[b, : len(v)], v.grad, rtol=1e-7, atol=1e-9)
+
+
+def test_quadrilaterals_are_refused_and_tetrahedra_are_not():
+    grid, node = square(4)[0], torch.arange(25).reshape(5, 5)
+    quads = torch.stack([node[:-1, :-1], node[1:, :-1], node[1:, 1:], node[:-1, 1:]], -1).reshape(-1, 4)
+    for height in (grid[:, 0] * 0, grid.prod(1), grid.square().sum(1).sqrt()):
+        with pytest.raises(ValueError, match=r"quadrilaterals.*torch\.cat"):
+            mesh_laplacian(torch.cat([grid, height[:, None]], 1), quads)
+    cube = torch.cartesian_prod(*[torch.arange(2.0)] * 3)
+    with pytest.raises(ValueError, match=r"quadrilaterals.*torch\.cat"):
+        mesh_laplacian(cube, torch.tensor([[0, 1, 3, 2], [4, 5, 7, 6], [0, 1, 5, 4], [2, 3, 7, 6], [0, 2, 6, 4]]))
+    regular = cube[[0, 3, 5, 6]]
+    volume = mesh_laplacian(regular, torch.arange(4)[None]).mass.sum()
+    apart = torch.cat([regular, regular + 3, 2 * regular[:2].mean(0) - regular[2:]])
+    for order in itertools.permutations(range(4)):  # apart, joined at an edge, and both
+        rows = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 8, 9]])[:, order]
+        for kept in (rows[:2], rows[[0, 2]], rows):
+            mass = mesh_laplacian(apart, kept, mask=is_used(apart, kept)).mass
+            torch.testing.assert_close(mass.sum(), len(kept) * volume)

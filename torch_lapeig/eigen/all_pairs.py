@@ -18,7 +18,7 @@ from torch_lapeig.eigen.magnetic import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
-from torch_lapeig.graph.pattern import signs
+from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support import checks, precision
 
 
@@ -108,9 +108,9 @@ def eigh(matrix: Tensor) -> AllPairs:
         raise ValueError(f"matrix must have shape (..., N, N), got {tuple(matrix.shape)}")
     checks.check_outside_func(matrix, "matrix")
     checks.check_finite(matrix, "matrix", "check what it is computed from")
-    if not torch.equal(bare := checks.primal(matrix), bare.mH):
-        check_hermitian(matrix, "matrix")
-        matrix = (matrix + matrix.mH) / 2
+    if not torch.equal(checks.primal(matrix), mirror := checks.primal(matrix).mH):
+        checks.check_symmetric_matrix(matrix, mirror, "matrix", DensePattern.trusted(matrix.shape[:-1]))
+        matrix = matrix + (matrix.mH - matrix) / 2
     given = matrix.clone() if needs_derivatives(matrix) else None  # `matrix` may be changed in place later
     if matrix.numel() == 0:
         values, vectors = torch.linalg.eigh(matrix)
@@ -124,19 +124,6 @@ def eigh(matrix: Tensor) -> AllPairs:
     pairs = AllPairs(values_of(projected), vectors, projected)
     pairs._matrix = given
     return pairs
-
-
-def check_hermitian(matrix: Tensor, name: str) -> None:
-    """Raise ValueError, with the largest difference, unless entries equal their mirror images up to round-off."""
-    bare = checks.primal(matrix)
-    difference = (bare - bare.mH).abs()
-    allowed = 10 * torch.finfo(bare.dtype).eps ** 0.5 * bare.abs().amax((-2, -1), keepdim=True) if bare.numel() else 0
-    if (difference > allowed).any():
-        kind, mirror = ("Hermitian", "mH") if bare.is_complex() else ("symmetric", "mT")
-        raise ValueError(
-            f"{name} must be {kind}, got entries that differ from their mirror images by up to "
-            f"{difference.max():.3g}; average the two, (A + A.{mirror}) / 2"
-        )
 
 
 class _Matrices(Operator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.normal import Entries
+from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph import products
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
 from torch_lapeig.support import checks
@@ -22,6 +25,17 @@ class Hermitian:
     given: Any
 
 
+def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[SymmetricOperator, Tensor]]:
+    """Yield the operator and the mass ``(N, N)`` of each graph of a batch, with gradients."""
+    pattern, values = entries_of_matrix(masses, "mass")
+    for b, bare in enumerate(operators.items()):
+        edges, (own, part) = operators.pattern.item_of(b)[1], pattern.item_of(b)
+        mass = values[part]
+        if isinstance(own, SparsePattern):
+            mass = products.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
+        yield bare._with(values=operators.values[edges], diagonal=operators.diagonal[b]), mass
+
+
 def is_matrix(value: Any) -> bool:
     """Return whether a value is a tensor, or a SciPy sparse matrix."""
     return isinstance(value, Tensor) or _is_of_scipy(value)
@@ -31,8 +45,7 @@ def operator_of_matrix(matrix: Any) -> Entries:
     """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
     pattern, values = entries_of_matrix(matrix, "matrix")
     checks.check_floating(values, "matrix")
-    checks.check_symmetric_matrix(values, back := pattern.transpose(values), "matrix")
-    return operator_of_entries(pattern, (values + back) / -2)
+    return operator_of_entries(pattern, -values)
 
 
 def operator_of_entries(pattern: Pattern, values: Tensor) -> Entries:
@@ -43,12 +56,22 @@ def operator_of_entries(pattern: Pattern, values: Tensor) -> Entries:
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
-    """Return the pattern of a matrix ``(N, N)`` or ``(B, N, N)`` and its entries, with gradients; checked."""
+    """Return the pattern of symmetric or Hermitian matrices ``(N, N)`` or ``(B, N, N)`` and their entries; checked.
+
+    Gradients flow to the entries, of which each is the mean of itself and its mirror image.
+    """
     square, layout = tuple(matrix.shape), getattr(matrix, "layout", None)
-    ranks = (2, 3) if layout == torch.strided else (2,)
+    ranks = (2, 3) if layout in (torch.strided, torch.sparse_coo) else (2,)
     if len(square) not in ranks or square[-1] != square[-2] or math.prod(square) == 0:
-        raise ValueError(f"{name} must have shape (N, N), or dense (B, N, N), with N ≥ 1, got {square}")
-    if _is_of_scipy(matrix):
+        raise ValueError(f"{name} must have shape (N, N), or dense or COO (B, N, N), with N ≥ 1, got {square}")
+    checks.check_outside_func(matrix, name)
+    pattern: Pattern
+    if layout == torch.strided:
+        pattern, values = DensePattern(square[:-1]), matrix
+    elif layout in (torch.sparse_coo, torch.sparse_csr) and matrix.dense_dim() == 0:
+        matrix = matrix.coalesce() if layout == torch.sparse_coo else matrix
+        index, values = products.index_of(matrix).long(), products.entries(matrix)
+    elif _is_of_scipy(matrix):
         matrix = canonical_csr(matrix, name)
         if matrix.dtype.kind not in "biufc":
             raise TypeError(f"{name} must hold numbers, got {matrix.dtype}")
@@ -56,40 +79,27 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
         coo = matrix.tocoo()
         index, values = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
         values = values.to(kind)
-    elif layout == torch.strided:
-        checks.check_outside_func(matrix, name)
-        checks.check_finite(matrix, name, "check what it is computed from")
-        return DensePattern(square[:-1]), matrix
-    elif layout == torch.sparse_coo:
-        matrix = matrix.coalesce()
-        index, values = matrix.indices(), matrix.values()
-    elif layout == torch.sparse_csr:
-        count = matrix.crow_indices().diff()
-        row = torch.arange(square[0], device=count.device).repeat_interleave(count)
-        index = torch.stack([row, matrix.col_indices().long()])
-        order = (index[0] * square[0] + index[1]).argsort()
-        index, values = index[:, order], matrix.values()[order]
     else:
-        raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_sparse_coo()")
+        raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_dense()")
     checks.check_finite(values, name, "check what it is computed from")
-    return _symmetric_pattern(index, values, square[0], name)
+    if layout != torch.strided:
+        pattern, values = _both_ways(index, values, square[:-1])
+    back = pattern.transpose(values).conj()
+    checks.check_symmetric_matrix(values, back, name, pattern)
+    return pattern, values + (back - values) / 2  # (a + b) / 2 may overflow
 
 
-def _symmetric_pattern(index: Tensor, values: Tensor, n: int, name: str) -> tuple[Pattern, Tensor]:
-    """Return entries in CSR order without those whose mirror image is not stored; raise unless they are round-off."""
-    pattern = SparsePattern.trusted(index[0], index[1], (n,))
-    row, col = (part.index_select(0, pattern.reverse) for part in (pattern.row, pattern.col))
-    if torch.equal(row, pattern.col) and torch.equal(col, pattern.row):
+def _both_ways(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> tuple[SparsePattern, Tensor]:
+    """Return entries in CSR order, with a 0 for each whose mirror image alone is stored."""
+    row, col = index[-2:] + (shape[-1] * index[0] if len(shape) > 1 else 0)
+    pattern = SparsePattern.trusted(row, col, shape)
+    there, back = (part.index_select(0, pattern.reverse) for part in (pattern.row, pattern.col))
+    if torch.equal(there, pattern.col) and torch.equal(back, pattern.row):
         return pattern, values
-    lonely = ~torch.isin(index[0] * n + index[1], index[1] * n + index[0])
-    size = checks.primal(values).abs()
-    if (most := size[lonely].max()) > 10 * torch.finfo(values.dtype).eps ** 0.5 * size.max():
-        raise ValueError(
-            f"{name} must be symmetric, got entries that differ from their transpose by up to {most:.3g}; average the "
-            "two, (A + A.T) / 2"
-        )
-    index, values = index[:, ~lonely], values[~lonely]
-    return SparsePattern.trusted(index[0], index[1], (n,)), values
+    total = math.prod(shape)
+    keys, place = torch.cat([row * total + col, col * total + row]).unique(return_inverse=True)
+    pattern = SparsePattern.trusted(keys // total, keys % total, shape)
+    return pattern, values.new_zeros(len(keys)).index_add(0, place[: len(row)], values)
 
 
 def _is_of_scipy(matrix: Any) -> bool:

@@ -25,11 +25,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
+from torch_lapeig.graph import products
 from torch_lapeig.graph.groups import gather, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 
 FLIP_ROUNDS = 1000  # maximum rounds of flips; a mesh of 10⁵ random vertices takes some 30
+
+SPLIT = "split quadrilaterals, torch.cat([faces[..., [0, 1, 2]], faces[..., [0, 2, 3]]], -2)"
 
 
 class MeshLaplacian(NamedTuple):
@@ -38,7 +41,7 @@ class MeshLaplacian(NamedTuple):
     Attributes:
         stiffness: L, of the vertices' dtype and batch; see `mesh_laplacian`.
         mass: the diagonal of M, ``(V,)`` or ``(B, V)``, 0 at vertices without a face; with ``mass="consistent"`` M as a
-            sparse tensor ``(V, V)`` or ``(B, V, V)`` in COO.
+            sparse tensor ``(V, V)`` or ``(B, V, V)`` in COO, or dense in forward mode, which sparse ones lack.
 
     >>> triangle = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> mesh_laplacian(triangle, torch.tensor([[0, 1, 2]])).mass
@@ -110,6 +113,7 @@ def mesh_laplacian(
     unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
     points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     if nodes == 4:
+        _refuse_quadrilaterals(checks.primal(points), sides)
         numbers = (unit.reshape(-1, 1) if unit.ndim == 3 else unit)[corners[:, 0] // shape[-1]]
         weights, volumes = _of_tetrahedra(points, corners, torch.finfo(vertices.dtype).eps)
         stiffness = _stiffness(2 * weights * numbers, sides, shape, vertices.dtype)
@@ -158,8 +162,23 @@ def _mass(areas: Tensor, corners: Tensor, shape: tuple[int, ...], kind: str) -> 
     # |T| / ((c)(c + 1)) (1 + δ_ij) for c corners.
     local = (1 + torch.eye(count).to(areas)) / (count + 1) * areas[:, :1, None]
     row, col = torch.broadcast_tensors(corners[:, :, None], corners[:, None, :])
-    index = [row.flatten() // n] * (len(shape) - 1) + [row.flatten() % n, col.flatten() % n]
-    return torch.sparse_coo_tensor(torch.stack(index), local.flatten(), (*shape, n), check_invariants=False).coalesce()
+    index, values = [row.flatten() // n] * (len(shape) - 1) + [row.flatten() % n, col.flatten() % n], local.flatten()
+    if checks.is_dual(values):  # which a sparse tensor cannot be
+        return values.new_zeros(*shape, n).index_put(tuple(index), values, accumulate=True)
+    return products.assembled(torch.stack(index), values, (*shape, n))
+
+
+def _refuse_quadrilaterals(points: Tensor, sides: Sides) -> None:
+    """Raise ValueError for faces of four vertices that share sides, but no diagonal, and are of the shape of those."""
+    # Tetrahedra that share a triangle share a diagonal of their rows. Where they share sides alone, the cosine between
+    # two triangles at a diagonal tells: it is 1 in a plane, and −1/3 in a regular tetrahedron.
+    shared = torch.bincount(sides.edge)[sides.edge].reshape(-1, 6) > 1  # of 01, 02, 03, 12, 13, 23
+    normals = torch.linalg.cross(points.roll(-1, 1) - points, points.roll(1, 1) - points)
+    cosine = torch.cosine_similarity(normals[:, :2], normals[:, 2:], 2, 0).amin(1).mean()
+    if shared.any() and not shared[:, [1, 4]].any() and cosine > 0.25:
+        raise ValueError(
+            f"faces of four vertices must be tetrahedra, got quadrilaterals, which share sides and no triangle; {SPLIT}"
+        )
 
 
 def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -169,7 +188,11 @@ def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor,
     normals = torch.stack([torch.linalg.cross(*pair) for pair in ((b, c), (c, a), (a, b))], 1)
     six = (a * normals[:, 0]).sum(1)
     longest = checks.primal(points[:, 1:] - points[:, :1]).square().sum(2).amax(1).sqrt()
-    _refuse_faces(six.detach().abs() <= 8 * eps * longest**3, corners, "must have a volume; drop tetrahedra of none,")
+    _refuse_faces(
+        six.detach().abs() <= 8 * eps * longest**3,
+        corners,
+        f"must have a volume; drop tetrahedra of none, {SPLIT}",
+    )
     normals = torch.cat([-normals.sum(1, keepdim=True), normals], 1)
     pairs = [(normals[:, i] * normals[:, j]).sum(1) for i, j in combinations(range(4), 2)]
     return torch.stack(pairs, 1) / (-6 * six.abs())[:, None], six.abs() / 6
@@ -194,8 +217,7 @@ def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
     if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] not in nodes or faces.shape[:-2] not in ((), (batch,)):
         raise ValueError(
             f"faces must have shape (F, 3) or (B, F, 3), or (..., 4) of tetrahedra in space, to go with vertices "
-            f"{tuple(vertices.shape)}, got "
-            f"{tuple(faces.shape)}"
+            f"{tuple(vertices.shape)}, got {tuple(faces.shape)}; {SPLIT}"
         )
     is_padding = faces < 0
     if (is_padding.any(-1) != is_padding.all(-1)).any():

@@ -25,7 +25,7 @@ from torch_lapeig.eigen.laplacian import (
     needs_derivatives,
     warn_of_isolated,
 )
-from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix
+from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
 from torch_lapeig.eigen.normal import Differentiated, affine, in_unit, normalise
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
@@ -259,8 +259,8 @@ def eigenpairs(
 
     Args:
         laplacian: of one graph or a batch; a symmetric or Hermitian matrix, definite or not: a dense tensor ``(N, N)``
-            or ``(B, N, N)``, a sparse tensor ``(N, N)`` in COO or CSR (with sparse gradients), or a SciPy matrix, half
-            precision as float32; a `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with
+            or ``(B, N, N)``, a sparse tensor in COO or (without batch) CSR, with sparse gradients, or a SciPy matrix,
+            half precision as float32; a `SymmetricOperator`; a `FunctionOperator`, or an `Operator` of yours, with
             gradients to its ``parameters``.
         k: number of pairs including the trivial ones, at most the number of nodes of positive degree of each graph; but
             see ``fill``.
@@ -269,8 +269,8 @@ def eigenpairs(
             Then the vectors are M-orthonormal: A = M^-½ L M^-½ is solved, and u = M^-½ v. A Laplacian must be
             ``"unnormalized"``; with its degrees as the mass the pairs are those of ``"random_walk"``. Nodes of degree
             zero take no part, whatever their mass. Or M as a symmetric positive definite matrix ``(N, N)`` of one
-            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy; ``(B, N, N)`` beside dense
-            matrices ``(B, N, N)``. Then the pencil itself is solved, by sparse factors of K + s M on the CPU beyond 600
+            graph: a tensor, dense or sparse (COO, CSR), or a sparse matrix of SciPy; ``(B, N, N)``, dense
+            or COO, beside a batch. Then the pencil itself is solved, by sparse factors of K + s M on the CPU beyond 600
             nodes. A diagonal that spans more than 10⁴ is solved in this way, too, unless ``solve`` names an iterative
             solver or more than half of the pairs are wanted. Residuals are (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M,
             bounds of the errors of values to first order.
@@ -300,12 +300,12 @@ def eigenpairs(
     if is_matrix(laplacian):
         if is_complex(laplacian):
             return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
-        matrices: Any = laplacian
-        if matrices.ndim == 3 and getattr(mass, "shape", ()) == matrices.shape and len(mass):
-            each = zip(matrices, mass, strict=True)
-            return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, fill=fill, largest=largest) for a, m in each])
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
+    shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
+    if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
+        each = pencils_of(given, mass)
+        return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, fill=fill, largest=largest) for a, m in each])
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if is_operator(given) else given

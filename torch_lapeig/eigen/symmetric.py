@@ -188,7 +188,7 @@ class SymmetricOperator(WithEntries):
         if self.null is not None:
             self.null.check(nodes)
             checks.set_frozen(self, null=dataclasses.replace(self.null, ground=self.null.ground.to(self.dtype)))
-        checks.check_symmetric_matrix(self.values, back := self.pattern.transpose(self.values), "values")
+        checks.check_symmetric_matrix(self.values, back := self.pattern.transpose(self.values), "values", self.pattern)
         if not torch.equal(self.values, back):  # by round-off, which may leave zeros on one side only
             given, back = checks.primal(self.values), checks.primal(back)
             checks.set_frozen(self, values=self.values + (back - given) / 2)

@@ -13,6 +13,7 @@ The functions with derivatives take their values from the methods ``direct_...``
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from typing import Any
@@ -229,10 +230,113 @@ class _Smoothness(precision.Function):
         return result, None
 
 
+# --- Entries of sparse tensors, with all derivatives ------------------------------------------------------------------
+#
+# Torch's own constructors and ``values()`` of sparse tensors are not differentiable twice, and do not say so.
+
+
+def entries(matrix: Tensor) -> Tensor:
+    """Return the values ``(E,)`` of a coalesced COO or a CSR tensor; differentiable at any order, unlike torch's."""
+    if torch.is_grad_enabled() and matrix.requires_grad:
+        _mend(matrix.grad_fn)
+    result: Tensor = _Entries.apply(matrix, matrix.detach())
+    return result
+
+
+def assembled(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the COO tensor of values ``(E,)`` at an index ``(d, E)``, summed where it repeats; differentiable."""
+    like = torch.sparse_coo_tensor(index, checks.primal(values), shape, check_invariants=False)
+    result: Tensor = _WithEntries.apply(values, like).coalesce()
+    return result
+
+
+def _mend(node: Any) -> None:
+    """Give the nodes in the history of a sparse tensor that cut second derivatives the derivatives of this module."""
+    nodes, seen = [node], set()
+    while nodes:
+        if (node := nodes.pop()) is None or node in seen:
+            continue
+        seen.add(node)
+        nodes.extend(before for before, _ in node.next_functions)
+        is_constructor = node.name().startswith(("SparseCooTensor", "SparseCompressedTensor"))
+        if (is_constructor or node.name().startswith("ValuesBackward")) and not node.metadata.get("mended"):
+            with contextlib.suppress(RuntimeError):  # a graph that is freed has no derivatives
+                like = (node._saved_result if is_constructor else node._saved_self).detach()
+                node.register_hook(functools.partial(_with_history, like, _Entries if is_constructor else _WithEntries))
+                node.metadata["mended"] = True
+
+
+def _with_history(like: Tensor, kind: Any, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> Any:
+    # Gradients are the same numbers; where derivatives of them are asked for, they have a history.
+    return tuple(x if x is None else kind.apply(outputs[0], like) for x in inputs) if torch.is_grad_enabled() else None
+
+
+class _Entries(precision.Function):
+    """Entries of a tensor, sparse or dense, at the indices of ``like``."""
+
+    @staticmethod
+    def forward(matrix: Tensor, like: Tensor) -> Tensor:
+        at = index_of(like)
+        if matrix.layout == torch.strided:
+            return matrix[tuple(at)]
+        matrix = matrix.to_sparse_coo().coalesce()
+        if torch.equal(matrix.indices(), at):
+            return matrix.values()
+        if matrix._nnz() == 0:
+            return matrix.values().new_zeros(at.shape[1])
+        own, keys = (_keys(index, like.shape) for index in (matrix.indices(), at))
+        own, order = own.sort()  # torch trusts CSR tensors to ascend in each row
+        place = torch.searchsorted(own, keys).clamp_max(len(own) - 1)
+        found = matrix.values()[order[place]]
+        found[own[place] != keys] = 0
+        return found
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.like = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _WithEntries.apply(grads[0], ctx.like), None
+
+
+class _WithEntries(precision.Function):
+    @staticmethod
+    def forward(values: Tensor, like: Tensor) -> Tensor:
+        if like.layout == torch.sparse_csr:
+            return csr(like.crow_indices(), like.col_indices(), values, like.shape)
+        known = like.is_coalesced()
+        return torch.sparse_coo_tensor(like._indices(), values, like.shape, is_coalesced=known, check_invariants=False)
+
+    setup_context = _Entries.setup_context
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Entries.apply(grads[0], ctx.like), None
+
+
+def index_of(like: Tensor) -> Tensor:
+    """Return the index of each value of a sparse tensor, ``(d, E)``."""
+    if like.layout == torch.sparse_coo:
+        return like._indices()
+    if like.layout != torch.sparse_csr or like.ndim != 2:
+        raise TypeError(f"sparse tensors with second derivatives must be COO or CSR, got {like.layout} in the history")
+    count = like.crow_indices().diff()
+    return torch.stack([torch.arange(len(count)).to(count).repeat_interleave(count), like.col_indices()])
+
+
+def _keys(index: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the number of each entry in row-major order."""
+    keys = index[0]
+    for row, size in zip(index[1:], shape[1:], strict=False):  # dense axes have no index
+        keys = keys * size + row
+    return keys
+
+
 # --- Stored matrices, without gradients -------------------------------------------------------------------------------
 
 
-def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return an unchecked CSR tensor."""
     _hear_beta_notice()
     parts = crow.contiguous(), col.contiguous(), values.contiguous()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.methods.frozen import DenseKernel, FixedPoints
 from torch_lapeig.methods.kernels import KernelEmbedding, inner_products
 from torch_lapeig.support import checks, precision
@@ -72,7 +73,7 @@ class KernelPCA(KernelEmbedding):
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         if not isinstance(self.kernel, str):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
-            checks.check_symmetric_matrix(kernel, kernel.mT, name)
+            checks.check_symmetric_matrix(kernel, kernel.mT, name, DensePattern(kernel.shape[:-1]))
 
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
         if points is None:

@@ -341,22 +341,37 @@ def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) ->
 
 
 def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
-    """Raise ValueError if entries differ from the entries of the transpose by more than round-off and ``slack``."""
-    relative = 1e-5 if value.dtype == torch.float32 else 1e-12
-    difference = torch.sub(value.detach(), reverse.detach()).abs_()
+    """Raise ValueError if entries differ from their mirror images by more than their own round-off and ``slack``."""
+    numbers = torch.finfo(value.dtype)
+    difference = torch.sub(primal(value), primal(reverse)).abs()
     if not (difference > slack).any():
         return
-    if (difference > relative * value.detach().abs() + torch.finfo(value.dtype).tiny + slack).any():
+    if (difference > (1e-5 if numbers.bits == 32 else 1e-12) * value.detach().abs() + numbers.tiny + slack).any():
+        kind, way = ("Hermitian", "mH") if value.is_complex() else ("symmetric", "mT")
         raise ValueError(
-            f"{name} must be symmetric, got entries that differ from their transpose by up to {difference.max():.3g}; "
-            "average the two directions, (W + W.mT) / 2"
+            f"{name} must be {kind}, got entries that differ from their mirror images by up to {difference.max():.3g}; "
+            f"average the two directions, (A + A.{way}) / 2; of one stored triangle, add the other, less the diagonal"
         )
 
 
-def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str) -> None:
-    """Raise ValueError if entries differ from the transpose by more than cancellation in the largest entry explains."""
-    # Values that are not finite pass: another check reports them.
-    check_symmetric(value, reverse, name, 10 * torch.finfo(value.dtype).eps ** 0.5 * largest(value))
+def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str, pattern: Any = None) -> None:
+    """Raise ValueError if values on a pattern differ from their mirror images by more than round-off explains.
+
+    Cancellation leaves the larger part of it beside the largest entry of the two rows off the diagonal, and some eps of
+    the largest entry of the matrix. Equal values need no pattern. Values that are not finite pass.
+    """
+    size, eps = primal(value).abs(), torch.finfo(value.dtype).eps
+    if torch.equal(primal(value), primal(reverse)):
+        return
+
+    def peaks(x: Tensor) -> Tensor:
+        if x.ndim > 1:
+            return x.amax(-1)
+        return x.new_zeros(pattern.total).scatter_reduce(0, pattern.row.long(), x, "amax").reshape(pattern.shape)
+
+    own, most = peaks(pattern.without_loops(size)), peaks(size).amax(-1, keepdim=True)
+    scale = 10 * eps**0.5 * own + 10 * eps * most
+    check_symmetric(value, reverse, name, torch.maximum(pattern.at_row(scale), pattern.at_col(scale)))
 
 
 def check_points(
