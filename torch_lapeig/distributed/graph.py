@@ -16,7 +16,7 @@ from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import derived_property
 
 
 class ShardedGraph(Graph):
@@ -73,7 +73,7 @@ class ShardedGraph(Graph):
         ranks.agree(call, lambda: checks.check_symmetric(weight, reverse, "weight"))
         return cls.trusted(pattern, weight)
 
-    @cached_property
+    @derived_property
     def _components(self) -> Tensor:
         return self.pattern.components(self.weight.detach())
 

@@ -20,6 +20,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.cached import deep_copy
 
 
 class AllPairs(NamedTuple("AllPairs", [("values", Tensor), ("vectors", Tensor), ("projected", Tensor)])):
@@ -77,6 +78,9 @@ class AllPairs(NamedTuple("AllPairs", [("values", Tensor), ("vectors", Tensor), 
             turned = precision.matmul(precision.matmul(vectors.mH, change), vectors)
             found = found + precision.matmul(vectors, near_zero(turned, response, values, value))
         return precision.matmul(found, vectors.mH)
+
+
+AllPairs.__deepcopy__ = deep_copy  # type: ignore[attr-defined]
 
 
 @precision.full_precision

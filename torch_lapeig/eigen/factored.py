@@ -15,7 +15,7 @@ from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, own_state, usable
 
 Similarity = Literal["cosine", "shifted"]
 NEGATIVE = (
@@ -133,13 +133,14 @@ class FactoredCosine(Operator):
         self._put(values)
 
     def _put(self, values: Tensor) -> None:
-        self._x, self.dtype, self.device = values, values.dtype, values.device
-        self._version = values._version
+        self._x, self.dtype, self.device = usable(values), values.dtype, values.device
+        self.check()
+
+    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def check(self) -> None:
         """Raise ValueError if X has changed in place since the operator was made, which keeps its degrees."""
-        if self._x._version != self._version:
-            raise ValueError("x has changed in place since the operator was made; make a new FactoredCosine")
+        check_unchanged(self, "x has", self._x)
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.pattern import checked_shape
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.cached import check_unchanged, deep_copy, make_usable, own_state, usable
 
 UNSET: Any = None  # marks a field to compute from the others
 LANCZOS_STEPS = 20  # products by which the ends of a spectrum are estimated
@@ -62,24 +63,25 @@ class FunctionOperator(Operator):
     device: torch.device = UNSET
     seed: InitVar[int] = 0
     lower: Tensor = field(init=False, repr=False, default=UNSET)
-    _versions: tuple[int, ...] = field(init=False, repr=False, default=())
 
     @precision.full_precision
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
         shape = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape)
-        checks.set_frozen(self, shape=shape, parameters=_checked_parameters(self.parameters))
+        checks.set_frozen(self, shape=shape, parameters=tuple(map(usable, _checked_parameters(self.parameters))))
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
         first = self.parameters[0] if self.parameters else None
         dtype = self.dtype or (torch.float64 if first is None else first.dtype)
         device = torch.device(self.device or ("cpu" if first is None else first.device))
-        checks.set_frozen(self, dtype=dtype, device=device, _versions=tuple(x._version for x in self.parameters))
+        checks.set_frozen(self, dtype=dtype, device=device)
+        self.check()
         if dtype not in checks.FLOATS:
             raise TypeError(f"dtype must be float32 or float64, got {dtype}; a Hermitian matrix has a real form")
         unit = self._probe(checks.check_seed(seed))
         with torch.no_grad():
             self._set_bound(seed, unit)
+        make_usable(self)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum; see `Operator.ends`."""
@@ -143,10 +145,9 @@ class FunctionOperator(Operator):
 
     def check(self) -> None:
         """Raise ValueError if parameters have changed in place since bound and shift were estimated."""
-        if self._versions != tuple(x._version for x in self.parameters):
-            raise ValueError(
-                "parameters have changed in place since the operator was made; make a new FunctionOperator"
-            )
+        check_unchanged(self, "parameters have", *self.parameters)
+
+    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return A(θ) Y; see `Operator.matmul_at`."""

@@ -12,7 +12,7 @@ from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import deep_copy, derived_property, own_state
 
 Normalization = Literal["symmetric", "random_walk", "unnormalized"]
 NORMALIZATIONS = ("symmetric", "random_walk", "unnormalized")
@@ -24,6 +24,18 @@ class LaplacianFlags(NamedTuple):
     invalid_weights: bool  # some weights are negative or not finite
     isolated: bool  # some valid nodes have no edges
     tiny_degrees: bool  # some nodes are `Laplacian.tiny_degrees`
+
+
+class LaplacianParts(NamedTuple):
+    """Weights of a Laplacian in float64, relative to levels l of nodes."""
+
+    weight: Tensor  # over l_i l_j
+    affinity: Tensor  # over l_i²
+    relative: Tensor  # degrees over l_i²
+    degrees: Tensor
+    level: Tensor | None  # l; None stands for 1
+    active: Tensor  # of positive degree
+    scale: Tensor  # s, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself
 
 
 class Laplacian:
@@ -75,33 +87,53 @@ class Laplacian:
             asked = checks.facts_of_rows(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
         self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
-        self._take(None)
-        if self._has_subnormal_degrees:
-            self._take(self._normal_weights())
-        r = graph.similarity
-        # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
-        factor = self._power(0.5) if normalization == "random_walk" else None
-        factor = factor if factor is None or self._level is None else factor / self._level
-        if r is not None and normalization != "symmetric":
-            factor = r.double() if factor is None else r * factor
-        self.factor = factor
+        self._sources = (graph.weight,) if graph.similarity is None else (graph.weight, graph.similarity)
 
-    def _take(self, present: Tensor | None) -> None:
-        """Keep weights in float64, zero unless they are ``present``, and their affinities and degrees."""
+    __getstate__, __deepcopy__ = own_state, deep_copy
+
+    @property
+    def factor(self) -> Tensor | None:
+        """Return the factor from eigenvectors of ``symmetric`` to those of this operator; None stands for 1."""
+        if self.normalization == "symmetric":
+            return None
+        # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
+        r, factor = self.graph.similarity, None
+        if self.normalization == "random_walk":
+            factor = self._parts.scale if self._parts.level is None else self._parts.scale / self._parts.level
+        return factor if r is None else r.double() if factor is None else r * factor
+
+    @derived_property
+    def _parts(self) -> LaplacianParts:
+        """Return the weights; subnormal ones are zero where a degree is subnormal."""
+        parts, pattern = self._taken(None), self.graph.pattern
+        degrees, tiny = parts.degrees.detach(), torch.finfo(self.dtype).tiny
+        takes_long = degrees.device.type != "cpu" and not pattern.is_sharded  # reading degrees from a device
+        is_subnormal = takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())
+        return self._taken(self._normal_weights()) if is_subnormal else parts
+
+    def _taken(self, present: Tensor | None) -> LaplacianParts:
+        """Return the weights in float64, zero unless they are ``present``."""
         graph, pattern, r = self.graph, self.graph.pattern, self.graph.similarity
         weight = affinity = graph.exact
         is_delicate = self.normalization != "unnormalized" and self.dtype == torch.float64
-        # Relative to levels l of nodes, weights are over l_i l_j and affinities over l_i².
-        self._level = level = pattern.levels(weight) if is_delicate else None
+        level = pattern.levels(weight) if is_delicate else None
         if level is not None:
             row = pattern.at_row(level)
             weight, affinity = graph.divided(weight, row, pattern.at_col(level)), graph.divided(weight, row, row)
         if present is not None:
             weight, affinity = (torch.where(present, x, 0) for x in (weight, affinity))
-        self._weight = weight
-        self._affinity = affinity if r is None else pattern.at_row(r) * affinity / pattern.at_col(r)
-        self._relative = pattern.sum_rows(self._affinity)
-        self.exact_degrees = self._relative if level is None else self._relative * level.square()
+        affinity = affinity if r is None else pattern.at_row(r) * affinity / pattern.at_col(r)
+        relative = pattern.sum_rows(affinity)
+        degrees = relative if level is None else relative * level.square()
+        active = degrees.detach() > torch.finfo(self.dtype).tiny
+        is_scaled = self.normalization != "unnormalized"
+        scale = active * inverse_power(relative, 0.5) if is_scaled else torch.ones_like(degrees)
+        return LaplacianParts(weight, affinity, relative, degrees, level, active, scale)
+
+    @property
+    def exact_degrees(self) -> Tensor:
+        """Return the degrees in float64, with gradients."""
+        return self._parts.degrees
 
     @property
     def degrees(self) -> Tensor:
@@ -122,36 +154,29 @@ class Laplacian:
     def _values(self) -> Tensor:
         """Return M on the edges in float64."""
         if self.normalization == "unnormalized":
-            return self._affinity
+            return self._parts.affinity
         # L_rw is computed on request: eigenpairs seldom need it.
         return self.walk if self.normalization == "random_walk" else self._symmetric_values
 
     @property
     def walk(self) -> Tensor:
         """Return D⁻¹ W on the edges in float64."""
-        return self.graph.pattern.at_row(self._power(1.0)) * self._affinity
+        return self.graph.pattern.at_row(self._power(1.0)) * self._parts.affinity
 
-    @cached_property
+    @derived_property
     def _symmetric_values(self) -> Tensor:
-        unscaled = self.normalization == "unnormalized"
-        return self._weight if unscaled else self.graph.pattern.scaled(self._weight, self.scale)
+        parts, unscaled = self._parts, self.normalization == "unnormalized"
+        return parts.weight if unscaled else self.graph.pattern.scaled(parts.weight, parts.scale)
 
-    @cached_property
+    @property
     def scale(self) -> Tensor:
         """Return s of the graph's shape, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself."""
-        return torch.ones_like(self.exact_degrees) if self.normalization == "unnormalized" else self._power(0.5)
+        return self._parts.scale
 
     def _power(self, power: float) -> Tensor:
         """Return D^−power 1 in float64, relative to levels; 0 at nodes that take no part."""
-        return self.active * inverse_power(self._relative, power)
-
-    @property
-    def _has_subnormal_degrees(self) -> bool:
-        """Return whether positive degrees may be subnormal numbers; True where reading them would take longer."""
-        pattern, degrees = self.graph.pattern, self.exact_degrees.detach()
-        if degrees.device.type != "cpu" and not pattern.is_sharded:
-            return True
-        return pattern.any(((degrees > 0) & (degrees <= torch.finfo(self.dtype).tiny)).any())
+        parts = self._parts
+        return parts.active * inverse_power(parts.relative, power)
 
     def _normal_weights(self) -> Tensor:
         """Return the edges whose affinity, in both directions, is no subnormal number of the dtype."""
@@ -167,22 +192,23 @@ class Laplacian:
         """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
         return self.graph.shape
 
-    @cached_property
+    @derived_property
     def symmetric(self) -> SymmetricOperator:
         """Return the symmetric operator with the Laplacian's spectrum: L_sym, or L, of the affinity ``graph.weight``.
 
         Raises:
             ValueError: no nodes; weights that are negative or not finite.
         """
-        if math.prod(self.shape) == 0 and not self.graph.pattern.is_sharded:
-            raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.shape}")
-        self._check_weights()
+        if math.prod(self.graph.shape) == 0 and not self.graph.pattern.is_sharded:
+            raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
+        if is_invalid := self.has.invalid_weights:
+            self._check_weights()
         batch = self.graph.batch_size
         diagonal, values = self._without_loops(self._symmetric_values)
         ground = checks.primal(self.ground)
         largest = self.graph.pattern.largest(checks.primal(diagonal).reshape(batch, -1, 1))[:, 0]
         bound = 2 * (largest if self.normalization == "unnormalized" else torch.where(largest > 0, largest, 1))
-        if self.has.invalid_weights:  # the sum of the squares of the null vector may overflow
+        if is_invalid:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
         return SymmetricOperator(
             self.graph.pattern,
@@ -190,7 +216,7 @@ class Laplacian:
             diagonal,
             bound=bound,
             null=NullSpace(ground, *self.active_components),
-            active=self.active.reshape(batch, -1),
+            active=self._parts.active.reshape(batch, -1),
             of_affinities=True,
             trusted=True,
         )
@@ -199,63 +225,64 @@ class Laplacian:
     def ground(self) -> Tensor:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
         r, unscaled = self.graph.similarity, self.normalization == "unnormalized"
-        ground = self.active.double() if unscaled else self._power(-0.5)
-        ground = ground if self._level is None else ground * self._level
+        parts = self._parts
+        ground = parts.active.double() if unscaled else parts.active * inverse_power(parts.relative, -0.5)
+        ground = ground if parts.level is None else ground * parts.level
         return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)
 
     def _check_weights(self) -> None:
-        parts = [part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()]
-        if not self.has.invalid_weights:
-            return
-        for part in parts:
+        for part in (part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()):
             checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
             if float(part.amin()) < 0:
                 raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
-    @cached_property
+    @property
     def active(self) -> Tensor:
         """Return the nodes of positive degree, which take part in the eigenproblem, bool, of the graph's shape."""
-        return self.exact_degrees.detach() > torch.finfo(self.dtype).tiny
+        return self._parts.active
 
-    @cached_property
+    @property
     def largest_degree(self) -> Tensor:
         """Return each graph's largest degree, ``(B,)``."""
-        degrees = checks.primal(self.exact_degrees).reshape(self.graph.batch_size, -1, 1)
+        degrees = checks.primal(self._parts.degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
 
-    @cached_property
+    @derived_property
     def fewest_active(self) -> int:
         """Return the smallest number of active nodes of a graph of the batch."""
-        return int(self.graph.pattern.sum(self.active.reshape(self.graph.batch_size, -1).sum(1)).min())
+        return int(self.graph.pattern.sum(self._parts.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
-    @cached_property
+    @property
     def tiny_degrees(self) -> Tensor:
         """Return the active nodes, bool, whose degrees are so far below the largest that D^-½ magnifies round-off.
 
         Below eps^¾ of the largest degree, an error of eps in v becomes an error of at least eps^⅝ in D^-½ v.
         """
-        degrees = checks.primal(self.exact_degrees)
-        least = torch.finfo(degrees.dtype).eps ** 0.75 * self.largest_degree.reshape(*self.shape[:-1], 1)
-        return self.active & (degrees < least)  # type: ignore[no-any-return]
+        parts = self._parts
+        degrees = checks.primal(parts.degrees)
+        least = torch.finfo(degrees.dtype).eps ** 0.75 * self.largest_degree.reshape(*self.graph.shape[:-1], 1)
+        return parts.active & (degrees < least)  # type: ignore[no-any-return]
 
-    @cached_property
+    @derived_property
     def has(self) -> LaplacianFlags:
         """Return the properties of this process's nodes and weights, found by one synchronisation."""
-        degrees, weight = checks.primal(self.exact_degrees), checks.primal(self._affinity)
-        isolated = ~self.active if self.graph.mask is None else ~self.active & self.graph.mask
+        parts = self._parts
+        degrees, weight = checks.primal(parts.degrees), checks.primal(parts.affinity)
+        isolated = ~parts.active if self.graph.mask is None else ~parts.active & self.graph.mask
         invalid_weights = ~degrees.sum().isfinite()
         if weight.numel():
             invalid_weights = invalid_weights | ~(weight.detach().amin() >= 0)
         return LaplacianFlags(*precision.synchronise(invalid_weights, isolated.any(), self.tiny_degrees.any()))
 
-    @cached_property
+    @derived_property
     def active_components(self) -> tuple[Tensor, Tensor]:
         """Return component labels ``(B, N)`` counted over active nodes (0 elsewhere), and their number ``(B,)``."""
-        active = self.active.reshape(self.graph.batch_size, -1)
-        labels = self.graph.pattern.components(self._weight.detach()).reshape(active.shape)
+        parts = self._parts
+        active = parts.active.reshape(self.graph.batch_size, -1)
+        labels = self.graph.pattern.components(parts.weight.detach()).reshape(active.shape)
         return self.graph.pattern.numbered_parts(labels, active)
 
-    @cached_property
+    @property
     def nullity(self) -> Tensor:
         """Return the dimension of the null space, int64 ``(B,)``: the number of components of positive degree."""
         return self.active_components[1]
@@ -281,18 +308,18 @@ class Laplacian:
 
     def _without_loops(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return diagonal and M without loops: a large loop would cancel in the matrix and leave only round-off."""
-        pattern, unscaled = self.graph.pattern, self.normalization == "unnormalized"
+        parts, pattern, unscaled = self._parts, self.graph.pattern, self.normalization == "unnormalized"
         if not pattern.has_loops(values):
-            return self.exact_degrees if unscaled else self.active.double(), values
-        proper, loop = pattern.without_loops(values), pattern.sum_loops(self._affinity)
+            return parts.degrees if unscaled else parts.active.double(), values
+        proper, loop = pattern.without_loops(values), pattern.sum_loops(parts.affinity)
         inverse = None if unscaled else self._power(1.0)
-        if inverse is not None and values.device.type == "cpu" and not pattern.any((2 * loop > self._relative).any()):
-            return self.active.double() - loop * inverse, proper
-        others = pattern.sum_rows(pattern.without_loops(self._affinity))
+        if inverse is not None and values.device.type == "cpu" and not pattern.any((2 * loop > parts.relative).any()):
+            return parts.active.double() - loop * inverse, proper
+        others = pattern.sum_rows(pattern.without_loops(parts.affinity))
         if inverse is None:
             return others, proper
         # One number in two forms: take the form whose derivatives do not cancel.
-        return torch.where(loop > others, others * inverse, self.active.double() - loop * inverse), proper
+        return torch.where(loop > others, others * inverse, parts.active.double() - loop * inverse), proper
 
 
 def needs_derivatives(*tensors: Tensor | None) -> bool:

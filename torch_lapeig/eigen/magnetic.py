@@ -34,7 +34,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import DirectedGraph
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, first_of_largest
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import deep_copy, derived_property, own_state, usable
 
 
 class MagneticLaplacian:
@@ -78,9 +78,15 @@ class MagneticLaplacian:
         checks.check_instance(graph, "graph", DirectedGraph, expected)
         self.graph, self.normalization, self.q = graph, normalization, _charges(q, graph.weight)
         self.shape = (*graph.shape[:-1], *self.q.shape, graph.num_nodes)
-        self._laplacian = Laplacian(graph.affinities(), normalization)
+        self._sources = (graph.weight, self.q)
 
-    @cached_property
+    __getstate__, __deepcopy__ = own_state, deep_copy
+
+    @derived_property
+    def _laplacian(self) -> Laplacian:
+        return Laplacian(self.graph.affinities(), self.normalization)
+
+    @derived_property
     def symmetric(self) -> SymmetricOperator:
         """Return the real form, of 2N nodes: real and imaginary part of each node side by side; ``(B · Q, 2N)``."""
         plain, count, batch = self._laplacian.symmetric, self.q.numel(), self.graph.batch_size
@@ -223,7 +229,7 @@ def _charges(q: Any, like: Tensor) -> Tensor:
     if q.is_complex() or q.dtype == torch.bool or q.ndim > 1 or q.numel() == 0:
         raise ValueError(f"q must be real numbers of shape () or (Q,), got {q.dtype} of shape {tuple(q.shape)}")
     checks.check_finite(q, "q", "give finite charges")
-    return q.to(like)  # type: ignore[no-any-return]
+    return usable(q.to(like))  # type: ignore[no-any-return]
 
 
 def _complex(parts: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
 from torch_lapeig.support import checks
+from torch_lapeig.support.cached import check_unchanged
 
 
 class SignedLaplacian(SymmetricOperator):
@@ -57,8 +58,14 @@ class SignedLaplacian(SymmetricOperator):
         values = torch.where(proper == 0, pattern.scaled(proper, s), plain.values * proper.sign())
         loops = pattern.sum_rows(pattern.scaled(torch.relu(proper - graph.weight), s))
         diagonal = plain.diagonal + 2 * loops
-        super().__init__(pattern, values.to(given), diagonal.to(given), active=plain.active, trusted=True)
         checks.set_frozen(self, graph=graph, normalization=normalization)
+        super().__init__(pattern, values.to(given), diagonal.to(given), active=plain.active, trusted=True)
+        check_unchanged(self, "graph.weight has", graph.weight)
+
+    def check(self) -> None:
+        """Raise ValueError if entries are not finite, or the weights have changed in place."""
+        check_unchanged(self, "graph.weight has", self.graph.weight)
+        super().check()
 
     def _with(self, **changes: object) -> SymmetricOperator:
         names = [field.name for field in dataclasses.fields(SymmetricOperator) if field.init]

@@ -35,6 +35,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest"]
@@ -95,6 +96,7 @@ class Eigenpairs:
     is_sharded: bool = False
     inner_product: InnerProduct = "identity"
     which: End = "smallest"
+    __deepcopy__ = deep_copy
 
     @property
     def is_complex(self) -> bool:

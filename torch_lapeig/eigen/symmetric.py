@@ -17,7 +17,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import Pattern, PatternBase, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, make_usable, own_state
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
@@ -174,6 +174,10 @@ class SymmetricOperator(WithEntries):
             checks.set_frozen(self, bound=self.pattern.largest(rows.reshape(self.batch_size, -1, 1))[:, 0])
         if self.active is UNSET:
             checks.set_frozen(self, active=super().active)
+        if self.values.is_inference() or torch.is_inference_mode_enabled():
+            make_usable(self)
+        if not self.trusted:
+            check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
 
     def _check_parts(self, constant_null: bool) -> None:
         if math.prod(self.shape) == 0 and not self.is_sharded:
@@ -207,8 +211,11 @@ class SymmetricOperator(WithEntries):
 
     def check(self) -> None:
         """Raise ValueError unless all entries are finite."""
+        check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
         for part in (self.values, self.diagonal):
             checks.check_finite(part, "operator")
+
+    __getstate__, __deepcopy__ = own_state, deep_copy
 
     @property
     def is_sparse(self) -> bool:
@@ -442,7 +449,8 @@ class SymmetricOperator(WithEntries):
             return self.matmul(y.to(self.dtype)).to(y.dtype)
         if torch.is_grad_enabled():
             return self.matmul_at(self.parameters, y)
-        is_unit = self.is_sparse and self._has_unit_diagonal  # a dense product takes longer than one with a diagonal
+        # A dense product takes longer than one with a diagonal, and a given diagonal may change in place.
+        is_unit = self.is_sparse and self.trusted and self._has_unit_diagonal
         plus = y if is_unit else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
 

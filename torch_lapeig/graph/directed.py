@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import derived_property
 
 
 class _OfAffinities(Graph):
@@ -27,7 +27,7 @@ class _OfAffinities(Graph):
             raise ValueError(f"similarity must be None in a {type(self).__name__}")
         super()._check(name, slack)
 
-    @cached_property
+    @derived_property
     def _components(self) -> Tensor:
         return self.affinities().connected_components()
 
@@ -48,6 +48,8 @@ class SignedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of |W_ij|, whose gradient at a weight of 0 is 0, the mean of the one-sided derivatives."""
+        if self.weight._version != self._version:
+            self.check_again()
         return Graph.trusted(self.pattern, self.weight.abs(), self.mask)
 
     def _check_weights(self, name: str, slack: float) -> None:
@@ -73,6 +75,8 @@ class DirectedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of (W + Wᵀ) / 2."""
+        if self.weight._version != self._version:
+            self.check_again()
         return Graph.trusted(self.pattern, self.weight / 2 + self.pattern.transpose(self.weight) / 2, self.mask)
 
     def _check_weights(self, name: str, slack: float) -> None:

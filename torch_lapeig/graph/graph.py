@@ -20,7 +20,7 @@ from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 
 G = TypeVar("G", bound="Graph")
 INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
@@ -70,16 +70,31 @@ class Graph:
     # The exponent is None for 0, unless derivatives in the weights might overflow: see `PatternBase.levels`.
     wide: Tensor | None = field(default=None, init=False)
     exponent: Tensor | None = field(default=None, init=False)
+    _version: int = field(default=0, init=False)  # of ``weight`` when it was checked
     operator: ClassVar[str | None] = None  # name of the operator of a subclass whose weights are no affinities
 
     def __post_init__(self) -> None:
         self._check("weight", 1e-4)  # `torch.autograd.gradcheck` and others change single weights by less
+        vars(self).update(vars(self.trusted(**self.__getstate__())))
+
+    def check_again(self) -> None:
+        """Check weights that have changed in place; those of which they were the rounding are gone."""
+        vars(self).update(wide=None, exponent=None)
+        self.__post_init__()
+
+    @property
+    def _sources(self) -> tuple[Tensor]:
+        return (self.weight,)
 
     @classmethod
     def trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
         """Return the graph of fields that this library computed, without checks."""
         graph = cls.__new__(cls)
-        vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
+        vars(graph).update(pattern=pattern, weight=weight, mask=mask, shape=pattern.shape, **more)
+        vars(graph)["batch_size"] = math.prod(pattern.shape[:-1])
+        if torch.is_inference_mode_enabled() or weight.is_inference():
+            make_usable(graph)
+        vars(graph)["_version"] = graph.weight._version
         return graph
 
     def _with(self: G, **changes: Any) -> G:
@@ -95,6 +110,8 @@ class Graph:
     @property
     def exact(self) -> Tensor:
         """Return the weights in float64, with gradients: those of which ``weight`` is the rounding, if known."""
+        if self.weight._version != self._version:
+            self.check_again()
         if self.weight.dtype == torch.float64:
             return checks.finite_gradient(self.weight)
         return in_double(self.pattern, self.weight) if self.wide is None else self.wide
@@ -168,11 +185,13 @@ class Graph:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, without results computed from them."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_version"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.__post_init__()
+
+    __deepcopy__ = deep_copy
 
     @classmethod
     def from_dense(cls: type[G], affinity: Tensor, mask: Tensor | None = None) -> G:
@@ -509,7 +528,7 @@ class Graph:
         groups = order.split(number.unique(return_counts=True)[1].tolist())
         return [nodes for nodes in groups if len(nodes) > 1 and number[nodes[0]] >= 0]
 
-    @cached_property
+    @derived_property
     def _components(self) -> Tensor:
         if math.prod(self.shape) == 0:
             return torch.zeros(self.shape, dtype=torch.int64, device=self.weight.device)
@@ -538,6 +557,8 @@ def check_graph(graph: Any, name: str = "graph") -> None:
     if not isinstance(graph, Graph):
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_dense, Graph.from_scipy, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
+    if graph.weight._version != graph._version:
+        graph.check_again()
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:

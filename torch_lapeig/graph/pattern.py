@@ -22,7 +22,7 @@ from torch_lapeig.graph.components import bandwidth_reducing_order, label_compon
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, make_usable
 from torch_lapeig.support.tuning import check_dense
 
 # Edges of a node from which on float32 products are summed in float64 on the processor, which adds one by one: in
@@ -184,6 +184,8 @@ class SparsePattern(PatternBase):
         self.total = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
+        if torch.is_inference_mode_enabled() or self.row.is_inference():
+            make_usable(self)
 
     def __len__(self) -> int:
         return len(self.row)

@@ -16,6 +16,7 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.methods.frozen import Frozen
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
 from torch_lapeig.support.gone import renamed
 from torch_lapeig.support.progress import searches_reported
@@ -182,6 +183,9 @@ class PointsModule(FittedModule):
     @abstractmethod
     def _width(self, state: State) -> int:
         """Return the memory that a new point needs, in numbers."""
+
+
+Embedding.__deepcopy__ = deep_copy  # type: ignore[attr-defined]
 
 
 class EmbeddingModule(PointsModule):
