@@ -17,6 +17,7 @@ from torch_lapeig.eigen import (
     eigenpairs,
     eigh,
     mesh_laplacian,
+    svd,
 )
 from torch_lapeig.graph import (
     KNN,
@@ -122,6 +123,7 @@ __all__ = [
     "show_versions",
     "spectral_init",
     "spectral_signature",
+    "svd",
 ]
 
 

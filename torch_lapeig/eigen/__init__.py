@@ -19,6 +19,7 @@ from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
+from torch_lapeig.eigen.svd import SingularTriplets, svd
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "RitzPairs",
     "ShiftInvert",
     "SignedLaplacian",
+    "SingularTriplets",
     "SmoothedAggregation",
     "Solve",
     "Solver",
@@ -52,4 +54,5 @@ __all__ = [
     "eigh",
     "mesh_laplacian",
     "solve_linear",
+    "svd",
 ]

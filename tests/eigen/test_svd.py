@@ -1,0 +1,138 @@
+"""Singular triplets: residuals, and gradients of first and second order, at equal and at zero singular values, too."""
+
+import pytest
+import scipy.sparse
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from problems import points
+from torch_lapeig import DegeneracyWarning, svd
+
+ORTHOGONAL = torch.linalg.qr(points(4, 4)).Q
+LOW = points(6, 2) @ points(2, 5, seed=1)
+SPARSE = points(60, 30) * (points(60, 30, seed=1) > 0.8)
+COMPLEX = torch.complex(points(7, 5), points(7, 5, seed=1))
+RIGHT = torch.linalg.qr(points(30, 30, seed=1)).Q
+MATRICES = {
+    "tall": points(7, 5),
+    "wide": points(5, 7),
+    "row": points(1, 4),
+    "one": points(1, 1),
+    "batch": points(8, 5, batch=3),
+    "float32": points(9, 6).float(),
+    "complex": COMPLEX,
+    "not contiguous": points(5, 9).mT[::2],
+    "zero": torch.zeros(5, 4, dtype=torch.float64),
+    "batch of ranks": torch.stack([LOW, points(6, 5), 0 * LOW, 1e-200 * LOW]),
+    "orthogonal": ORTHOGONAL,
+    "graded": points(50, 30) @ (torch.logspace(0, -18, 30).double()[:, None] * RIGHT),
+    "sparse": SPARSE.to_sparse_csr(),
+    "complex and sparse": (SPARSE * 1j).to_sparse_coo(),
+    "integers of SciPy": scipy.sparse.csc_array(SPARSE.numpy().astype(int)),
+    "large": points(900, 40),
+    "large, of rank 2": LOW.repeat(150, 10),
+    "large and sparse": torch.block_diag(*[SPARSE] * 10).to_sparse_coo(),
+}
+
+
+def cube(found):
+    """U S³ Vᴴ, which does not depend on the choice of basis."""
+    return found.U @ torch.matrix_power(found.projected, 3) @ found.Vh
+
+
+LOSSES = {
+    "cube": cube,
+    "polar": lambda found: found.U @ found.Vh,
+    "projector": lambda found: found.U @ found.U.mH,
+    "nuclear norm": lambda found: found.projected.diagonal(dim1=-2, dim2=-1).sum(-1),
+}
+
+
+@pytest.mark.parametrize("k", [None, 4])
+@pytest.mark.parametrize("name", MATRICES)
+def test_triplets_are_orthonormal_and_solve_both_equations(name, k):
+    matrix = MATRICES[name]
+    dense = torch.as_tensor(matrix.toarray()).double() if scipy.sparse.issparse(matrix) else matrix.to_dense()
+    k = k and min(k, *dense.shape[-2:])
+    found = svd(matrix, k)
+    u, s, vh = found
+    values = torch.linalg.svdvals(dense)[..., : s.shape[-1]]
+    eps = 1e4 * torch.finfo(s.dtype).eps
+    close = {"atol": eps * values.max().clamp_min(1e-300).item(), "rtol": 0}
+    torch.testing.assert_close(s, values, **close)
+    torch.testing.assert_close(dense @ vh.mH, u * s[..., None, :], **close)
+    torch.testing.assert_close(dense.mH @ u, vh.mH * s[..., None, :], **close)
+    eye = torch.eye(s.shape[-1], dtype=u.dtype).expand(*s.shape, -1)
+    torch.testing.assert_close(u.mH @ u, eye, atol=eps, rtol=0)
+    torch.testing.assert_close(vh @ vh.mH, eye, atol=eps, rtol=0)
+    assert found.converged.all()
+    assert (found.residuals <= close["atol"]).all()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("matrix", [points(4, 3), points(2, 3, batch=2), 3 * ORTHOGONAL, COMPLEX[:3, :2]], ids=str)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_derivatives_of_both_orders_and_modes(loss, matrix):
+    def function(a):
+        return LOSSES[loss](svd(a + 0))
+
+    matrix = matrix.clone().requires_grad_()
+    assert gradcheck(function, matrix, check_forward_ad=True)
+    assert gradgradcheck(function, matrix, atol=1e-4)
+
+
+def test_vectors_of_distinct_values_have_derivatives():
+    matrix = points(4, 5).requires_grad_()
+    assert gradcheck(lambda a: tuple(svd(a, 2)), matrix)
+
+
+def test_zero_singular_values():
+    matrix = LOW.clone().requires_grad_()
+    assert gradcheck(lambda a: cube(svd(a)), matrix, check_forward_ad=True)
+    u, _, vh = torch.linalg.svd(LOW)
+    (gradient,) = torch.autograd.grad(svd(matrix).S.sum(), matrix)
+    torch.testing.assert_close(gradient, u[:, :2] @ vh[:2])  # the shortest subgradient of the nuclear norm
+
+
+def test_the_norm_of_an_orthogonal_matrix_to_second_order():
+    matrix, step = ORTHOGONAL.clone().requires_grad_(), points(4, 4, seed=3)
+    norm = svd(matrix).projected.square().sum()
+    (gradient,) = torch.autograd.grad(norm, matrix, create_graph=True)
+    torch.testing.assert_close(gradient, 2 * ORTHOGONAL)
+    torch.testing.assert_close(torch.autograd.grad((gradient * step).sum(), matrix)[0], 2 * step)
+
+
+def test_functions_and_sparse_matrices_have_the_gradients_of_dense_ones():
+    dense = SPARSE.clone().requires_grad_()
+    cube(svd(dense, 3)).sum().backward()
+    other, layouts = SPARSE.clone().requires_grad_(), [SPARSE.to_sparse_coo(), SPARSE.to_sparse_csr()]
+    cube(svd((lambda y, a: a @ y, lambda x, a: a.mT @ x), 3, shape=(60, 30), parameters=[other])).sum().backward()
+    torch.testing.assert_close(other.grad, dense.grad)
+    for sparse in layouts:
+        cube(svd(sparse.requires_grad_(), 3)).sum().backward()
+        assert sparse.grad.layout == sparse.layout
+        torch.testing.assert_close(sparse.grad.to_dense(), dense.grad * (SPARSE != 0))
+
+
+def test_signs_and_what_has_no_gradient():
+    u = svd(points(9, 6)).U
+    assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
+    with pytest.warns(DegeneracyWarning, match="choice of basis"):
+        svd(ORTHOGONAL.clone().requires_grad_()).U[0, 0].backward()
+
+
+REFUSED = {
+    "matrix must be a tensor, a sparse matrix, or two functions": [1.0, 2.0],
+    r"matrix must be \(m, n\) or \(B, m, n\), from 1 on, got \(3,\)": points(3, 3)[0],
+    r"shape must be \(m, n\)": (torch.neg, torch.neg),
+    "k must be at most 2": points(3, 2),
+    "matrix must be finite, got 12 NaN": points(3, 4) * torch.nan,
+    "matrix must be float32 or float64, got torch.int64": points(3, 4).long(),
+    "matrix must be dense, COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
+}
+
+
+@pytest.mark.parametrize("error", REFUSED)
+def test_refused_inputs(error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        svd(REFUSED[error], 3)
