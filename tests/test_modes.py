@@ -159,6 +159,7 @@ OF_TENSORS = {  # kind of the tensor, and a number of it
     "eigenpairs pencil": ("matrix", lambda w: pairs_of(w, mass=w.cos() / 9 + torch.eye(N).to(w))),
     "eigenpairs complex": ("matrix", lambda w: pairs_of(torch.complex(w, w.triu(1) - w.tril(-1)))),
     "eigh AllPairs": ("matrix", lambda w: total(tl.eigh(w).matrix_function(torch.cos))),
+    "svd SingularTriplets": ("matrix", lambda w: tl.svd(w[:, :5], 3).S.sin().sum()),
     "eigh values": ("matrix", lambda w: tl.eigh(w).values[:3].sin().sum()),
     "mesh_laplacian MeshLaplacian": ("corners", partial(mesh, "lumped")),
     "mesh_laplacian consistent": ("corners", partial(mesh, "consistent")),

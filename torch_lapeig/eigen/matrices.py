@@ -44,7 +44,6 @@ def is_matrix(value: Any) -> bool:
 def operator_of_matrix(matrix: Any) -> Entries:
     """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
     pattern, values = entries_of_matrix(matrix, "matrix")
-    checks.check_floating(values, "matrix")
     return operator_of_entries(pattern, -values)
 
 
@@ -81,6 +80,8 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
         values = values.to(kind)
     else:
         raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_dense()")
+    if not values.is_complex():
+        checks.check_floating(values, name)
     checks.check_finite(values, name, "check what it is computed from")
     if layout != torch.strided:
         pattern, values = _both_ways(index, values, square[:-1])

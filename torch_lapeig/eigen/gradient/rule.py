@@ -89,7 +89,7 @@ def push(function: Map, tensors: Sequence[Tensor], tangents: Sequence[Tensor | N
     is_recorded = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors, *moved))
     with torch.enable_grad():
         both = zip(tensors, tangents, strict=True)
-        own = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_(t is not None) for x, t in both]
+        own = [x.clone() if x.requires_grad else x.detach().requires_grad_(t is not None) for x, t in both]
         results = [r for r in function(*own) if r is not None]
         weights = [torch.zeros_like(r, requires_grad=True) for r in results]
         inputs = [x for x, t in zip(own, tangents, strict=True) if t is not None]
