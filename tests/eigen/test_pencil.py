@@ -104,6 +104,25 @@ def test_copies_of_multiple_values_are_found(n):
     assert pairs.converged
 
 
+def test_a_stiffness_that_fills_in_beside_a_mass_that_does_not():
+    """Factors of K + s M would take longer than products with M⁻¹ K, which find the pairs and their gradients."""
+    n, random = 2000, np.random.default_rng(0)
+    matrix = scipy.sparse.random(n, n, 4 / n, random_state=0)
+    matrix = (matrix + matrix.T) / 2 + scipy.sparse.diags(random.normal(0, 3, n))
+    mass = scipy.sparse.diags([np.full(n - 1, 1 / 6), np.full(n, 2 / 3), np.full(n - 1, 1 / 6)], [-1, 0, 1])
+    own = torch.tensor(mass.toarray()).to_sparse_coo().coalesce()
+    values = own.values().clone().requires_grad_()
+    weights = torch.sparse_coo_tensor(own.indices(), values, (n, n), check_invariants=False)
+    pairs = eigenpairs(matrix.tocsr(), 5, mass=weights)
+    assert pairs.converged
+    expected = scipy.linalg.eigh(matrix.toarray(), mass.toarray(), subset_by_index=[0, 5])[0]
+    np.testing.assert_allclose(pairs.values.detach(), expected[:5], atol=1e-10)
+    pairs.projected.trace().backward()  # d tr Λ = −Σ λ uᵀ dM u
+    u, (row, col) = pairs.vectors.detach(), own.indices()
+    known = -((u * pairs.values.detach())[row] * u[col]).sum(1)
+    torch.testing.assert_close(values.grad, known, rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("n", [40, 640])
 def test_largest_pairs(n):
     laplacian = unnormalized(KNN(8)(surface(n // 2)))

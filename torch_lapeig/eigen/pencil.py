@@ -7,8 +7,8 @@ solved whole: with K + s M = L Lᵀ the largest eigenvalues of L⁻¹ M L⁻ᵀ 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,21 +19,22 @@ from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, negative_pivots, to_scipy
-from torch_lapeig.eigen.solvers.krylov import Extent, Inverted, Krylov, pairs_with_copies
-from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, ratio_to_allowed
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, to_scipy
+from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
+from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern, SparsePattern, signs
-from torch_lapeig.native.sparse import SymbolicFactor
+from torch_lapeig.native.sparse import Limits
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
+from torch_lapeig.support.tuning import budget_of
 
 SPARSE_NODES = 300  # up to which a sparse pencil is solved whole
 DENSE_NODES = 600  # the same where K or M is dense
 DENSE_PRODUCTS = 3000  # the same where K gives products only
 MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
-WIDTH = 4  # vectors of a block: a solve for one takes as long
+PRODUCTS = 1000  # with M⁻¹ K, which find the pairs of most matrices of no shape
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
 
 
@@ -109,16 +110,6 @@ class Spectrum(NamedTuple):
         return torch.zeros_like(r).index_copy(0, self.nodes, torch.cholesky_solve(r[self.nodes], self.cholesky))
 
 
-@dataclass(frozen=True)
-class _Solves:
-    """Factors that take blocks with a batch axis."""
-
-    factors: Factors
-
-    def __call__(self, r: Tensor) -> Tensor:
-        return self.factors(r.reshape(-1, r.shape[-1])).reshape(r.shape)
-
-
 def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
 
@@ -188,7 +179,7 @@ def solve_pencil(
         if is_dense:
             shift, answer = _solve_whole(frozen, null, k, count)
         else:
-            shift, answer = _solve_sparse(frozen, null, k, count, tolerance, progress)
+            shift, answer = _solve_sparse(frozen, Request(frozen, null, k - c, k - c + 1, tolerance, progress))
         answer = answer._replace(inverses=(None if is_dense else frozen.inverse,))
         return pencil, _solution(pencil, frozen, answer, shift, k, tolerance, Eigh() if is_dense else Krylov())
 
@@ -246,41 +237,12 @@ def _first_shift(stiffness: Any, mass: Any) -> float:
     return SHIFT * ratio if ratio > 0 else 1.0
 
 
-def _solve_sparse(
-    frozen: Pencil, null: Tensor, k: int, count: int, tolerance: float, progress: Progress | None
-) -> tuple[float, RitzPairs]:
-    """Return the shift and the first k + 1 pairs, by the Krylov space of (K + s M)⁻¹ M."""
-    shift, is_graded = _factorise(frozen)
-    wanted, eps = k - null.shape[1], torch.finfo(null.dtype).eps
-
-    def is_done(restarts: int, ritz: Tensor, residuals: Tensor) -> bool:
-        round_off = 10 * eps * abs(float(ritz[0]))
-        ratio, worst, allowed = ratio_to_allowed(ritz, residuals, wanted, tolerance, round_off)
-        if progress is not None:
-            progress(restarts, worst, allowed)
-        return ratio <= 1
-
-    inverted, krylov = Inverted(frozen.stiffness, frozen.inverse, frozen.mass_matrix), Krylov()
-    extent = Extent(count - null.shape[1], krylov.max_products, krylov.seed, WIDTH)
-    found = pairs_with_copies(inverted, null, wanted, extent, is_done, (tolerance, 10 * eps / shift))
-    x = found.vectors[:, : wanted + 1]
-    if is_graded:  # a step of the inverse removes the round-off that the inner product of M does not see
-        x = _beside(frozen, null, inverted.matmul(x))
-    x = torch.cat([null, x], 1)
-    values = torch.cat([null.new_zeros(null.shape[1]), -1 / found.values[: wanted + 1].to(null) - shift])
-    return shift, _answer(values, x, found.checks, found.finished)
-
-
-def _beside(pencil: Pencil, null: Tensor, x: Tensor) -> Tensor:
-    """Return an M-orthonormal basis of ``x`` beside ``null``, in the order of the columns."""
-    return _orthonormal(pencil, x - null @ (pencil.weigh(null).mT @ x))
-
-
-def _factorise(frozen: Pencil) -> tuple[float, bool]:
-    """Store (K + s M)⁻¹ of a positive definite K + s M; return s, and whether M has entries of very different sizes."""
+def _solve_sparse(frozen: Pencil, request: Request) -> tuple[float, RitzPairs]:
+    """Return the shift and the first k + 1 pairs, by Krylov spaces of (K + s M)⁻¹ M, or of M⁻¹ K for an infinite s."""
     from scipy.sparse import diags_array
 
-    operator, mass = frozen.stiffness, to_scipy(frozen.mass, "a mass matrix")
+    # A copy: SciPy rearranges entries in place, and these are those of the tensor.
+    operator, mass = frozen.stiffness, to_scipy(frozen.mass, "a mass matrix").copy()
     if not knows_entries(operator):
         raise TypeError(
             f"mass must be None or near a multiple of 1 beyond {DENSE_PRODUCTS} nodes of a {type(operator).__name__}, "
@@ -288,26 +250,53 @@ def _factorise(frozen: Pencil) -> tuple[float, bool]:
         )
     idle = ~operator.active[0].cpu().numpy()
     stiffness = to_scipy(operator, "a mass matrix") + diags_array(np.where(idle, float(operator.above), 0.0))
-    mass_alone = mass + diags_array(idle.astype(float))
-    if not (mass_alone.diagonal() > 0).all():
-        raise _not_definite(f"{mass_alone.diagonal().min():.1e} on its diagonal")
-    both = (stiffness + 1j * mass_alone).tocsr()
-    both = ((both + both.T) / 2).tocsr().sorted_indices()  # one pattern, and one structure of factors
-    crow, col = both.indptr.astype(np.int32), both.indices.astype(np.int32)
-    rows = Shifted(None, crow, col, both.data.imag.copy(), 1.0, np.zeros(len(idle)))
-    structure = rows.structure() if rows.is_readable else None
-    is_dominated = bool((2 * mass_alone.diagonal() > abs(mass_alone).sum(1)).all())
-    if not is_dominated and _inverse_of_definite(rows, structure) is None:
-        raise _not_definite("an eigenvalue that is not positive")
-    shift, frozen.inverse = _least_shift(
-        lambda s: _inverse_of_definite(rows._replace(values=both.data.real + s * both.data.imag), structure),
-        _first_shift(stiffness.diagonal()[~idle], mass.diagonal()[~idle]),
-    )
     sizes = mass.diagonal()[~idle]
-    return shift, bool(sizes.max() > MASS_RATIO * sizes.min())
+    if not (sizes > 0).all():
+        raise _not_definite(f"{sizes.min():.1e} on its diagonal")
+    crow, col, both = _symmetric_rows(stiffness + 1j * mass)  # one pattern, and one structure of factors
+    whole = Shifted(None, crow, col, both.real.copy(), 1.0, np.zeros(len(idle)), both.imag.copy())
+    rows = _symmetric_rows(mass)
+    is_own = len(rows[1]) < len(col)
+    rows = rows if is_own else (crow, col, both.imag.copy())
+    weights, shift = Shifted(None, *rows, 1.0, idle.astype(float)), math.inf
+    # Where K fills in and M does not, many products with K take less time than the factors of K + s M.
+    is_direct = is_own and weights.is_readable and sizes.max() <= MASS_RATIO * sizes.min()
+    if is_direct:
+        own = weights.structure()
+        work = math.inf if own is None else own.work + PRODUCTS * (len(col) + 2 * own.entries)
+        is_direct = whole.structure(Limits(work)) is None
+    is_dominated = bool((2 * mass.diagonal() > abs(mass).sum(1))[~idle].all())
+    inverse = _inverse_of_definite(weights) if is_direct or not is_dominated else None
+    if inverse is None and not is_dominated:
+        raise _not_definite("an eigenvalue that is not positive")
+    finished = False
+    if is_direct and inverse is not None:
+        of_mass = inverse
+        form = Form(frozen, lambda x: of_mass(frozen.matmul(x)), frozen.mass_matrix)
+        values, x, products, finished, _ = pairs_by_krylov(request, form, PRODUCTS, 0)
+    if not finished:
+        first = _first_shift(stiffness.diagonal()[~idle], sizes)
+        shift, inverse = _least_shift(lambda s: _inverse_of_definite(whole.at(-s)), first)
+        of_both, memory = inverse, budget_of(torch.device("cpu")).factors
+        form = Form(frozen, lambda x: of_both(form.weighted(x)), frozen.mass_matrix, of_both, -shift, memory=memory)
+        values, x, products, finished, _ = pairs_by_krylov(request, form, Krylov().max_products, 0)
+    frozen.inverse, null = inverse, request.null
+    values = torch.cat([null.new_zeros(null.shape[1]), values.to(null)])
+    return shift, _answer(values, torch.cat([null, x], 1), products, finished)
 
 
-def _least_shift(inverse_at: Callable[[float], _Solves | None], shift: float) -> tuple[float, _Solves]:
+def _symmetric_rows(matrix: Any) -> tuple[Any, Any, Any]:
+    """Return the CSR rows of the symmetric part of a matrix."""
+    found = ((matrix + matrix.T) / 2).tocsr().sorted_indices()
+    return found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data
+
+
+def _beside(pencil: Pencil, null: Tensor, x: Tensor) -> Tensor:
+    """Return an M-orthonormal basis of ``x`` beside ``null``, in the order of the columns."""
+    return _orthonormal(pencil, x - null @ (pencil.weigh(null).mT @ x))
+
+
+def _least_shift(inverse_at: Callable[[float], Factors | None], shift: float) -> tuple[float, Factors]:
     """Return a shift at which K + s M is positive definite, and the inverse: the first one, or one near the least."""
     failed = 0.0
     for _ in range(40):
@@ -325,23 +314,23 @@ def _least_shift(inverse_at: Callable[[float], _Solves | None], shift: float) ->
     return shift, inverse
 
 
-def _inverse_of_definite(matrix: Shifted, structure: SymbolicFactor | None) -> _Solves | None:
+def _inverse_of_definite(matrix: Shifted) -> Factors | None:
     """Return the inverse of a positive definite matrix by its factors; None for another one."""
     try:
-        factors = factorize(matrix, structure)
+        factors = Factors(matrix, factorize(matrix))
     except RuntimeError:
         return None
     except MemoryError as error:
         raise checks.ConvergenceError(
             f"there is not enough memory for factors of K + s M of {len(matrix.diagonal)} nodes; use a diagonal mass"
         ) from error
-    return None if negative_pivots(factors) else _Solves(Factors(matrix, factors))
+    return None if factors.negative else factors
 
 
 def _solution(
     pencil: Pencil, frozen: Pencil, answer: RitzPairs, shift: float, k: int, tolerance: float, solver: Solver
 ) -> Solution:
-    """Return the checked pairs, with residuals (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, a bound of the error of λ."""
+    """Return the checked pairs, with residuals (λ + s) ‖(K + s M)⁻¹ (K u − λ M u)‖_M, which bound the error of λ."""
     (values, more), (x, others) = (part[0].tensor_split([k + 1], -1) for part in answer[:2])
     eps = torch.finfo(values.dtype).eps
     c = min(int(pencil.nullity), k)
@@ -354,12 +343,13 @@ def _solution(
     x, weighted, image = x[:, order], weighted[:, order], image[:, order]
     rest = frozen.inverse(image - weighted * values)
     rest = rest - x[:, :c] @ (weighted[:, :c].mT @ rest)
-    residuals = (values + shift).abs() * (rest * frozen.weigh(rest)).sum(0).clamp_min(0).sqrt()
+    share = torch.ones_like(values) if math.isinf(shift) else (values + shift).abs()
+    residuals = share * (rest * frozen.weigh(rest)).sum(0).clamp_min(0).sqrt()
     bound = (frozen.stiffness.bound.amax() * x[:, :k].square().sum(0) + 2 * values[:k].abs()).amax()
     gap = (values[k] - values[k - 1]).clamp_min(0) if len(values) > k else values.new_tensor(torch.inf)
     residuals[:c] = 0
     # The inverse enlarges the round-off of low frequencies.
-    round_off = 40 * eps * bound * ((values[k - 1] + shift) / (values[: c + 1][-1] + shift)).clamp_min(1)
+    round_off = 40 * eps * bound * (share[k - 1] / share[: c + 1][-1]).clamp_min(1)
     allowed = torch.maximum(tolerance * gap.nan_to_num(posinf=0.0), round_off)
     skewness = (x[:, :k].mT @ weighted[:, :k] - torch.eye(k).to(x)).abs().max()
     converged = answer.finished & (residuals[:k].amax() <= allowed) & (skewness <= eps**0.5)

@@ -16,6 +16,7 @@ from problems import covering, grid, in_every_dtype, points, sparse_path
 from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
+from torch_lapeig.eigen.solvers.shift_invert import pairs_nearest
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native import loops as native
 
@@ -181,7 +182,7 @@ class TestInertia:
             return noise if seed else noise - lacking @ (lacking.mT @ noise)
 
         monkeypatch.setattr(SymmetricOperator, "random", blind)
-        monkeypatch.setattr("torch_lapeig.eigen.solvers.shift_invert.COUNT_BLOCKS", 0)
+        monkeypatch.setattr("torch_lapeig.eigen.solvers.krylov.CLOSE", math.inf)  # count always
         pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6)
         assert pairs.converged
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
@@ -258,3 +259,33 @@ def test_zeros_on_one_side_only():
         exact = torch.linalg.eigvalsh((operator.to_dense() + operator.to_dense().mT) / 2)[:4]
         for solver in (ShiftInvert(), Lobpcg(preconditioner=SparseFactors())):
             torch.testing.assert_close(eigenpairs(operator, 4, solver).values, exact, atol=2e-9, rtol=0)
+
+
+def rows_of(stiffness, mass=None):
+    """Return the rows of a matrix, and of a mass on the same ones."""
+    both = scipy.sparse.csr_array(stiffness + 1j * (0 * stiffness if mass is None else mass)).sorted_indices()
+    crow, col = both.indptr.astype(np.int32), both.indices.astype(np.int32)
+    weights = None if mass is None else both.imag.data.copy()
+    return factors.Shifted(None, crow, col, both.real.data.copy(), 1.0, np.zeros(len(crow) - 1), weights)
+
+
+@pytest.mark.usefixtures("each_kind")
+@pytest.mark.parametrize(("target", "k"), [(0.31, 6), (0.0, 40), (-2.2, 5)])
+@pytest.mark.parametrize("has_mass", [False, True])
+def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass):
+    """The adjacency of a grid has a zero diagonal, where pivots vanish, and the eigenvalue 0 thirty times."""
+    matrix = scipy.sparse.csr_array(grid(30, 30)).astype(float)
+    n = matrix.shape[0]
+    mass = scipy.sparse.diags([np.full(n - 1, 1 / 6), np.full(n, 2 / 3), np.full(n - 1, 1 / 6)], [-1, 0, 1])
+    mass = scipy.sparse.csr_array(mass) if has_mass else None
+    weights = None if mass is None else torch.tensor(mass.toarray())
+    operator = negated(torch.tensor(matrix.toarray()))
+    found = pairs_nearest(operator, rows_of(matrix, mass), k, target, 1e-8, mass=weights)
+    exact = scipy.linalg.eigh(matrix.toarray(), None if mass is None else mass.toarray(), eigvals_only=True)
+    far = np.sort(abs(exact - target))[:k]
+    values, x = found.values[0, :k], found.vectors[0, :, :k]
+    assert found.finished
+    np.testing.assert_allclose(np.sort(abs(values - target)), far, atol=1e-12)
+    weighted = x if mass is None else weights @ x
+    torch.testing.assert_close(x.mT @ weighted, torch.eye(k).double(), atol=1e-10, rtol=0)
+    assert (torch.tensor(matrix @ x.numpy()) - weighted * values).abs().max() < 1e-8

@@ -19,10 +19,12 @@ from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks
 
 UNLIMITED = Limits()
+PROBE = 1e-11  # largest change of the matrix over its bound that pivots which are not exchanged may cost
+STEPS = (0, 1e-9, -1e-9, 1e-6)  # over the bound, by which σ moves away from an eigenvalue
 
 
 class Shifted(NamedTuple):
-    """Matrix A + σ of one graph in float64: ``times`` the values on CSR rows, plus a diagonal."""
+    """Matrix A − σ M of one graph in float64: ``times`` the values on CSR rows, plus a diagonal."""
 
     pattern: Any  # that owns the rows; None for rows made from a matrix
     crow: np.ndarray[Any, Any]  # int32, or int64 from SciPy
@@ -30,20 +32,34 @@ class Shifted(NamedTuple):
     values: np.ndarray[Any, Any]
     times: float
     diagonal: np.ndarray[Any, Any]
+    mass: np.ndarray[Any, Any] | None = None  # M on the same rows, zero at nodes that take no part; None for 1
 
     @property
     def is_readable(self) -> bool:
         """Return whether compiled loops factorise the matrix."""
         return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
+    def at(self, sigma: float) -> Shifted:
+        """Return this matrix − σ M."""
+        if self.mass is None:
+            return self._replace(diagonal=self.diagonal - sigma)
+        return self._replace(values=self.values - sigma * self.mass)
+
     def structure(self, most: Limits = UNLIMITED) -> SymbolicFactor | None:
         """Return the positions of the factors' entries; None beyond limits. See `SymbolicFactor.of`."""
-        if self.pattern is None:
-            return SymbolicFactor.of(self.crow, self.col, most)
-        cached: _CachedStructure | None = _structures.get(self.pattern)
+        owner = self.col if self.pattern is None else self.pattern
+        cached: _CachedStructure | None = _structures.get(owner)
         if cached is None or (cached.found is None and not most.are_within(cached.most)):
-            _structures[self.pattern] = cached = _CachedStructure(SymbolicFactor.of(self.crow, self.col, most), most)
+            _structures[owner] = cached = _CachedStructure(SymbolicFactor.of(self.crow, self.col, most), most)
         return cached.found if cached.found is not None and cached.found.size.are_within(most) else None
+
+    def to_scipy(self) -> Any:
+        """Return the matrix in SciPy's CSC."""
+        from scipy.sparse import csc_array, dia_array
+
+        shape = (len(self.diagonal),) * 2
+        columns = csc_array((self.times * self.values, self.col, self.crow), shape=shape)  # rows are columns
+        return (columns + dia_array((self.diagonal[None], [0]), shape=shape)).tocsc()
 
 
 class _CachedStructure(NamedTuple):
@@ -59,7 +75,7 @@ _structures: Any = WeakIdKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """Factors of A + σ as an approximate A⁻¹, on the CPU; blocks on another device are copied there and back."""
+    """(A − σ M)⁻¹ by factors, on the CPU; blocks on another device are copied there and back."""
 
     matrix: Shifted
     factors: Any
@@ -71,10 +87,40 @@ class Factors:
             return float(self.factors.symbolic.bytes)
         return 12 * float(self.factors.nnz)  # of L and U, each entry a number and an index
 
+    @property
+    def negative(self) -> int | None:
+        """Return the number of negative pivots, and of negative eigenvalues; None where pivots are off the diagonal."""
+        if isinstance(self.factors, SymmetricFactors):
+            return self.factors.negative
+        is_diagonal = np.array_equal(self.factors.perm_r, self.factors.perm_c)
+        return int((self.factors.U.diagonal() < 0).sum()) if is_diagonal else None
+
     def __call__(self, r: Tensor) -> Tensor:
-        """Return (A + σ)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)``, solved in float64."""
+        """Return (A − σ M)⁻¹ r of a vector ``(N,)`` or a block ``(N, m)`` or ``(1, N, m)``, solved in float64."""
         block = r.detach().double().cpu().numpy()
-        return torch.from_numpy(self.factors.solve(block)).to(r)
+        found = self.factors.solve(block[0] if block.ndim == 3 else block)
+        return torch.from_numpy(found).reshape(r.shape).to(r)
+
+    def rounding(self) -> float:
+        """Return the size of E, where the factors are those of the matrix + E, by two solves.
+
+        A solve enlarges most the components along eigenvectors close to σ, for which E matters.
+        """
+        b = np.random.default_rng(0).standard_normal((len(self.matrix.diagonal), 2))
+        x = self.factors.solve(b)
+        left = np.linalg.norm(self.matrix.to_scipy() @ x - b, axis=0) / np.linalg.norm(x, axis=0)
+        return float(left.max())
+
+    def count_below(self, cut: float, room: float) -> int | None:
+        """Count the eigenvalues of this matrix below a cut by Sylvester's law of inertia.
+
+        None where E may reach an eigenvalue, at least ``room`` from the cut, or pivots are off the diagonal.
+        """
+        try:
+            found = Factors(matrix := self.matrix.at(cut), factorize(matrix))
+        except (RuntimeError, MemoryError):
+            return None
+        return found.negative if found.negative is not None and found.rounding() < 0.01 * room else None
 
     # A copy shares the factors, and unpickling computes them again from the matrix.
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
@@ -151,32 +197,20 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     return Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, more)
 
 
-def count_below(operator: Operator, cut: float, room: float, needed_by: object) -> int | None:
-    """Count the eigenvalues of A below a cut, by the negative pivots of A − cut (Sylvester's law of inertia).
+def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[float, Factors]:
+    """Return a shift of a matrix near 0, inside its spectrum, and the factors there; raise as `factors_of` does.
 
-    The pivots belong to A − cut + E with the rounding E. None where E may reach an eigenvalue, at least ``room`` from
-    the cut, or where pivots are not on the diagonal.
+    Pivots that are not exchanged may be tiny: then the shift moves a little, and at last SuperLU exchanges pivots.
     """
-    try:
-        factors = factorize(shifted(operator, -cut / float(operator.bound), needed_by))
-    except (RuntimeError, MemoryError):
-        return None
-    if (negative := negative_pivots(factors)) is None:
-        return None
-    # A solve enlarges most the components along eigenvectors close to the cut, for which E matters.
-    b = operator.random(2, 0)[0].double()
-    x = torch.from_numpy(factors.solve(b.cpu().numpy())).to(b)
-    left = operator.matmul(x.to(operator.dtype)).double() - cut * x - b
-    rounding = torch.linalg.vector_norm(left, dim=0) / torch.linalg.vector_norm(x, dim=0)
-    return negative if bool(rounding.max() < 0.01 * room) else None
-
-
-def negative_pivots(factors: Any) -> int | None:
-    """Return the number of negative pivots; None where pivots are off the diagonal."""
-    if isinstance(factors, SymmetricFactors):
-        return factors.negative
-    is_diagonal = np.array_equal(factors.perm_r, factors.perm_c)
-    return int((factors.U.diagonal() < 0).sum()) if is_diagonal else None
+    for step in STEPS:
+        try:
+            moved = matrix.at(step * bound)
+            if (found := Factors(moved, factorize(moved))).rounding() <= PROBE * bound:
+                return step * bound, found
+        except RuntimeError:
+            continue
+    moved = matrix.at(STEPS[-1] * bound)
+    return STEPS[-1] * bound, factors_of(moved, needed_by, threshold=1.0)
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:
@@ -193,32 +227,30 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
     return csr_array(matrix.double().cpu().numpy())
 
 
-def factorize(matrix: Shifted, structure: SymbolicFactor | None = None) -> Any:
-    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill, known or found."""
+def factorize(matrix: Shifted) -> Any:
+    """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill."""
     if not matrix.is_readable:
         return superlu(matrix)
-    if (structure := structure or matrix.structure()) is None:
+    if (structure := matrix.structure()) is None:
         raise MemoryError
-    return SymmetricFactors.of(structure, *matrix[1:])
+    return SymmetricFactors.of(structure, *matrix[1:6])
 
 
-def superlu(matrix: Shifted) -> Any:
-    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does."""
-    from scipy.sparse import csc_array, dia_array
+def superlu(matrix: Shifted, threshold: float = 0.0) -> Any:
+    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does.
+
+    Pivots stay on the diagonal, which is stable in definite matrices, unless ``threshold`` is 1.
+    """
     from scipy.sparse.linalg import splu
 
-    shape = (len(matrix.diagonal),) * 2
-    columns = csc_array((matrix.times * matrix.values, matrix.col, matrix.crow), shape=shape)  # rows are columns
-    # Pivots on the diagonal are stable here, and keep the order of little fill.
-    options = {"SymmetricMode": True}
-    whole = (columns + dia_array((matrix.diagonal[None], [0]), shape=shape)).tocsc()
-    return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
+    options = {"SymmetricMode": threshold == 0}
+    return splu(matrix.to_scipy(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=threshold, options=options)
 
 
-def factors_of(matrix: Shifted, needed_by: object) -> Factors:
+def factors_of(matrix: Shifted, needed_by: object, threshold: float = 0.0) -> Factors:
     """Return the factors of a matrix; raise ConvergenceError if it is singular or memory is not enough."""
     try:
-        return Factors(matrix, factorize(matrix))
+        return Factors(matrix, superlu(matrix, threshold) if threshold else factorize(matrix))
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise checks.ConvergenceError(

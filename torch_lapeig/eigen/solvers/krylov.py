@@ -1,10 +1,10 @@
-"""Thick-restart Lanczos: few pairs of dense matrices, and of matrices that are known by their products."""
+"""One block Krylov loop: few pairs of matrices, of matrices known by products, of inverses and of pencils."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -13,36 +13,34 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import (
-    BlockOperator,
-    basis,
-    eigh,
-    residual,
-    to_device,
-    to_host,
-)
+from torch_lapeig.eigen.solvers.blocks import basis, eigh, residual, to_device, to_host
+from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import (
-    Inverse,
     Progress,
     Request,
     RitzPairs,
     check_options,
     one_by_one,
+    ratio_to_allowed,
     with_guards,
 )
 from torch_lapeig.native import loops
 from torch_lapeig.native.sparse import BLOCK, LEAST_LEFT, BlockLimits, NextBlock, next_block
 
-# Return whether the smallest Ritz values ``(p,)`` with their residuals are good enough, given the number of the check.
-Check = Callable[[int, Tensor, Tensor], bool]
-
+WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
 ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
 CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 FEWEST_CHECKS = 3  # of a search for copies: a random start may hold next to nothing of one, until products amplify it
+POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
+FAINT = 1e-5  # share of the largest value of an inverse, below which its round-off hides digits of another value
+# Tolerance of a block's pairs, by which a copy has appeared that the random columns hold so little of; values nearer
+# to each other than a hundred times as much are counted as copies.
+SURE = 1e-6
+CLOSE = 100 * SURE
 
 
 @dataclass(frozen=True)
@@ -88,39 +86,37 @@ class Krylov:
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        def is_done(checks: int, values: Tensor, residuals: Tensor) -> bool:
-            return request.shortfall(checks, values, residuals)[0] <= 1
-
-        free = int(request.operator.active_count) - request.null.shape[1]
-        accuracy = (request.tolerance, request.round_off)
-        extent = Extent(free, self.max_products, self.seed)
-        found = pairs_with_copies(request.operator, request.null, request.wanted, extent, is_done, accuracy)
-        values, x, checks, is_finished = found.values, found.vectors, found.checks, found.finished
-        if request.wanted == 0:  # the null vectors are all that is wanted
-            return request.answer(values, x, checks, is_finished)
-        return request.answer(*self._confirmed(request, values, x, checks), checks, is_finished)
-
-    def _confirmed(self, request: Request, values: Tensor, x: Tensor, checks: int) -> tuple[Tensor, Tensor]:
-        """Return the pairs with residuals below the maximum that the gap allows, which copies may have changed."""
-        _, norms = residual(request.operator, x, request.operator.matmul(x), to_device(values, x))
-        if request.shortfall(checks + 1, values, to_host(norms)[0])[0] <= 1:
-            return values, x
-        values, x, _, _ = lobpcg(request.operator, x, request.null, None, request.shortfall, 20)
-        return values, x
+        form = Form(request.operator, request.operator.matmul)
+        return request.answer(*pairs_by_krylov(request, form, self.max_products, self.seed))
 
 
 @dataclass(frozen=True)
-class Inverted:
-    """−(A + σ)⁻¹, or −(K + s M)⁻¹ M in the inner product of M: its smallest eigenvalues are of the smallest of A.
+class Form:
+    """Function f(A, M) of a problem A x = λ M x, self-adjoint in M, whose eigenvalues θ are found from one end.
 
     Args:
-        operator: of the sums over nodes, on one machine, and of random columns.
-        inverse: (A + σ)⁻¹ of blocks ``(N, p)``. mass: M, dense or sparse; None for the identity.
+        operator: A, with the sums over nodes and random columns of the problem.
+        matmul: f(A, M) of blocks ``(N, p)``: A, M⁻¹ A or, with an inverse, (A − σ M)⁻¹ M.
+        mass: M, dense or sparse; None for 1.
+        inverse: (A − σ M)⁻¹, where θ = 1 / (λ − σ); None where θ = λ.
+        sigma: σ, below the spectrum, or near ``target``, a number inside, to which the wanted values are the nearest.
+        memory: maximum bytes of factors.
     """
 
-    operator: BlockOperator
-    inverse: Inverse
+    operator: Operator
+    matmul: Callable[[Tensor], Tensor]
     mass: Tensor | None = None
+    inverse: Factors | None = None
+    sigma: float = 0.0
+    target: float | None = None
+    memory: float = math.inf
+
+    def rank(self, theta: Tensor) -> Tensor:
+        """Return numbers by which the wanted values are the smallest: θ or −1 / the distance of λ."""
+        if self.target is None:
+            return theta if self.inverse is None else -theta
+        far = (1 - theta * (self.target - self.sigma)).abs()
+        return -theta.abs() / far.clamp_min(torch.finfo(theta.dtype).eps)
 
     def weighted(self, y: Tensor) -> Tensor:
         """Return M Y."""
@@ -134,10 +130,6 @@ class Inverted:
             return is_plain and mass is None
         return loops.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())
 
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return −(K + s M)⁻¹ M Y."""
-        return self.inverse(self.weighted(y)).neg_()
-
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
         return self.operator.inner(x, self.weighted(y))
@@ -148,95 +140,229 @@ class Inverted:
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return inner products of a block with itself, column by column, and with others."""
-        weighted = self.weighted(w)
+        if self.mass is None:
+            return self.operator.overlaps(w, *others)
+        weighted = self.mass @ w
         return self.operator.dots(w, weighted), *(self.operator.inner(q, weighted) for q in others)
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors of the one machine."""
-        return tensors
+        """Return small tensors, identical on all ranks."""
+        return self.operator.same_on_all_ranks(*tensors)
 
     def random(self, m: int, seed: int) -> Tensor:
-        """Return random columns."""
-        return self.operator.random(m, seed)
+        """Return random columns ``(N, m)``."""
+        noise = self.operator.random(m, seed)
+        return noise.reshape(noise.shape[-2:]).mT.contiguous().mT
 
-
-class Extent(NamedTuple):
-    """Extent of a search by Krylov spaces."""
-
-    free: int  # dimension of the complement of what is known
-    most: int  # maximum number of columns multiplied
-    seed: int  # of random vectors
-    width: int = 1  # number of vectors of a block
+    def count(self, distance: float, room: float) -> int | None:
+        """Return the number of values within a distance of σ or the target, ``room`` from its ends; None if unknown."""
+        inverse, middle = self.inverse, 0.0 if self.target is None else self.target - self.sigma
+        if inverse is None or 2 * inverse.bytes > self.memory:
+            return None
+        above = inverse.count_below(middle + distance, room)
+        below = 0 if self.target is None else inverse.count_below(middle - distance, room)
+        return None if above is None or below is None else above - below
 
 
 class KrylovPairs(NamedTuple):
-    """Smallest Ritz pairs of a Krylov space."""
+    """Pairs that the loop has found, and the next ones, as `Request.answer` takes them."""
 
-    values: Tensor  # ``(p,)``, ascending, on the host
-    vectors: Tensor  # ``(N, p)``, orthonormal
-    products: int  # number of products
-    checks: int  # number of checks
-    finished: bool  # whether the pairs were good enough
+    values: Tensor  # ``(m,)``, in order, on the host
+    vectors: Tensor  # ``(N, m)``, orthonormal
+    products: int
+    finished: bool
+    inverse: Factors | None
 
 
-def pairs_with_copies(
-    operator: BlockOperator,
-    null: Tensor,
-    wanted: int,
-    extent: Extent,
-    check: Check,
-    accuracy: tuple[float, float],
-) -> KrylovPairs:
-    """Return the smallest pairs beside ``null``, with all copies of multiple values, and the next one where there is.
+def pairs_by_krylov(request: Request, form: Form, most: int, seed: int, size: int = 0) -> KrylovPairs:
+    """Return the wanted pairs beside null vectors, with all copies of multiple values, and the next one or more.
 
     Args:
-        accuracy: tolerance relative to the gap, and the round-off of residuals.
+        most: maximum number of products. seed: of random vectors. size: most kept vectors, 0 for a default.
     """
-    free = extent.free
-    found = smallest_pairs(operator, null, min(wanted + 1, free), extent, check)
-    if wanted == 0:
-        return found
-    x, values = found.vectors[:, :wanted], found.values[:wanted]
-    products, checks, is_finished = found.products, found.checks, found.finished
-    tolerance, round_off = accuracy
-    # The complement of the pairs found holds the next value, or copies that the first space could not find.
-    is_known = x.shape[1] < wanted or x.shape[1] == free
-    while is_finished and not is_known:
-        known, most = torch.cat([null, x], 1), float(values[wanted - 1])
-
-        def is_told(number: int, ritz: Tensor, residuals: Tensor, most: float = most) -> bool:
-            value, r = float(ritz[0]), float(residuals[0])
-            # The gap is not known yet: a copy that was missed lies within it.
-            share = NEXT_RESIDUAL if value > most else tolerance
-            return number >= FEWEST_CHECKS and r <= max(share * abs(value - most), round_off)
-
-        c = x.shape[1]
-        rest = extent._replace(free=free - c, most=extent.most - products, seed=extent.seed + c + 1)
-        found = smallest_pairs(operator, known, 1, rest, is_told)
-        products, checks, is_finished = products + found.products, checks + found.checks, found.finished
-        is_known = float(found.values[0]) >= most - round_off or x.shape[1] + 1 == free
-        values, order = torch.cat([values, found.values]).sort(stable=True)
-        x = torch.cat([x, found.vectors], 1).index_select(1, to_device(order, x))
-    return KrylovPairs(values, x, products, checks, is_finished)
+    search = _Search(request, form, most, itertools.count(seed), size)
+    found, shortfall = search.attempt(request.tolerance)
+    # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off.
+    if found.finished and shortfall > 1 and request.tolerance > 0 and 2 * search.products < most:
+        found, _ = search.attempt(0.0)
+    return found
 
 
-def smallest_pairs(operator: BlockOperator, known: Tensor, count: int, extent: Extent, check: Check) -> KrylovPairs:
-    """Return the ``count`` smallest pairs orthogonal to ``known`` columns ``(N, c)`` of invariant subspaces.
+class _Ritz(NamedTuple):
+    """Pairs of one space, in the order of `Form.rank`: all θ and residuals, and the first vectors."""
 
-    Products, inner products and random columns are those of the operator, which may have an inner product of its own.
-    """
-    free, limit, seed, width = extent
-    space = Space(operator, known, min(max(2 * count + 20, 40), free), free, seed, width)
-    for checks in itertools.count(1):
-        space.expand(max(CHECK_EVERY, count))
-        values, turn, residuals = space.ritz()
-        is_told = len(values) >= count and check(checks, values[:count], residuals[:count])
-        if (is_finished := is_told or space.is_whole) or space.products >= limit:
-            vectors = space.combine(turn[:, :count]).mT
-            return KrylovPairs(values[:count], vectors, space.products, checks, is_finished)
-        if space.is_full:
-            space.restart(values, turn, min(count + (len(values) - count) // 2, space.size - space.following))
-    raise AssertionError
+    theta: Tensor
+    residuals: Tensor
+    vectors: Tensor
+    finished: bool
+    is_whole: bool  # whether nothing is left outside the space
+
+
+@dataclass
+class _Search:
+    """Search by several spaces, and what they share."""
+
+    request: Request
+    form: Form
+    most: int
+    seeds: Iterator[int]  # one for each random block: a seed drawn twice would hide what the first block has missed
+    size: int
+    products: int = 0
+
+    def attempt(self, tolerance: float) -> tuple[KrylovPairs, float]:
+        """Return the pairs with a tolerance of their spaces, and the ratio of their residuals to the allowed ones."""
+        form, null = self.form, self.request.null
+        tolerance = tolerance if form.inverse is None else min(tolerance, SURE)
+        locked = null[:, :0]
+        while True:
+            known, count = torch.cat([null, locked], 1), self.request.wanted - locked.shape[1]
+            found = self._space(known, count + 1, partial(self._shortfall, tolerance, count))
+            # Values far beyond the others hide these in the round-off of the inverse: search for those beside them.
+            size = found.theta[:count].abs()
+            faint = (size > size[-1:] / FAINT) & (size > FAINT * size[:1])
+            if form.inverse is None or not found.finished or not bool(faint.any()):
+                break
+            locked = torch.cat([locked, basis(form, found.vectors[:, : int(faint.sum())], known)], 1)
+        x, is_certain, of_copies = self._with_copies(found, known, count, tolerance)
+        values, x, shortfall = self._ritz_pairs_of(torch.cat([locked, x], 1), found.vectors[:, count:], of_copies)
+        return KrylovPairs(values, x, self.products, found.finished and is_certain, form.inverse), shortfall
+
+    def _space(self, known: Tensor, count: int, shortfall: Callable[[Tensor, Tensor], float], fewest: int = 1) -> _Ritz:
+        """Return the first ``count`` pairs orthogonal to known columns, and guards, after at least so many checks."""
+        form, request = self.form, self.request
+        is_direct = form.inverse is None
+        columns = count if is_direct or form.target is not None else count + request.columns - request.wanted - 1
+        free = int(request.operator.active_count) - known.shape[1]
+        size, count = self.size or max(48, 3 * columns), min(count, free)
+        space = Space(form, known, min(size, free), free, self.seeds, 1 if is_direct else WIDTH)
+        before, checks, step, last = self.products, 0, 2 * count, math.inf
+        while True:
+            space.expand(step := max(CHECK_EVERY, step))
+            self.products, checks = before + space.products, checks + 1
+            theta, turn, residuals = space.ritz()
+            order = form.rank(theta).argsort(stable=True)
+            theta, turn, residuals = theta[order], turn[:, order], residuals[order]
+            ratio = max(shortfall(theta, residuals), 1e-300) if len(theta) >= count else math.inf
+            done = space.is_whole or (checks >= fewest and ratio <= 1)
+            # Half of the solves that the last decrease predicts, because convergence accelerates.
+            rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
+            more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
+            step = count if is_direct else min(space.products // 3, more)
+            last = ratio
+            if done or (self.products >= self.most and len(theta) >= count):
+                turn = turn[:, :columns]
+                vectors = space.combine(turn).mT if is_direct else space.images(turn)
+                return _Ritz(theta, residuals, vectors, done, space.is_whole)
+            if space.is_full:
+                more = (len(theta) - count) // 2 if is_direct else WIDTH
+                keep = min(columns + more, space.size - space.following)
+                space.restart(theta[:keep], turn[:, :keep])
+
+    def _round_off(self, theta: Tensor) -> float:
+        """Return the round-off of residuals."""
+        request, is_given = self.request, self.form.inverse is None and self.form.mass is None
+        return request.round_off if is_given else request.round_off / request.bound * float(theta.abs().max())
+
+    def _shortfall(self, tolerance: float, count: int, theta: Tensor, residuals: Tensor) -> float:
+        """Return the ratio of residuals of the first pairs to allowed ones; call ``progress`` in terms of A."""
+        request, form, rank = self.request, self.form, self.form.rank(theta)[: count + 1]
+        rank = rank if form.inverse is None else rank - 2 * rank[0]
+        ratio, worst, allowed = ratio_to_allowed(rank, residuals[: count + 1], count, tolerance, self._round_off(theta))
+        if request.progress is not None:
+            scale = 1.0 if form.inverse is None else float(theta[max(count, 1) - 1]) ** -2
+            request.progress(self.products, worst * scale, allowed * scale)
+        return ratio
+
+    def _with_copies(self, found: _Ritz, known: Tensor, count: int, tolerance: float) -> tuple[Tensor, bool, float]:
+        """Return vectors with copies that the first space lacks, whether none can be missing, and their shortfall.
+
+        One vector finds one copy of a multiple value, a block as many as it has columns. Factors count what is there;
+        else the complement is searched from new vectors, until its first value is none of the wanted ones.
+        """
+        theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
+        rank, round_off = self.form.rank(theta), self._round_off(theta)
+        if not found.finished or found.is_whole or count == 0 or not self._may_lack(rank, count, round_off):
+            return x, True, 0.0
+        number, cut = self._counted(rank, count, round_off, known.shape[1])
+        free = int(self.request.operator.active_count) - known.shape[1]
+        rank, theta, residuals, is_last, is_certain = rank[:count], theta[:count], residuals[:count], False, True
+        while not is_last and (number is None or int((rank < cut).sum()) < number):
+            most = float(rank[count - 1])
+
+            def excess(theta: Tensor, residuals: Tensor, most: float = most) -> Tensor:
+                far = self.form.rank(theta) - most
+                # The gap is not known yet: a copy that was missed lies within it. What is counted is there.
+                share = torch.where((far > 0) | (number is not None and tolerance > 0), NEXT_RESIDUAL, tolerance)
+                return residuals / (share * far.abs()).clamp_min(round_off)
+
+            outside = torch.cat([known, basis(self.form, x, known)], 1)
+            new = self._space(outside, 1, lambda *pairs: float(excess(*pairs)[0]), FEWEST_CHECKS)
+            own = new.vectors.shape[1]
+            told = max(int((excess(new.theta[:own], new.residuals[:own]) <= 10).cumprod(0).sum()), 1)
+            theta, residuals = torch.cat([theta, new.theta[:told]]), torch.cat([residuals, new.residuals[:told]])
+            rank, order = self.form.rank(theta).sort(stable=True)
+            theta, residuals = theta[order], residuals[order]
+            x = torch.cat([x, new.vectors[:, :told]], 1)[:, to_device(order, x)]
+            is_beyond = float(self.form.rank(new.theta[:1])) >= most - round_off or x.shape[1] == free
+            is_last, is_certain = is_beyond or not new.finished, new.finished
+        return x, is_certain, self._shortfall(tolerance, count, theta, residuals)
+
+    def _may_lack(self, rank: Tensor, count: int, round_off: float) -> bool:
+        """Return whether a value before the cut may have more copies than the columns of a block have shown."""
+        if self.form.inverse is None:
+            return True
+        first, last = rank[:count], rank[WIDTH - 1 :][:count]
+        if len(last) < count:
+            return True
+        matters = first < rank[count] - 10 * round_off  # copies of a value that the cut splits do not
+        return bool((matters & (last - first <= CLOSE * first.abs())).any())
+
+    def _counted(self, rank: Tensor, count: int, round_off: float, known: int) -> tuple[int | None, float]:
+        """Return the number of values before a cut between wanted and other ones, and the cut, as a rank."""
+        if self.form.inverse is None or len(rank) <= count:
+            return None, 0.0
+        before = int((rank[:count] < rank[count] - 10 * round_off).sum())
+        if before == 0 or float(rank[count]) >= 0:
+            return None, 0.0
+        near, far = -1 / float(rank[before - 1]), -1 / float(rank[count])
+        room = 0.4 * (far - near)  # not half: in the middle of a symmetric spectrum a pivot is zero
+        number = self.form.count(near + room, room)
+        number = None if number is None or number - known < before else number - known
+        return number, -1 / (near + room)
+
+    def _ritz_pairs_of(self, x: Tensor, guards: Tensor, shortfall: float) -> tuple[Tensor, Tensor, float]:
+        """Return Ritz pairs of A, and the ratio of their residuals to the allowed ones; the given one with a mass.
+
+        A space of the inverse leaves components of large eigenvalues, which hardly matter to it, but to A; and the gap
+        that copies close asks for smaller residuals: steps of `Lobpcg` remove both. Guards have not converged, and stay
+        apart: mixed with them, copies of one value would lose digits.
+        """
+        form, request, null = self.form, self.request, self.request.null
+        operator, x = request.operator, basis(form, x, null)
+        if (lost := request.wanted - x.shape[1]) > 0:  # dependent columns, or few products
+            x = torch.cat([x, basis(form, form.random(lost, next(self.seeds)).to(x), null, x)], 1)
+        own, x = x.shape[1], torch.cat([x, basis(form, guards, null, x)], 1)
+        ax, values, turns = operator.matmul(x), [], []
+        (small,) = to_host(operator.inner(x, ax))
+        for part in (slice(own), slice(own, None)):
+            ritz, turn = form.same_on_all_ranks(*eigh(small[part, part]))
+            order = (ritz if form.target is None else (ritz - form.target).abs()).argsort(stable=True)
+            values.append(ritz[order])
+            turns.append(turn[:, order])
+        ritz, turn = torch.cat(values)[: request.columns], torch.block_diag(*turns)[:, : request.columns]
+        x, ax = x @ to_device(turn, x), ax @ to_device(turn, x)
+        if form.mass is not None or form.target is not None:
+            return ritz, x, shortfall
+        _, norms = residual(operator, x, ax, to_device(ritz, x))
+
+        def check(iteration: int, values: Tensor, residuals: Tensor) -> tuple[float, float]:
+            return request.shortfall(self.products + iteration, values, residuals)
+
+        ratio, _ = check(0, ritz, to_host(norms)[0])
+        if ratio > 1:
+            ritz, x, steps, is_done = lobpcg(operator, x, null, form.inverse, check, POLISH_STEPS)
+            self.products, ratio = self.products + steps, 1.0 if is_done else ratio
+        return ritz, x, ratio
 
 
 class Space:
@@ -249,30 +375,28 @@ class Space:
 
     Args:
         known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
-        size: maximum number of basis vectors. seed: of random vectors.
+        size: maximum number of basis vectors. seeds: of random blocks.
         width: number of vectors of a block.
 
     Attributes:
         dimension: number of basis vectors. products: number of columns multiplied so far.
         following: number of vectors of the next block. coupling: C ``(following, p)``, on the host.
-        degree: largest degree of the polynomials of A whose images of the first block it holds: the number of blocks,
-            or infinite once the space was invariant.
     """
 
-    def __init__(self, operator: BlockOperator, known: Tensor, size: int, free: int, seed: int, width: int = 1) -> None:
-        self.operator, self.c, self.size, self.free, self.seed = operator, known.shape[1], size, free, seed
+    def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int], width: int) -> None:
+        self.form, self.c, self.size, self.free, self.seeds = form, known.shape[1], size, free, seeds
         self.width = min(width, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
         self.dimension = self.products = self.following = 0
         self._near = 0  # number of the first basis vectors that have no products with the next block
-        self.degree = self._least = 0.0
+        self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
         self.next_block = self._next_block
         can_load = loops.memory_supported(known) and loops.library() is not None and known.dtype == torch.float64
-        if can_load and self.width <= BLOCK and operator.has_plain_sums:
-            self.next_block = partial(next_block, mass=operator.mass if isinstance(operator, Inverted) else None)
+        if can_load and self.width <= BLOCK and form.has_plain_sums:
+            self.next_block = partial(next_block, mass=form.mass)
         self._begin(0)
 
     @property
@@ -296,33 +420,32 @@ class Space:
         j, p = self.dimension, self.following
         end, count = j + p, self.c + j + p
         rest = self.rows[count : count + p]
-        rest.copy_(self.operator.matmul(self.rows[self.c + j : count].mT).mT)
+        rest.copy_(self.form.matmul(self.rows[self.c + j : count].mT).mT)
         found = self.next_block(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
         self.matrix[j:end, :end] = found.products[self.c :].mT
         self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
-        self.degree, self.products = self.degree + 1, self.products + p
-        self.following = p
+        self.products, self.following = self.products + p, p
         if not found.is_made or end + p > self.free:
             self._take_care(rest)
 
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
         count = self.c + self.dimension
-        size = to_host(self.operator.dots(rest.mT, rest.mT))[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
+        size = to_host(self.form.dots(rest.mT, rest.mT))[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
         q = rest.mT[:, to_device(size > min(self._least, 1e-8), rest)]
         if q.shape[1]:
-            q = basis(self.operator, q, self.rows[:count].mT)[:, : self.free - self.dimension]
+            q = basis(self.form, q, self.rows[:count].mT)[:, : self.free - self.dimension]
         self.following = q.shape[1]
         if not self.following:
-            self.degree = math.inf
             return self._begin(len(self.coupling.mT))
-        self.coupling = to_host(self.operator.inner(q, rest.mT))[0] @ self.coupling
+        self.coupling = to_host(self.form.inner(q, rest.mT))[0] @ self.coupling
         self.rows[count : count + self.following] = q.mT
 
     def _begin(self, p: int) -> None:
         """Make a random next block, with which the last ``p`` vectors have no products."""
         count = self.c + self.dimension
-        q = basis(self.operator, self._random(min(self.width, self.free - self.dimension)), self.rows[:count].mT)
+        noise = self.form.random(min(self.width, self.free - self.dimension), next(self.seeds))
+        q = basis(self.form, noise.to(self.rows), self.rows[:count].mT)
         self.following, self.coupling = q.shape[1], self.matrix.new_zeros(q.shape[1], p)
         self.rows[count : count + self.following] = q.mT
         if not self.following:
@@ -337,7 +460,7 @@ class Space:
         products += removed
         factor = torch.eye(len(block), dtype=block.dtype)
         for smallest in (least, LEAST_LEFT, LEAST_LEFT):
-            (gram,) = to_host(self.operator.inner(block.mT, block.mT))
+            (gram,) = to_host(self.form.inner(block.mT, block.mT))
             squares = gram.diagonal().tolist()
             if not all(smallest**2 < x < math.inf for x in squares) or (own := cholesky(gram, limits.pivot)) is None:
                 return NextBlock(products, factor, least, False)
@@ -352,23 +475,15 @@ class Space:
 
     def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
         """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        sums, weighted = self.operator, block.mT
-        if isinstance(self.operator, Inverted):  # one product with M for all rows
-            sums, weighted = self.operator.operator, self.operator.weighted(block.mT)
-        found = [sums.inner(rows.mT, weighted) for rows in (known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,))]
+        weighted, inner = self.form.weighted(block.mT), self.form.operator.inner  # one product with M for all rows
+        found = [inner(rows.mT, weighted) for rows in (known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,))]
         for parts, rows in zip(found, known.split(len(found[0])), strict=True):
             block.addmm_(parts.mT, rows, alpha=-1)
         return to_host(torch.cat(found) if len(found) > 1 else found[0])[0]
 
-    def _random(self, m: int) -> Tensor:
-        """Return columns ``(N, m)`` that differ at each call."""
-        self.seed += 1000
-        noise = self.operator.random(m, self.seed - 1000)
-        return noise.reshape(noise.shape[-2:]).mT.contiguous().mT
-
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.operator.same_on_all_ranks(*eigh(self._projected()))
+        values, turn = self.form.same_on_all_ranks(*eigh(self._projected()))
         return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
 
     def _tail(self, turn: Tensor) -> Tensor:
@@ -389,12 +504,13 @@ class Space:
         inside, outside = self.combine(self._projected() @ turn), to_device(self.coupling @ self._tail(turn), self.rows)
         return inside.addmm_(outside.mT, self.rows[self.c + self.dimension :][: self.following]).mT
 
-    def restart(self, values: Tensor, turn: Tensor, keep: int) -> None:
-        """Reduce the space to its first Ritz vectors, and the next block, which holds the residual of each."""
+    def restart(self, values: Tensor, turn: Tensor) -> None:
+        """Reduce the space to some Ritz vectors, and the next block, which holds the residual of each."""
+        keep = len(values)
         block = self.rows[self.c + self.dimension :][: self.following].clone()
-        self.rows[self.c : self.c + keep] = self.combine(turn[:, :keep])
+        self.rows[self.c : self.c + keep] = self.combine(turn)
         self.rows[self.c + keep :][: len(block)] = block
-        self.matrix.zero_().diagonal()[:keep] = values[:keep]
+        self.matrix.zero_().diagonal()[:keep] = values
         self.dimension, self._near = keep, 0
 
 
