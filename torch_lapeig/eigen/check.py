@@ -6,7 +6,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ class Solution:
     resolved: Tensor  # (B,), see `_resolved`
     faint: Tensor  # (B,), whether a second value beside a known null vector is 0, or nearly so
     scale: Tensor  # (B,), the error of an eigenvalue over eps
+    sigma: float | None = None  # of an inverse (A − σ M)⁻¹ inside the spectrum, to which the pairs are the nearest
 
     @property
     def symmetric(self) -> SymmetricOperator:
@@ -111,7 +112,7 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     assert isinstance(operator, SymmetricOperator)
     problems = [problem.part(graphs) for graphs in parts]
     found = together([partial(_checked, one, solver, ritz.part(p)) for one, p in zip(problems, parts, strict=True)])
-    fields = {name: torch.cat([getattr(part, name) for part in found]) for name in FIELDS_OF_GRAPHS}
+    fields: Any = {name: torch.cat([getattr(part, name) for part in found]) for name in FIELDS_OF_GRAPHS}
     return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
 
 

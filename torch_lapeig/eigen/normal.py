@@ -38,10 +38,12 @@ class Entries(SymmetricOperator):
 
     Args:
         definite: whether no eigenvalue is negative. size: `Operator.scale`; None for the bound.
+        mass: M of one graph; None for 1.
     """
 
     definite: bool = True
     size: Tensor | None = None
+    mass: SymmetricOperator | None = None
 
     @property
     def scale(self) -> Tensor:
@@ -52,6 +54,11 @@ class Entries(SymmetricOperator):
     def is_near_one(self) -> bool:
         """Return whether the normal form is A itself; see `Operator.is_near_one`."""
         return self.definite and super().is_near_one
+
+    def frozen(self) -> SymmetricOperator:
+        """Return this operator without the tangents of forward mode."""
+        found = super().frozen()
+        return found if self.mass is None else found._with(mass=self.mass.frozen())
 
     def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
         found = super()._taken(pattern, edges, graphs, diagonal)
@@ -92,6 +99,11 @@ class Products(Operator):
         self.shape, self.dtype, self.device, self.inside = inside.shape, inside.dtype, inside.device, inside
         self.root, self.factor, self.shift, self.bound, self._scale = root, factor, shift, bound, scale
 
+    def _with(self, mass: SymmetricOperator) -> Products:
+        found = Products(self.inside, self.root, self.factor, self.shift, self.bound, self.scale)
+        found.mass = mass
+        return found
+
     @property
     def scale(self) -> Tensor:
         """Return the size that rounding is relative to; see `Operator.scale`."""
@@ -106,6 +118,10 @@ class Products(Operator):
     def active(self) -> Tensor:
         """Return the nodes that take part; see `Operator.active`."""
         return self.inside.active
+
+    def frozen(self) -> Operator:
+        """Return this operator without the tangents of forward mode."""
+        return self if self.mass is None else self._with(self.mass.frozen())
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum of S A S."""
@@ -146,15 +162,15 @@ def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, sca
     )
 
 
-def in_unit(operator: T, *, largest: bool = False) -> tuple[T, Tensor | None, Tensor | None]:
-    """Return f A + c and f, c ``(B,)``; A itself and None for 1 and 0."""
-    if not largest and operator.is_near_one:
+def in_unit(operator: T, *, largest: bool = False, is_pencil: bool = False) -> tuple[T, Tensor | None, Tensor | None]:
+    """Return f A + c and f, c ``(B,)``; A itself and None for 1 and 0. A pencil has c = 0 and needs no definite A."""
+    if not (largest or is_pencil) and operator.is_near_one:
         return operator, None, None
     with torch.no_grad():
         lower, upper = operator.ends()
         size = torch.maximum(lower.abs(), upper.abs())
-        shift = upper if largest else -lower.clamp_max(0)
-        reach = upper - lower if largest else upper + shift  # of the shifted spectrum
+        shift = 0 * size if is_pencil else upper if largest else -lower.clamp_max(0)
+        reach = size if is_pencil else upper - lower if largest else upper + shift  # of the shifted spectrum
         reach = torch.where(reach > 0, reach, torch.where(size > 0, size, 1))
         # Residuals are a small part of the bound: far from 1 their squares leave the range of the dtype. The inverse of
         # the unit is exact, too.
@@ -179,7 +195,8 @@ class Normal:
     """A problem in normal form, and what undoes it.
 
     Attributes:
-        operator: A'. factor, shift: f and c of the given A, ``(B,)``; None for 1 and 0.
+        operator: A', with M' if M is no diagonal that scales A. factor, shift: f and c of the given problem, ``(B,)``;
+            None for 1 and 0. stretch: u over u' ``(B,)``; None for 1.
         order: the nodes in the order of A', int64 ``(N,)``; None for their own.
     """
 
@@ -187,6 +204,7 @@ class Normal:
     factor: Tensor | None
     shift: Tensor | None
     order: Tensor | None = None
+    stretch: Tensor | None = None
 
     @property
     def unit(self) -> float:
@@ -201,10 +219,12 @@ class Normal:
         return at_nodes if self.order is None else at_nodes[:, self.order]
 
     def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
-        """Return a solution, and its differentiated pairs, as those of S A S."""
+        """Return a solution, and its differentiated pairs, as those of the given problem, or of S A S."""
         vectors, projected = found
         if self.order is not None:
             vectors = torch.empty_like(vectors).index_copy(1, self.order, vectors)
+        if self.stretch is not None:
+            vectors = vectors * self.stretch[:, None, None]
         if self.factor is not None and self.shift is not None:
             moved = torch.diag_embed(self.shift[:, None].expand(projected.shape[:2]))
             projected = (projected - moved) / self.factor[:, None, None]
@@ -212,20 +232,33 @@ class Normal:
         return solution, Differentiated(vectors, projected)
 
 
-def normalise(operator: Operator, root: Tensor | None = None, *, largest: bool = False) -> Normal:
-    """Return A u = λ M u in normal form, for its smallest or largest values.
+def normalise(
+    operator: Operator,
+    root: Tensor | None = None,
+    mass: SymmetricOperator | None = None,
+    *,
+    largest: bool = False,
+    is_inside: bool = False,
+) -> Normal:
+    """Return A u = λ M u in normal form, for its smallest or largest values, or those near a number inside.
 
     Args:
-        operator: A. root: the diagonal of M^-½, of the operator's shape, with gradients; None for 1.
+        operator: A. root: the diagonal of M^-½, of the operator's shape, with gradients; None for 1. mass: M as a
+            matrix; None for 1.
     """
     square = None
     if root is not None:  # in a unit in which no square overflows
         most = checks.next_power(checks.primal(root).reshape(operator.batch_size, -1).amax(1))
         operator = scaled(operator, root / (most if len(operator.shape) == 1 else most[:, None]))
         square = None if bool((most == 1).all()) else most.square()
-    operator, factor, shift = in_unit(operator, largest=largest)
+    operator, factor, shift = in_unit(operator, largest=largest, is_pencil=mass is not None or is_inside)
     if square is not None:
         factor, shift = (1 / square, 0 * square) if factor is None else (factor / square, shift)
+    if mass is not None:
+        mass, of_mass, _ = in_unit(mass)
+        operator = operator._with(mass=mass)  # type: ignore[attr-defined]
+        factor = factor if of_mass is None or factor is None else factor / of_mass
+        return Normal(operator, factor, shift, stretch=None if of_mass is None else of_mass.sqrt())
     is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
     if isinstance(operator, SymmetricOperator) and is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
         operator, order = operator.reordered()

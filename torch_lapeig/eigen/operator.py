@@ -49,7 +49,7 @@ class Operator(Protocol):
     dtype: torch.dtype
     device: torch.device
     bound: Tensor
-    mass: Any = None  # M of a problem A u = λ M u
+    mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
@@ -60,7 +60,7 @@ class Operator(Protocol):
 
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X without derivatives."""
-        return x
+        return x if self.mass is None else self.mass.matmul(x)
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -72,8 +72,15 @@ class Operator(Protocol):
         raise NotImplementedError(f"{type(self).__name__} has parameters: define matmul_at(parameters, y)")
 
     def images(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return A(θ) X and M(θ) X of a block ``(B, N, m)``; M, the mass, is the identity where there is none."""
-        return self.matmul_at(parameters, x), x
+        """Return A(θ) X and M(θ) X of a block ``(B, N, m)``, for other `tensors`, with derivatives."""
+        own = len(self.parameters)
+        image = self.matmul_at(parameters[:own], x) if own else self.matmul(x)
+        return image, x if self.mass is None else self.mass.matmul_at(parameters[own:], x)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors θ of A and M."""
+        return self.parameters if self.mass is None else (*self.parameters, *self.mass.parameters)
 
     def check(self) -> None:
         """Raise an error where the matrix cannot be solved, such as one with NaN; `eigenpairs` calls it."""

@@ -26,7 +26,7 @@ from torch_lapeig.eigen.laplacian import (
     warn_of_isolated,
 )
 from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
-from torch_lapeig.eigen.normal import Differentiated, affine, in_unit, normalise
+from torch_lapeig.eigen.normal import Differentiated, normalise
 from torch_lapeig.eigen.operator import Operator, is_operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -38,7 +38,7 @@ from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.progress import Progress, bar
 
-End = Literal["smallest", "largest"]
+End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
 
 
@@ -74,7 +74,8 @@ class Eigenpairs:
         inner_product: the M in which the vectors are orthonormal, Vᴴ M V = I: ``"identity"``; ``"degrees"`` with
             ``normalization="random_walk"``; ``"mass"`` with a mass; ``"similarity"`` of `ImprovedWeights`, whose
             affinities are not symmetric.
-        which: the end of the spectrum that the pairs are of. Of ``"largest"`` the values descend.
+        which: ``"smallest"``, ``"largest"``, of which the values descend, or ``"nearest"`` to a number, of which they
+            ascend, and ``gap`` is the difference of the distances from it.
 
     >>> path = Graph.from_edge_index(
     ...     torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.ones(4, dtype=torch.float64)
@@ -251,6 +252,7 @@ def eigenpairs(
     mass: Any = None,
     fill: bool = False,
     largest: bool = False,
+    nearest: float | None = None,
     **options: Any,
 ) -> Eigenpairs:
     """Compute the ``k`` smallest eigenpairs of a Laplacian or any symmetric matrix, differentiable in its entries.
@@ -279,6 +281,9 @@ def eigenpairs(
         fill: accept graphs of fewer than ``k`` nodes of positive degree, as in batches of unequal sizes. Missing pairs
             have zero vectors, eigenvalues +∞ (zero in ``projected``), and no gradient.
         largest: the ``k`` largest pairs instead: values descend, and ``gap`` is the distance to the next smaller one.
+        nearest: σ, for the ``k`` pairs whose values are nearest to it, ascending, of one matrix or pencil with entries.
+            Sparse ones are solved by factors of A − σM (Grimes, Lewis & Simon 1994), as by SciPy's ``eigsh(sigma=)``,
+            and two counts of inertia prove that none is missing.
 
     Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, not that of ``torch.linalg.eigh``. They
     are finite. With equal eigenvalues they are exact for losses that do not depend on the choice of basis in an
@@ -301,13 +306,18 @@ def eigenpairs(
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if is_matrix(laplacian):
         if is_complex(laplacian):
+            if nearest is not None:
+                raise ValueError(
+                    f"nearest must be None for a complex matrix, got {nearest}; use all of its pairs, eigh(A)"
+                )
             return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
     if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
         each = pencils_of(given, mass)
-        return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, fill=fill, largest=largest) for a, m in each])
+        options = {"fill": fill, "largest": largest, "nearest": nearest}
+        return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
     on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if is_operator(given) else given
@@ -317,57 +327,91 @@ def eigenpairs(
         warn_of_isolated(exact.active, exact.graph.mask)
     elif isinstance(graph := getattr(given, "graph", None), SignedGraph):
         warn_of_isolated(given.active, graph.mask)
-    is_iterative = not isinstance(solve.solver, Eigh | Auto)
-    is_pencil = mass is not None and not is_scaling(mass, operator, k, is_iterative=is_iterative)
-    if is_pencil and isinstance(exact, Laplacian) and exact.graph.similarity is not None:
-        is_pencil = _check_mass_of_similar(mass)
     checks.check_flag(largest, "largest")
-    if is_pencil:
-        return _pencil_pairs(given, exact, operator, mass, k, solve, largest=largest)
-    root = None if mass is None else _root_of_mass(mass, exact, operator)
+    if nearest is not None:
+        nearest = _check_nearest(nearest, operator, solve, largest=largest, fill=fill)
+    is_iterative = not isinstance(solve.solver, Eigh | Auto)
+    scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
+    if mass is not None:
+        _check_mass_alone(exact, operator)
+        if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
+            scales = _check_mass_of_similar(mass)
+    is_diagonal = isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
+    root = None if mass is None or not (scales or is_diagonal) else _root_of_mass(mass, operator)
+    form = None if scales else checked_mass(mass, operator)
+    if form is not None:
+        root = None
+        if k > operator.fewest_active:
+            raise ValueError(f"k must be at most {operator.fewest_active}, the nodes of positive degree, got k={k}")
+        if not isinstance(solve.solver, (Auto, Eigh)):
+            raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
     if largest and (on_ranks or operator.is_sharded or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
     if on_ranks:
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
-    pairs = _pairs_of(exact, operator, root, k, solve, given.dtype, largest=largest)
+    end: End = "largest" if largest else "smallest" if nearest is None else "nearest"
+    pairs = _pairs_of(exact, operator, (root, form), k, solve, given.dtype, end, nearest)
     return dataclasses.replace(
-        pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=_inner_product(exact, mass)
+        pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=_inner_product(exact, mass), which=end
     )
 
 
+def _check_nearest(nearest: Any, operator: Operator, solve: Solve, *, largest: bool, fill: bool) -> float:
+    """Return a number inside a spectrum; raise for a request that it excludes."""
+    sigma = checks.check_number(nearest, "nearest")
+    if largest or fill or len(operator.shape) > 1 or operator.is_sharded:
+        raise ValueError(
+            "nearest must be None with largest=True or fill=True, for a batch, and for rows on several ranks, got "
+            f"{nearest}; solve the matrices of a batch one by one"
+        )
+    if not isinstance(solve.solver, (Auto, Eigh)):
+        raise ValueError(f"solver must be None or Eigh() with nearest={nearest}, got {solve.solver}")
+    return sigma
+
+
 def _pairs_of(
-    exact: Any, operator: Operator, root: Tensor | None, k: int, solve: Solve, dtype: torch.dtype, *, largest: bool
+    exact: Any,
+    operator: Operator,
+    mass: tuple[Tensor | None, SymmetricOperator | None],
+    k: int,
+    solve: Solve,
+    dtype: torch.dtype,
+    end: End,
+    nearest: float | None,
 ) -> Eigenpairs:
-    """Return the pairs at one end of the spectrum, for M^½ = diag(``root``) if there is a mass."""
-    is_laplacian = isinstance(exact, Laplacian)
-    factor, inverse = exact.factor if is_laplacian else None, None
+    """Return the pairs at one end of the spectrum or inside, for M = diag(``root``²), or M as a form, as the mass."""
+    is_laplacian, (root, form) = isinstance(exact, Laplacian), mass
+    factor, inverse = exact.factor if is_laplacian and form is None else None, None
     if root is not None:
         inverse = 1 / root
         factor = inverse if factor is None else factor / root
-    normal = normalise(operator, inverse, largest=largest)
+    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
     problem = Problem(bare, k_there, tolerance, _is_differentiated(normal.operator), origin)
     with torch.no_grad(), _progress_function(solve.progress, normal.unit) as progress:
         solver = solve.solver
-        solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
-        solution = first_converged(solvers, problem, progress)  # checks each answer
+        if form is not None or nearest is not None:
+            at = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
+            solution = solve_pencil(problem, solver, progress, at)
+        else:
+            solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
+            solution = first_converged(solvers, problem, progress)  # checks each answer
     gradient = solve.gradient_options(dtype, normal.in_order(factor))
     found = differentiable(normal.operator, solution, gradient)
     solution = with_rounded_residuals(solution, found, dtype)
     solution, found = normal.back(solution, found)
     values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
-    _check_range(values, solution.present, dtype, root)
+    _check_range(values, solution.present, dtype, root if form is None else form)
     if not solution.is_converged:
         report_failure(solution, solve.on_failure)
     elif not solution.is_resolved:
         report_unresolved(solution, values, solve.on_failure)
-    if (is_laplacian or root is not None) and not largest:
+    if (is_laplacian or root is not None) and form is None and end == "smallest":
         found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
-        found = _with_factor(None if largest else exact, operator, factor, found, solution)
-    pairs = _filled(Eigenpairs.of(solution, found), solution, k)
-    return dataclasses.replace(pairs, which="largest") if largest else pairs
+        found = _with_factor(exact if end == "smallest" else None, operator, factor, found, solution)
+    return _filled(Eigenpairs.of(solution, found), solution, k)
 
 
 @singledispatch
@@ -389,42 +433,6 @@ def _check_mass_of_similar(mass: Any) -> bool:
     if not isinstance(mass, Tensor) or mass.ndim != 1:
         raise ValueError("mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix")
     return False
-
-
-def _pencil_pairs(
-    given: Any, exact: Any, operator: Operator, mass: Any, k: int, solve: Solve, *, largest: bool
-) -> Eigenpairs:
-    """Return the pairs of K u = λ M u for a mass that does not scale K; see `torch_lapeig.eigen.pencil`."""
-    _check_mass_alone(exact, operator)
-    if isinstance(mass, Tensor) and mass.ndim == 1:
-        _root_of_mass(mass, exact, operator)
-    if k > operator.fewest_active:
-        raise ValueError(f"k must be at most {operator.fewest_active}, the nodes of positive degree, got k={k}")
-    if not isinstance(solve.solver, (Auto, Eigh)):
-        raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
-    dtype, matrix = given.dtype, checked_mass(mass, operator)
-    tolerance = solve.allowed(operator.dtype, dtype)
-    one = operator.bound.new_ones(1)
-    unit = checks.next_power(torch.maximum(*(end.abs() for end in operator.ends())))
-    stiffness = affine(
-        operator, (-one if largest else one) / unit, 0 * one, operator.bound / unit, operator.scale / unit
-    )
-    matrix, of_mass, _ = in_unit(matrix)
-    unit = (-unit if largest else unit) * (one if of_mass is None else of_mass)
-    with _progress_function(solve.progress, 1.0) as progress:
-        pencil, solution = solve_pencil(stiffness, matrix, k, solve.solver, tolerance, progress)
-    vectors, projected = differentiable(pencil, solution, solve.gradient_options(dtype))
-    solution = solution.times(unit.abs())
-    vectors = vectors if of_mass is None else vectors * of_mass.sqrt()
-    found = Differentiated(vectors, projected * unit)
-    values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
-    _check_range(values, solution.present, dtype, mass)
-    if not solution.is_converged:
-        report_failure(solution, solve.on_failure)
-    elif not solution.is_resolved:
-        report_unresolved(solution, values, solve.on_failure)
-    pairs = Eigenpairs.of(solution, found).reshaped(operator.shape[:-1], dtype)
-    return dataclasses.replace(pairs, inner_product="mass", which="largest" if largest else "smallest")
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -474,13 +482,13 @@ def with_rounded_residuals(solution: Solution, found: Differentiated, dtype: tor
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
     if _is_differentiated(operator):
-        return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.parameters))
+        return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.tensors))
     return Differentiated(solution.vectors, torch.diag_embed(solution.values))
 
 
 def _is_differentiated(operator: Operator) -> bool:
     """Return whether derivatives in the parameters of an operator are asked for."""
-    return needs_derivatives(*operator.parameters)
+    return needs_derivatives(*operator.tensors)
 
 
 def _is_of_ranks(laplacian: Any) -> bool:
@@ -514,9 +522,8 @@ def _operator_of(laplacian: Any) -> Operator:
     raise TypeError(f"laplacian must be a Laplacian or a symmetric matrix, got {checks.describe(laplacian)}{advice}")
 
 
-def _root_of_mass(mass: Any, given: Laplacian | Operator, operator: Operator) -> Tensor:
+def _root_of_mass(mass: Any, operator: Operator) -> Tensor:
     """Return M^½, of the operator's shape and dtype and with gradients; 1 at nodes that take no part."""
-    _check_mass_alone(given, operator)
     checks.check_floating(mass, "mass")
     if tuple(mass.shape) != tuple(operator.shape):
         raise ValueError(f"mass must have shape {tuple(operator.shape)}, got {tuple(mass.shape)}")

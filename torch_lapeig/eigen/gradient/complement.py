@@ -150,7 +150,7 @@ class Complement:
             round_off = 8 * eps * self.operator.bound[:, None] * norms(operator, z)
             return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
-        found = self._compiled(target, enough, size)
+        found = self._inside(target, enough / size) if s.sigma is not None else self._compiled(target, enough, size)
         if found is None:
             found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
         z, left = found
@@ -161,6 +161,31 @@ class Complement:
         # Columns of a cluster that the cut splits have no solution: another warning reports them.
         is_undefined = (s.gap[:, None] <= width) & ((s.values[:, -1:] - s.values) <= width)
         return z, (left <= allowed(z)) | is_undefined | is_unknown
+
+    def _inside(self, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Z of pairs inside the spectrum, by their inverse at σ, where A − λ_i M is indefinite."""
+        # Times (A − σ M)⁻¹ it is 1 − (λ_i − σ) (A − σ M)⁻¹ M: self-adjoint in M, with eigenvalues in (0, 2), because no
+        # value outside is nearer to σ than the wanted ones.
+        solve, (guards, weighted) = self._inverse, (self.s.guard_vectors, self._weighted[1])
+        assert solve is not None
+        sigma, weigh, found = self.s.sigma or 0.0, self.operator.weigh, self._differences
+        far, others = self.s.values[:, None] - sigma, self.s.guard_values[:, :, None] - sigma
+        gains = torch.where(found.are_equal, 0, -others * found.values) - 1
+
+        def dots(x: Tensor, y: Tensor) -> Tensor:
+            return self.operator.dots(x, weigh(y))
+
+        start = self._outside(solve(target))
+        allowed = share.nan_to_num(0) * dots(start, start).clamp_min(0).sqrt()
+        z, _ = conjugate_gradients(
+            lambda x: self._outside(x - far * solve(self.project(weigh(x)))),
+            lambda x: x + guards @ (gains * self.operator.inner(weighted, x)),
+            start,
+            dots,
+            lambda _: allowed,
+            MOST_ITERATIONS,
+        )
+        return z, norms(self.operator, target - self.image(self._outside(z)))
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""
