@@ -16,7 +16,6 @@ from problems import covering, grid, in_every_dtype, points, sparse_path
 from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
-from torch_lapeig.eigen.solvers.shift_invert import pairs_nearest
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native import loops as native
 
@@ -261,31 +260,45 @@ def test_zeros_on_one_side_only():
             torch.testing.assert_close(eigenpairs(operator, 4, solver).values, exact, atol=2e-9, rtol=0)
 
 
-def rows_of(stiffness, mass=None):
-    """Return the rows of a matrix, and of a mass on the same ones."""
-    both = scipy.sparse.csr_array(stiffness + 1j * (0 * stiffness if mass is None else mass)).sorted_indices()
-    crow, col = both.indptr.astype(np.int32), both.indices.astype(np.int32)
-    weights = None if mass is None else both.imag.data.copy()
-    return factors.Shifted(None, crow, col, both.real.data.copy(), 1.0, np.zeros(len(crow) - 1), weights)
-
-
 @pytest.mark.usefixtures("each_kind")
-@pytest.mark.parametrize(("target", "k"), [(0.31, 6), (0.0, 40), (-2.2, 5)])
+@pytest.mark.parametrize(("target", "k"), [(0.31, 6), (0.0, 30), (-2.2, 6)])
 @pytest.mark.parametrize("has_mass", [False, True])
-def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass):
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass, is_sparse):
     """The adjacency of a grid has a zero diagonal, where pivots vanish, and the eigenvalue 0 thirty times."""
-    matrix = scipy.sparse.csr_array(grid(30, 30)).astype(float)
-    n = matrix.shape[0]
-    mass = scipy.sparse.diags([np.full(n - 1, 1 / 6), np.full(n, 2 / 3), np.full(n - 1, 1 / 6)], [-1, 0, 1])
-    mass = scipy.sparse.csr_array(mass) if has_mass else None
-    weights = None if mass is None else torch.tensor(mass.toarray())
-    operator = negated(torch.tensor(matrix.toarray()))
-    found = pairs_nearest(operator, rows_of(matrix, mass), k, target, 1e-8, mass=weights)
-    exact = scipy.linalg.eigh(matrix.toarray(), None if mass is None else mass.toarray(), eigvals_only=True)
-    far = np.sort(abs(exact - target))[:k]
-    values, x = found.values[0, :k], found.vectors[0, :, :k]
-    assert found.finished
-    np.testing.assert_allclose(np.sort(abs(values - target)), far, atol=1e-12)
-    weighted = x if mass is None else weights @ x
-    torch.testing.assert_close(x.mT @ weighted, torch.eye(k).double(), atol=1e-10, rtol=0)
-    assert (torch.tensor(matrix @ x.numpy()) - weighted * values).abs().max() < 1e-8
+    matrix = torch.tensor(scipy.sparse.csr_array(grid(30, 30)).astype(float).toarray())
+    n = len(matrix)
+    mass = torch.eye(n).double() * 2 / 3 + torch.diag(torch.full((n - 1,), 1 / 6).double(), 1)
+    mass = mass + mass.triu(1).mT if has_mass else None
+    exact = np.sort(
+        abs(scipy.linalg.eigh(matrix.numpy(), None if mass is None else mass.numpy(), eigvals_only=True) - target)
+    )
+    gradients = []
+    for forms in [torch.Tensor.to_sparse_coo, torch.Tensor.clone] if is_sparse else [torch.Tensor.clone]:
+        a = matrix.clone().requires_grad_()
+        pairs = eigenpairs(forms(a), k, nearest=target, mass=None if mass is None else forms(mass))
+        values, x = pairs.values.detach(), pairs.vectors.detach()
+        assert pairs.converged
+        assert pairs.which == "nearest"
+        assert (values.diff() >= -1e-12).all()
+        np.testing.assert_allclose(np.sort(abs(values - target)), exact[:k], atol=1e-12)
+        assert float(pairs.gap) == pytest.approx(exact[k] - exact[k - 1], abs=1e-12)
+        weighted = x if mass is None else mass @ x
+        torch.testing.assert_close(x.mT @ weighted, torch.eye(k).double(), atol=1e-10, rtol=0)
+        assert (matrix @ x - weighted * values).abs().max() < 1e-10
+        heat = pairs.vectors[:9] @ torch.matrix_exp(-pairs.projected) @ pairs.vectors[:9].mT
+        (gradient,) = torch.autograd.grad(heat.sum() + pairs.values.square().sum(), a)
+        gradients.append((gradient + gradient.mT) * (matrix != 0))
+    torch.testing.assert_close(gradients[0], gradients[-1], atol=1e-8 * float(gradients[-1].abs().max()), rtol=0)
+
+
+def test_what_excludes_pairs_nearest_a_number():
+    a = torch.diag(torch.arange(5.0, dtype=torch.float64))
+    for matrix, options in ((a, {"largest": True}), (a, {"fill": True}), (a[None], {}), (a.to(torch.complex128), {})):
+        with pytest.raises(ValueError, match="nearest must be None"):
+            eigenpairs(matrix, 2, nearest=1.0, **options)
+    with pytest.raises(ValueError, match="solver must be None or Eigh"):
+        eigenpairs(a, 2, ShiftInvert(), nearest=1.0)
+    with pytest.raises((TypeError, ValueError), match="nearest must be a finite number"):
+        eigenpairs(a, 2, nearest=float("nan"))
+    assert eigenpairs(a.float(), 2, nearest=2.2).values.tolist() == [2, 3]

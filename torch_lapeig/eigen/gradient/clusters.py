@@ -275,7 +275,10 @@ class _Pass:
 def _nearest_whole_cut(s: Solution, width: float, b: int) -> str:
     """Return advice: the number of pairs nearest to k after which the gap is wider than a cluster."""
     values = torch.cat([s.values[b], s.guard_values[b]])
-    whole = (values.diff() > width).nonzero().flatten() + 1
+    steps = values.diff()
+    if (steps < -width).any():  # pairs nearest a number
+        return "take another k"
+    whole = (steps > width).nonzero().flatten() + 1
     if len(whole) == 0:
         return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
     return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"

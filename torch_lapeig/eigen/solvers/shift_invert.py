@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factors_near, factors_of, shifted, structure_within
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factors_of, shifted, structure_within
 from torch_lapeig.eigen.solvers.krylov import SURE, WIDTH, Form, pairs_by_krylov
 from torch_lapeig.eigen.solvers.solver import Progress, Request, RitzPairs, check_options, one_by_one, with_guards
 from torch_lapeig.support import checks
@@ -120,28 +119,3 @@ class ShiftInvert:
     def budget(self) -> float:
         """Return the number of bytes that the factors may take."""
         return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
-
-
-def pairs_nearest(
-    operator: Operator,
-    matrix: Shifted,
-    k: int,
-    target: float,
-    tolerance: float,
-    progress: Progress | None = None,
-    mass: Tensor | None = None,
-) -> RitzPairs:
-    """Return the ``k`` pairs of one sparse matrix nearest to a number inside its spectrum, and the next one.
-
-    Args:
-        operator: A, of products. matrix: its rows, with those of a mass; see `Shifted`. mass: M; None for 1.
-        target: number to which the eigenvalues are the nearest.
-
-    Raises:
-        ConvergenceError: no factors.
-    """
-    step, inverse = factors_near(matrix.at(target), float(operator.bound), "eigenpairs(nearest=...)")
-    request = Request(operator, operator.null_vectors(0)[0], k, k + 1, tolerance, progress)
-    form = Form(operator, lambda x: inverse(form.weighted(x)), mass, inverse, target + step, target)
-    values, x, products, finished, _ = pairs_by_krylov(request, form, ShiftInvert().max_products, 0)
-    return RitzPairs(values.to(x)[None], x[None], products, torch.tensor([finished], device=x.device), (inverse,))
