@@ -41,7 +41,7 @@ class Complement:
         """Return the width of noise, ``(B, 1, 1)``."""
         return noise_width(self.s, self.options)
 
-    @property
+    @cached_property
     def operator(self) -> Operator:
         """Return the operator that is differentiated."""
         return self.s.operator

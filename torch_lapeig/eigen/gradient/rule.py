@@ -155,7 +155,8 @@ class Pairs(_Implicit):
         if operator.mass is not None:
             turn = (matmul(projected, turn) + matmul(turn, projected) + (inner + inner.mH) / 2) / 2
             y_mass = -(matmul(vectors, turn) + matmul(z, projected))
-        return None, *pull(lambda *own: operator.images(own, vectors), parameters, (y, y_mass))
+        held = vectors if torch.is_grad_enabled() else vectors.detach()
+        return None, *pull(lambda *own: operator.images(own, held), parameters, (y, y_mass))
 
     @staticmethod
     @without_autocast
