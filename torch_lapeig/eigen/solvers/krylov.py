@@ -37,6 +37,7 @@ CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the tim
 FEWEST_CHECKS = 3  # of a search for copies: a random start may hold next to nothing of one, until products amplify it
 POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
 FAINT = 1e-5  # share of the largest value of an inverse, below which its round-off hides digits of another value
+FAINT_TO_ROUNDOFF = 0.1  # the same where all digits are wanted
 # Tolerance of a block's pairs, by which a copy has appeared that the random columns hold so little of; values nearer
 # to each other than a hundred times as much are counted as copies.
 SURE = 1e-6
@@ -218,8 +219,8 @@ class _Search:
             known, count = torch.cat([null, locked], 1), self.request.wanted - locked.shape[1]
             found = self._space(known, count + 1, partial(self._shortfall, tolerance, count))
             # Values far beyond the others hide these in the round-off of the inverse: search for those beside them.
-            size = found.theta[:count].abs()
-            faint = (size > size[-1:] / FAINT) & (size > FAINT * size[:1])
+            size, share = found.theta[:count].abs(), FAINT if tolerance > 0 else FAINT_TO_ROUNDOFF
+            faint = (size > size[-1:] / share) & (size > share * size[:1])
             if form.inverse is None or not found.finished or not bool(faint.any()):
                 break
             locked = torch.cat([locked, basis(form, found.vectors[:, : int(faint.sum())], known)], 1)
@@ -360,8 +361,11 @@ class _Search:
 
         ratio, _ = check(0, ritz, to_host(norms)[0])
         if ratio > 1:
-            ritz, x, steps, is_done = lobpcg(operator, x, null, form.inverse, check, POLISH_STEPS)
-            self.products, ratio = self.products + steps, 1.0 if is_done else ratio
+            improved, y, steps, _ = lobpcg(operator, x, null, form.inverse, check, POLISH_STEPS)
+            self.products += steps
+            _, norms = residual(operator, y, operator.matmul(y), to_device(improved, y))
+            if (other := check(0, improved, to_host(norms)[0])[0]) < ratio:  # at round-off steps may do harm
+                return improved, y, other
         return ritz, x, ratio
 
 
