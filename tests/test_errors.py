@@ -580,7 +580,7 @@ Isomap(2, 5) → KNN\(k\), Radius\(r\) or .* got 5
 KernelPCA(2, 3) → kernel must be a name such as "rbf", or a function
 KernelPCA(2, "poly", degree=1.5) → degree must be an integer
 eigenpairs(X @ X.T, 2, Lobpcg())
-    → operator must be a Laplacian for multigrid, got a ShiftedOperator; use Lobpcg\(preconditioner=
+    → operator must be a Laplacian for multigrid, got a matrix of another kind; use Lobpcg\(preconditioner=
 GRAPH.subgraph(torch.ones(10, dtype=torch.bool)) → int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)
 SpectralClustering(2, seed=None) → seed must be an integer, got None
 SpectralClustering(2, KNN(3)).fit(GRAPH) → x must be points, got a Graph

@@ -504,7 +504,7 @@ class SymmetricOperator(WithEntries):
         """
         if not self.of_affinities or self.null is None:
             raise TypeError(
-                f"operator must be a Laplacian for multigrid, got a {type(self).__name__}; use "
+                "operator must be a Laplacian for multigrid, got a matrix of another kind; use "
                 "Lobpcg(preconditioner=SparseFactors())"
             )
         pattern = self.pattern
