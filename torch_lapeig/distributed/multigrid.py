@@ -16,10 +16,10 @@ from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.eigen.solvers.multigrid import (
     LEAST_DIAGONAL,
-    Cycle,
     Hierarchy,
     SmoothedAggregation,
     aggregates,
+    inverse_root,
     no_smaller,
     smooth,
     strong_edges,
@@ -28,7 +28,7 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedMultigrid(Cycle):
+class ShardedMultigrid:
     """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
 
     Attributes:
@@ -55,7 +55,7 @@ class ShardedMultigrid(Cycle):
         residual = self.matrix.times(x, b, times=-1)
         part = residual.new_zeros(len(self.coarse.diagonal), b.shape[1])
         part.index_add_(0, self.aggregate[: len(b)], self.share[: len(b)] * residual)
-        part = self.ranks.sum(part).to(self.coarse.levels[0].matrix.dtype)
+        part = self.ranks.sum(part).to(self.coarse.coarse_inverse.dtype)
         (e,) = self.ranks.same_on_all_ranks(self.coarse.cycle(part))
         up, far = self.prolonged(e).split([len(b), len(self.share) - len(b)])
         x = self._smooth(self.matrix.times(up, residual, times=-1, rows=far), x.add_(up))
@@ -88,7 +88,7 @@ def multigrid_on_ranks(
     affinity = affinity.masked_fill(pattern.row == pattern.col, 0).clamp_min(0)
     diagonal, least = pattern.sum_rows(affinity), LEAST_DIAGONAL * float(operator.bound) * mass
     raised, diagonal = ((diagonal > 0) & (diagonal < least)).sum(), no_smaller(diagonal, least)
-    root = torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
+    root = inverse_root(diagonal)
     aggregate, offsets = _aggregates(pattern, affinity, diagonal > 0, options.seed + ranks.rank)
     coarse = _coarse(pattern, affinity, mass, aggregate, offsets, options)
     if ranks.any(coarse is None):
@@ -97,9 +97,8 @@ def multigrid_on_ranks(
     (near_null,) = ranks.same_on_all_ranks(ranks.sum(raised) + coarse.near_null)
     dtype = torch.float32 if options.single else torch.float64
     matrix = pattern.assemble((diagonal > 0).double(), -pattern.scaled(affinity, root)).to(dtype)
-    coarse_root = torch.where(coarse.diagonal > 0, coarse.diagonal, torch.inf).rsqrt()
     own_root, aggregate = halo.with_halo(diagonal.sqrt()[:, None]), halo.with_halo(aggregate)
-    share = (own_root * coarse_root[aggregate] * (aggregate >= 0)[:, None]).to(dtype)
+    share = (own_root * inverse_root(coarse.diagonal)[aggregate] * (aggregate >= 0)[:, None]).to(dtype)
     scale = ground[:, None] * root[:, None]
     largest = operator.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
     return ShardedMultigrid(

@@ -15,7 +15,7 @@ from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseFactors
 from torch_lapeig.eigen.solvers.krylov import Krylov
-from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
+from torch_lapeig.eigen.solvers.lobpcg import Lobpcg, TorchLobpcg
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
 from torch_lapeig.eigen.solvers.solver import Preconditioner, RitzPairs, Solver
@@ -49,6 +49,7 @@ __all__ = [
     "Solver",
     "SparseFactors",
     "SymmetricOperator",
+    "TorchLobpcg",
     "component_eigenpairs",
     "eigenpairs",
     "eigh",

@@ -90,7 +90,7 @@ class TestFaintEdges:
         operator = Laplacian(Graph.from_edge_index(edges, weight)).symmetric
         assert operator.most_null == 1
         cycle = SmoothedAggregation(coarsest=50)(operator)
-        assert len(cycle.hierarchy.levels) > 2
+        assert len(cycle.hierarchy.levels) > 1  # above the coarsest
         image = cycle(points(n * parts, 4))
         assert image.isfinite().all()
         with pytest.warns(ResolutionWarning):  # of four values below round-off, and of nothing else

@@ -25,7 +25,7 @@ from problems import (
     subspace_angle,
     swiss_roll,
 )
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, TorchLobpcg
 
 SOLVERS = {
     "default": None,
@@ -88,6 +88,25 @@ def test_agrees_with_scipy(name, solver):
     affinity = torch.as_tensor(GRAPHS[name])
     for dtype in DTYPES:
         assert_agrees_with_scipy(name, tl.Graph.from_dense(affinity.to(dtype)).to_sparse(), SOLVERS[solver])
+
+
+@pytest.mark.filterwarnings("ignore:.*isolated")
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_torch_lobpcg(is_sparse):
+    """Two paths and isolated nodes beside a cycle, both with known values; and too few nodes for a block."""
+    affinity = torch.stack([torch.block_diag(path(60), path(60), torch.zeros(3, 3)), cycle(123)]).double()
+    graph = tl.Graph.from_dense(affinity)
+    laplacian = tl.Laplacian(graph.to_sparse() if is_sparse else graph)
+    pairs = tl.eigenpairs(laplacian, 5, TorchLobpcg())
+    assert pairs.converged.all()
+    angles = np.pi * np.array([[0, 0, 1 / 59, 1 / 59, 2 / 59], [0, 2 / 123, 2 / 123, 4 / 123, 4 / 123]])
+    np.testing.assert_allclose(pairs.values, 1 - np.cos(angles), atol=1e-12)
+    rest = laplacian.matmul(pairs.vectors) - pairs.values[:, None] * pairs.vectors
+    assert rest.norm(dim=1).max() <= 1e-5
+    gap = tl.eigenpairs(laplacian, 1, TorchLobpcg()).gap  # null vectors only, and the next value
+    np.testing.assert_allclose(gap, [0, 1 - np.cos(angles[1, 1])], rtol=0.1)
+    with pytest.raises(ValueError, match=r"TorchLobpcg.* must have at least 123 nodes for k=40, got 120; use Eigh"):
+        tl.eigenpairs(laplacian, 40, TorchLobpcg())
 
 
 @covering(1, name=GRAPHS.keys(), solver=[None, ChebyshevSubspace(), Lobpcg()])

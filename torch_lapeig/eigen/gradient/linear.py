@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.rule import Outside
 from torch_lapeig.eigen.normal import in_unit
-from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
+from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
@@ -162,7 +162,7 @@ class _System:
             excess=None if excess is None else excess.reshape(1, -1),
         )
         cycle = SmoothedAggregation(single=False)(union)
-        if cycle is None:
+        if not isinstance(cycle, Multigrid):
             return None
         on_no_level = cycle.scale == 0
 

@@ -6,6 +6,7 @@ nothing. A step copies them to the host once, which synchronises, and sends the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -23,31 +24,24 @@ class BlockOperator(Protocol):
     @property
     def has_plain_sums(self) -> bool:
         """Return whether C may sum over nodes in place of ``inner`` and ``dots``."""
-        ...
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y."""
-        ...
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y."""
-        ...
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return inner products of columns."""
-        ...
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, of orthonormal blocks."""
-        ...
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
-        ...
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns."""
-        ...
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
@@ -83,15 +77,12 @@ def matmul_into_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
     return x[:, :m]
 
 
-def combined(x: Tensor, c: Tensor) -> Tensor:
-    """Return X C for a block ``(N, m)``, in the storage of X: by columns if its columns are contiguous."""
-    return (c.mT @ x.mT).mT if _is_by_columns(x) else x @ c
-
-
-def right_multiply_(x: Tensor, c: Tensor) -> Tensor:
-    """Return `combined`, in place of X where no column is left out."""
-    if c.shape[0] != c.shape[1] or _is_by_columns(x):
-        return combined(x, c)
+def right_multiply(x: Tensor, c: Tensor, *, is_own: bool) -> Tensor:
+    """Return X C for a block ``(N, m)``, in the storage of X; in its place if it is one's own and C is square."""
+    if _is_by_columns(x):
+        return (c.mT @ x.mT).mT
+    if not is_own or c.shape[0] != c.shape[1]:
+        return x @ c
 
     def combine(rows: slice) -> None:
         x[rows] = x[rows] @ c
@@ -100,20 +91,12 @@ def right_multiply_(x: Tensor, c: Tensor) -> Tensor:
     return x
 
 
-def without(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """Return W − Q C for blocks ``(N, ·)``; two blocks stored by columns take half the time of mixed storages."""
-    if _is_by_columns(w) and _is_by_columns(q):
-        return torch.addmm(w.mT, c.mT, q.mT, alpha=-1).mT
-    return torch.addmm(w, q, c, alpha=-1)
-
-
-def project_out_(w: Tensor, q: Tensor, c: Tensor) -> Tensor:
-    """Return `without`, in place of W."""
-    if _is_by_columns(w):
-        w.mT.addmm_(c.mT, q.mT, alpha=-1)
-    else:
-        w.addmm_(q, c, alpha=-1)
-    return w
+def without(w: Tensor, q: Tensor, c: Tensor, *, is_own: bool) -> Tensor:
+    """Return W − Q C for blocks ``(N, ·)``, in place of W if it is one's own."""
+    # Two blocks stored by columns take half the time of mixed storages.
+    if _is_by_columns(w) and (is_own or _is_by_columns(q)):
+        return (w.mT.addmm_ if is_own else partial(torch.addmm, w.mT))(c.mT, q.mT, alpha=-1).mT
+    return (w.addmm_ if is_own else partial(torch.addmm, w))(q, c, alpha=-1)
 
 
 def _is_by_columns(x: Tensor) -> bool:
@@ -168,7 +151,9 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
     """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off."""
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
-        before, w = _outside(operator, w, others, is_own=w is not given)
+        before, *overlaps = operator.overlaps(w, *others)
+        for q, overlap in zip(others, overlaps, strict=True):
+            w = without(w, q, overlap, is_own=w is not given)
         gram, before = to_host(operator.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
@@ -178,20 +163,12 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
         values, turn = operator.same_on_all_ranks(*eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         # In place from the second step on: new memory for large blocks costs as much as the products.
-        combine = combined if w is given else right_multiply_
-        w = combine(w, to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w))
+        own = to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)
+        w = right_multiply(w, own, is_own=w is not given)
         # If almost nothing cancelled, one pass is enough.
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
-
-
-def _outside(operator: BlockOperator, w: Tensor, others: tuple[Tensor, ...], *, is_own: bool) -> tuple[Tensor, Tensor]:
-    """Return squares of the columns of ``w``, overwritten if ``is_own``, and their part outside orthonormal blocks."""
-    before, *overlaps = operator.overlaps(w, *others)
-    for q, overlap in zip(others, overlaps, strict=True):
-        w, is_own = (project_out_ if is_own else without)(w, q, overlap), True
-    return before, w
 
 
 def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,12 +22,8 @@ class Eigh:
 
     On the processor each graph of a batch is solved by one of torch's threads.
 
-    >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> x = torch.rand(
-    ...     400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> torch.allclose(eigenpairs(laplacian, 4, Eigh()).values, values)
     True

@@ -6,22 +6,24 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solvers.blocks import (
     BlockOperator,
     basis,
     eigh,
     matmul_into_,
+    rayleigh_ritz,
     residual,
     small_basis,
     to_device,
     to_host,
 )
-from torch_lapeig.eigen.solvers.multigrid import Cycle, SmoothedAggregation
+from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.solver import (
     Inverse,
     Preconditioner,
@@ -55,15 +57,8 @@ class Lobpcg:
             stops coarsening early counts as None.
         seed: of random columns.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
-
-    >>> import torch
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> x = torch.rand(
-    ...     400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> laplacian = Laplacian(KNN(8)(x))
+    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
     >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
     >>> torch.allclose(eigenpairs(laplacian, 4, Lobpcg(guards=6)).values, values)
     True
@@ -95,13 +90,65 @@ class Lobpcg:
             # A pair that the first block hardly contains grows as fast as residuals fall, and has appeared by a
             # residual of 1e-5. At a tolerance of 0.1, one in 3000 clouds of clusters lacked a pair.
             request = dataclasses.replace(request, tolerance=min(request.tolerance, 1e-5))
-        if isinstance(inverse, Cycle):
+        if (near_null := getattr(inverse, "near_null", None)) is not None:
             # All vectors that a cycle enlarges alike must be in the block, which would converge to any of them.
             most = min(WIDEST_BLOCK, request.operator.fewest_active - request.null.shape[1])
-            request = dataclasses.replace(request, columns=max(request.columns, min(inverse.near_null + 4, most)))
+            request = dataclasses.replace(request, columns=max(request.columns, min(near_null + 4, most)))
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
         return request.answer(*found, inverse)
+
+
+@dataclass(frozen=True)
+class TorchLobpcg:
+    """`torch.lobpcg`, by its method "ortho", on the matrices of one graph after the other, in float64.
+
+    Its iteration is that of Duersch, Shao, Yang & Gu 2018, here without a preconditioner, which torch ignores in this
+    method. Null vectors are iterated with the others, and then replaced by the known ones.
+
+    Args:
+        guards: number of Ritz vectors beyond the wanted ones, at least 1; default max(4, k/4), fewer in small graphs.
+        max_iterations: maximum number of iterations, at least 1.
+        seed: of random columns.
+
+    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
+    >>> bool(eigenpairs(laplacian, 4, TorchLobpcg()).converged)
+    True
+    """
+
+    guards: int | None = None
+    max_iterations: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_options(self, guards=1, max_iterations=1)
+
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
+        """Return ``k`` pairs and guards of matrices of at least 3 (k + 1) nodes; raise ValueError for smaller ones."""
+        return one_by_one(self._solve, operator, k, with_guards(k, self.guards), tolerance, progress)
+
+    def _solve(self, request: Request) -> RitzPairs:
+        operator, c, is_done = request.operator, request.null.shape[1], False
+        n, least = operator.fewest_active, 3 * (c + request.wanted + 1)
+        if n < least:
+            raise ValueError(f"{self} must have at least {least} nodes for k={least // 3 - 1}, got {n}; use Eigh()")
+
+        def check(worker: Any) -> None:
+            nonlocal is_done
+            values, norms = to_host(worker.E, torch.linalg.vector_norm(worker.R, dim=0))
+            steps.append(worker.ivars["istep"])
+            # torch computes no values in the first step.
+            is_done = request.shortfall(steps[-1], values[c:], norms[c:])[0] <= 1 < steps[-1]
+            worker.bvars["force_stop"] = is_done
+
+        steps: list[int] = []
+        matrix = entries_of(operator, self).to_matrix().double()
+        x = operator.random(min(c + request.columns, n // 3), self.seed)[0].double()
+        most, tracker = self.max_iterations, cast(Any, check)  # torch's types say None
+        _, x = torch.lobpcg(matrix, X=x, niter=most, tol=1e-15, largest=False, tracker=tracker)
+        values, x = rayleigh_ritz(operator, x[:, c:].to(request.null), request.null)
+        return request.answer(values, x, len(steps), is_done)
 
 
 def lobpcg(
@@ -110,10 +157,7 @@ def lobpcg(
     """Return the Ritz pairs to which the block ``x`` converges, in at most ``limit`` iterations.
 
     The parts are the values ``(m,)`` on the host, the vectors ``(N, m)``, the iterations done, and whether all pairs
-    have converged.
-
-    The values and the arguments of ``shortfall`` are on the host. For these and for small problems it synchronises
-    four times an iteration, twice of these in `basis`.
+    have converged. It synchronises four times an iteration, twice of these in `basis`.
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
@@ -127,15 +171,16 @@ def lobpcg(
     best, left, total = math.inf, patience, math.inf
     for iteration in range(limit + 1):
         x = xp[:, :m]
-        r, norms = _residual(operator, x, axp[:, :m], values, room)
-        missing, allowed = shortfall(iteration, values, norms)
-        if missing <= 1 and iteration > 0:
+        for is_new in (iteration == 0, True):
+            r, there = residual(operator, x, axp[:, :m], to_device(values, x), room)
+            (norms,) = to_host(there)
+            missing, allowed = shortfall(iteration, values, norms)
+            if missing <= 1 and is_new:
+                return values, x, iteration, True
+            if missing > 1:
+                break
             # The image A X was updated from step to step: compute it again to confirm convergence.
             axp[:, :m] = operator.matmul(x)
-            r, norms = _residual(operator, x, axp[:, :m], values, room)
-            missing, allowed = shortfall(iteration, values, norms)
-        if missing <= 1:
-            return values, x, iteration, True
         moving = norms > 0.3 * allowed
         sum_now = float(values.sum())
         best = math.inf if sum_now < (1 - 1e-3) * total else best  # so large a decrease shows a new pair
@@ -159,12 +204,6 @@ def lobpcg(
         q = xp.shape[1]
         xp, axp = matmul_into_(space, q, w, c), matmul_into_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
-
-
-def _residual(operator: BlockOperator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `residual` for values on the host, written to ``room``, with the norms on the host."""
-    r, norms = residual(operator, x, ax, to_device(values, x), room)
-    return r, to_host(norms)[0]
 
 
 def _whole_basis(operator: BlockOperator, x: Tensor, null: Tensor) -> Tensor:

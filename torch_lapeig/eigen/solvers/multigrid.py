@@ -17,77 +17,51 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.solvers.solver import Inverse, check_options
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 from torch_lapeig.graph.products import csr, multiply, with_diagonal
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import rows_of_block
 
 
-@dataclass(frozen=True, eq=False)
-class Level:
-    """Level of a hierarchy, scaled to a unit diagonal, so that float32 holds weights of any size."""
+class Level(NamedTuple):
+    """Level of a hierarchy above the coarsest, scaled to a unit diagonal, so that float32 holds weights of any size."""
 
     matrix: Tensor  # CSR ``(n, n)``, D^-½ L D^-½ of the level's L and its diagonal D; zero rows for nodes without edges
-    radius: float = 2.0  # estimate of the largest eigenvalue
-    # CSR from the next coarser level to this one, in the scaled coordinates, and its transpose; None on the coarsest
-    prolongation: Tensor | None = None
-    restriction: Tensor | None = None
+    radius: float  # estimate of the largest eigenvalue
+    # CSR from the next coarser level to this one, in the scaled coordinates, and its transpose
+    prolongation: Tensor
+    restriction: Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Hierarchy:
     """Levels of a graph Laplacian from fine to coarse."""
 
-    levels: tuple[Level, ...]  # from fine to coarse; the last one is solved directly
+    levels: tuple[Level, ...]
+    coarse_inverse: Tensor  # pseudo-inverse of the matrix of the coarsest level, in the dtype of the cycle
     diagonal: Tensor  # ``(N, 1)`` float64, of the finest Laplacian
-    complexity: float  # number of entries of all levels over the entries of the finest
     smoothing: int  # number of products of each smoothing
-    null: Tensor  # projector ``(n, n)`` on the null space of the coarsest matrix, known in closed form
-    raised: int  # number of nodes with a raised diagonal, on the level that has most of them
-
-    @cached_property
-    def _coarse(self) -> tuple[Tensor, Tensor]:
-        """Return the eigenvalues and eigenvectors of the coarsest matrix; those of null vectors are 1 here."""
-        values, vectors = torch.linalg.eigh(self.levels[-1].matrix.to_dense() + self.null)
-        return values, vectors
-
-    @property
-    def _least(self) -> float:
-        """Return the least eigenvalue to invert: beyond, faintly joined clusters have more round-off than all else."""
-        return torch.finfo(self.levels[0].matrix.dtype).eps
-
-    @cached_property
-    def coarse_inverse(self) -> Tensor:
-        """Return the pseudo-inverse of the coarsest matrix, in the precision of the cycle."""
-        values, vectors = self._coarse
-        # Round-off does not tell null vectors from clusters that faint edges join: only known ones are left out.
-        inverse: Tensor = (vectors / values.clamp_min(self._least)) @ vectors.mT - self.null
-        return inverse.to(self.levels[0].matrix.dtype)
-
-    @cached_property
-    def near_null(self) -> int:
-        """Return the number of independent vectors that a cycle enlarges alike; see `Cycle`."""
-        return int((self._coarse[0] <= self._least).sum()) + self.raised
+    # number of independent vectors that a cycle enlarges alike, though their eigenvalues may differ by decades
+    near_null: int
 
     def cycle(self, b: Tensor, level: int = 0) -> Tensor:
         """Return one V-cycle from x = 0 in scaled coordinates of a level, ``(n, m)``: a positive semidefinite map."""
-        here = self.levels[level]
-        if here.prolongation is None or here.restriction is None:
+        if level == len(self.levels):
             return self.coarse_inverse @ b
+        matrix, radius, prolongation, restriction = self.levels[level]
+
+        def subtracted(x: Tensor, r: Tensor) -> Tensor:
+            return multiply(matrix, x, r, times=-1, out=r)
+
         # Allocate working memory once: allocating large blocks costs as much as a product.
         r, d = (torch.empty_like(b, memory_format=torch.contiguous_format) for _ in range(2))
-        x = self._smooth(here, r.copy_(b), d, torch.zeros_like(r))
-        residual = multiply(here.matrix, x, b, times=-1, out=r)
-        coarse = self.cycle(multiply(here.restriction, residual), level + 1)
-        multiply(here.prolongation, coarse, x, out=x)
-        return self._smooth(here, multiply(here.matrix, x, b, times=-1, out=r), d, x)
-
-    def _smooth(self, here: Level, r: Tensor, d: Tensor, x: Tensor) -> Tensor:
-        """Run `smooth` at a level; overwrite r, d and x."""
-        return smooth(lambda d, r: multiply(here.matrix, d, r, times=-1, out=r), r, d, x, here.radius, self.smoothing)
+        x = smooth(subtracted, r.copy_(b), d, torch.zeros_like(r), radius, self.smoothing)
+        coarse = self.cycle(multiply(restriction, multiply(matrix, x, b, times=-1, out=r)), level + 1)
+        multiply(prolongation, coarse, x, out=x)
+        return smooth(subtracted, multiply(matrix, x, b, times=-1, out=r), d, x, radius, self.smoothing)
 
 
 def smooth(
@@ -106,21 +80,9 @@ def smooth(
     return x
 
 
-class Cycle:
-    """Approximate A⁻¹ on blocks ``(N, m)`` of one graph."""
-
-    scale: Tensor  # ``(N, 1)``, from the coordinates of A to the scaled ones; zero at nodes that are on no level
-    # number of independent vectors that it enlarges alike, though their eigenvalues may differ by decades
-    near_null: int
-
-    def __call__(self, r: Tensor) -> Tensor:
-        """Return approximately A⁻¹ r."""
-        raise NotImplementedError(f"{type(self).__name__} must define __call__")
-
-
 @dataclass(frozen=True, eq=False)
-class Multigrid(Cycle):
-    """Cycle of a hierarchy on one process."""
+class Multigrid:
+    """Cycle of a hierarchy on one process, as an approximate A⁻¹ on blocks ``(N, m)`` of one graph."""
 
     hierarchy: Hierarchy
     scale: Tensor  # N D^-½ ``(N, 1)``, from the coordinates of A = N⁻¹ L N⁻¹ to the scaled ones
@@ -130,7 +92,7 @@ class Multigrid(Cycle):
         """Return approximately A⁻¹ r; columns are scaled to length 1 before they are cast to the levels' dtype."""
         b = self.scale * r
         size = torch.linalg.vector_norm(b, dim=0).clamp_min(torch.finfo(r.dtype).tiny)
-        x = self.hierarchy.cycle(b.div_(size).to(self.hierarchy.levels[0].matrix.dtype))
+        x = self.hierarchy.cycle(b.div_(size).to(self.hierarchy.coarse_inverse.dtype))
         return x.to(r.dtype).mul_(self.scale).mul_(size)
 
 
@@ -152,20 +114,11 @@ class SmoothedAggregation:
         single: cycle in float32, also for float64 problems.
         seed: of the random priorities.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
-
-    >>> import torch
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> x = torch.rand(
-    ...     400, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> laplacian = Laplacian(KNN(8)(x))
-    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
-    >>> from torch_lapeig.eigen import Lobpcg
-    >>> solver = Lobpcg(preconditioner=SmoothedAggregation(coarsest=100))
-    >>> torch.allclose(eigenpairs(laplacian, 4, solver).values, values)
-    True
+    >>> from torch_lapeig import KNN, Laplacian
+    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2)))
+    >>> inverse = SmoothedAggregation(coarsest=100)(laplacian.symmetric)
+    >>> inverse(torch.rand(400, 3)).shape
+    torch.Size([400, 3])
     """
 
     coarsest: int = 400
@@ -175,16 +128,12 @@ class SmoothedAggregation:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        checks.set_frozen(
-            self,
-            coarsest=checks.check_count(self.coarsest, "coarsest"),
-            smoothing=checks.check_count(self.smoothing, "smoothing"),
-            max_complexity=checks.check_positive(self.max_complexity, "max_complexity"),
-            single=checks.check_flag(self.single, "single"),
-            seed=checks.check_seed(self.seed),
-        )
+        check_options(self, coarsest=1, smoothing=1)
+        single, complexity = self.single, self.max_complexity
+        checks.set_frozen(self, max_complexity=checks.check_positive(complexity, "max_complexity"))
+        checks.set_frozen(self, single=checks.check_flag(single, "single"))
 
-    def __call__(self, operator: Operator) -> Cycle | None:
+    def __call__(self, operator: Operator) -> Inverse | None:
         """Return one cycle for the Laplacian of one graph; None where coarsening stops early.
 
         Raises:
@@ -223,7 +172,7 @@ class SmoothedAggregation:
         excess = None if excess is None else excess.double()
         matrix, diagonal = _balance(matrix, excess)
         least = LEAST_DIAGONAL * float(torch.where((mass > 0) & (diagonal > 0), diagonal / mass, 0).max())
-        raised = int(((diagonal > 0) & (diagonal < least * mass)).sum())
+        raised = [((diagonal > 0) & (diagonal < least * mass)).sum()]
         finest = diagonal = no_smaller(diagonal, least * mass)
         levels: list[Level] = []
         total = first = len(matrix.values())
@@ -232,25 +181,30 @@ class SmoothedAggregation:
             if step is None:
                 break
             total += len(step.matrix.values())
-            coarse_mass = (step.restriction @ mass[:, None])[:, 0]
-            raised = max(raised, int(((step.diagonal > 0) & (step.diagonal < least * coarse_mass)).sum()))
-            coarse_diagonal = no_smaller(step.diagonal, least * coarse_mass)
+            mass = (step.restriction @ mass[:, None])[:, 0]
+            raised.append(((step.diagonal > 0) & (step.diagonal < least * mass)).sum())
+            coarse_diagonal = no_smaller(step.diagonal, least * mass)
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
-            root, coarse_root = diagonal.clamp_min(0).sqrt(), _inverse_root(coarse_diagonal)
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), inverse_root(coarse_diagonal)
             up = _scale(step.prolongation, root, coarse_root, dtype)
             down = _scale(step.restriction, coarse_root, root, dtype)
             levels.append(Level(_unit(matrix, diagonal, dtype), step.radius, up, down))
-            matrix, diagonal, mass, excess = step.matrix, coarse_diagonal, coarse_mass, step.excess
+            matrix, diagonal, excess = step.matrix, coarse_diagonal, step.excess
         if matrix.shape[0] > max(self.coarsest, 3000):  # too large for a dense inverse
             return None
-        # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct.
-        levels.append(Level(_unit(matrix, diagonal, torch.float64)))
+        # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct. Round-off
+        # does not tell null vectors from clusters that faint edges join: known ones, here of value 1, are left out.
         null = _null_projector(matrix, diagonal)
-        return Hierarchy(tuple(levels), finest[:, None], total / first, self.smoothing, null, raised)
+        values, vectors = torch.linalg.eigh(_unit(matrix, diagonal, torch.float64).to_dense() + null)
+        dtype = dtype if levels else torch.float64
+        smallest = torch.finfo(dtype).eps  # beyond, faintly joined clusters have more round-off than all else
+        inverse = ((vectors / values.clamp_min(smallest)) @ vectors.mT - null).to(dtype)
+        near_null = int((values <= smallest).sum()) + int(torch.stack(raised).max())
+        return Hierarchy(tuple(levels), inverse, finest[:, None], self.smoothing, near_null)
 
 
 @singledispatch
-def cycle_on_ranks(pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation) -> Cycle | None:
+def cycle_on_ranks(pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation) -> Inverse | None:
     """Return one cycle for a Laplacian whose rows lie on several ranks; their pattern registers how."""
     raise NotImplementedError(f"{type(pattern).__name__} must register cycle_on_ranks")
 
@@ -270,7 +224,10 @@ def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
 ) -> Coarsening | None:
     """Return the next coarser level of a Laplacian; None where the number of nodes hardly decreases."""
-    row, col, nearest = _strong_edges(matrix)
+    row, col, crow = _rows(matrix), matrix.col_indices(), matrix.crow_indices()
+    size = matrix.values().abs().masked_fill_(row == col, 0)
+    largest = torch.segment_reduce(size, "max", offsets=crow, initial=0, unsafe=True)
+    row, col, nearest = strong_edges(row, col, size, largest)
     aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
     if count == 0 or count > 0.8 * len(diagonal):
         return None
@@ -280,20 +237,14 @@ def _coarsen(
         inside = aggregate >= 0
         excess = sum_of_groups(excess[inside], aggregate[inside], count)
     smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
-    products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
-    if products <= 30 * len(matrix.values()):  # beyond, assume hubs
-        coarsening = _galerkin(matrix, smooth, radius, excess)
-        if len(coarsening.matrix.values()) <= room:
-            return coarsening
+    products = crow.diff().double() @ smooth.crow_indices().diff().double()
     # Hubs would fill the coarse matrix: a poorer space without smoothing never has more entries than the level above.
-    return _galerkin(matrix, plain, radius, excess)
-
-
-def _strong_edges(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    row, col = _rows(matrix), matrix.col_indices()
-    size = matrix.values().abs().masked_fill_(row == col, 0)
-    largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
-    return strong_edges(row, col, size, largest)
+    for prolongation in (smooth, plain) if products <= 30 * len(matrix.values()) else (plain,):
+        restriction = prolongation.t().to_sparse_csr()
+        coarse, coarse_diagonal = _balance(restriction @ (matrix @ prolongation), excess)
+        if len(coarse.values()) <= room:
+            break
+    return Coarsening(prolongation, restriction, coarse, coarse_diagonal, radius, excess)
 
 
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -328,13 +279,6 @@ def _jacobi_step(matrix: Tensor, diagonal: Tensor, aggregate: Tensor, radius: fl
     step = values / own * (-4 / (3 * radius))
     step[is_loop] += (aggregate >= 0).to(values.dtype)[row[is_loop]]
     return _with_values(matrix, step)
-
-
-def _galerkin(matrix: Tensor, prolongation: Tensor, radius: float, excess: Tensor | None) -> Coarsening:
-    """Return Pᵀ L P with the excess of the coarse level."""
-    restriction = prolongation.t().to_sparse_csr()
-    coarse, diagonal = _balance(restriction @ (matrix @ prolongation), excess)
-    return Coarsening(prolongation, restriction, coarse, diagonal, radius, excess)
 
 
 def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
@@ -378,7 +322,7 @@ def no_smaller(diagonal: Tensor, least: Tensor) -> Tensor:
     return torch.where(diagonal > 0, torch.maximum(diagonal, least), 0)
 
 
-def _inverse_root(diagonal: Tensor) -> Tensor:
+def inverse_root(diagonal: Tensor) -> Tensor:
     """Return d^-½, with 0 where d is not positive."""
     return torch.where(diagonal > 0, diagonal, torch.inf).rsqrt()
 
@@ -394,7 +338,7 @@ def _scale(matrix: Tensor, left: Tensor, right: Tensor, dtype: torch.dtype) -> T
 
 def _unit(matrix: Tensor, diagonal: Tensor, dtype: torch.dtype) -> Tensor:
     """Return D^-½ · matrix · D^-½ with unit diagonal: D is the matrix's diagonal with the excess."""
-    root = _inverse_root(diagonal)
+    root = inverse_root(diagonal)
     unit, (loops, node) = _scale(matrix, root, root, dtype), _loops(matrix)
     unit.values().index_copy_(0, loops, (diagonal > 0).to(dtype).index_select(0, node))
     return unit
@@ -414,8 +358,7 @@ def _null_projector(matrix: Tensor, diagonal: Tensor) -> Tensor:
 def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Return CSR ``(n, count)`` with 1 where a node belongs to an aggregate; the row of −1 is empty."""
     member = aggregate >= 0
-    crow = torch.nn.functional.pad(member.cumsum(0), (1, 0)).to(torch.int32)
-    col = aggregate[member].to(torch.int32)
+    crow, col = torch.nn.functional.pad(member.cumsum(0), (1, 0)).int(), aggregate[member].int()
     ones = torch.ones(len(col), dtype=dtype, device=col.device)
     return csr(crow, col, ones, (len(aggregate), count))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,10 +20,10 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress as Progress
-from torch_lapeig.support.threads import together
 
 SETTLED = 0.05  # residual over the gap, at which the pair after the gap counts as converged
 
+Array = np.ndarray[Any, Any]
 # An approximate A⁻¹ on blocks ``(N, m)`` of one graph.
 Inverse = Callable[[Tensor], Tensor]
 
@@ -48,7 +47,6 @@ class Preconditioner(Protocol):
 
     def __call__(self, operator: Any) -> Inverse | None:
         """Return a symmetric positive definite approximation of A⁻¹ for one graph, or None if there is no good one."""
-        ...
 
 
 class RitzPairs(NamedTuple):
@@ -113,7 +111,6 @@ class Solver(Protocol):
             tolerance: maximum residual, relative to the gap after the k-th value.
             progress: called in every iteration, if it is not None.
         """
-        ...
 
 
 def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
@@ -172,17 +169,35 @@ class Request:
 def ratio_to_allowed(
     values: Tensor, residuals: Tensor, wanted: int, tolerance: float, round_off: float
 ) -> tuple[float, float, float]:
-    """Return the largest ratio of a residual to its maximum, of wanted pairs and the next one.
+    """Return the largest of the `ratios` of one graph, the largest residual of wanted pairs, and their maximum."""
+    found, worst, allowed = ratios(numbers(values[None]), numbers(residuals[None]), wanted, tolerance, round_off)
+    return float(found.max()), float(worst[0]), float(allowed[0])
 
-    With it the largest residual of the wanted pairs, and their maximum.
+
+@np.errstate(all="ignore")
+def ratios(
+    values: Array, residuals: Array, wanted: int, tolerance: float, round_off: Array | float
+) -> tuple[Array, Array, Array]:
+    """Return ratios ``(B, 2)`` of residuals to their maximum: the largest of wanted pairs, and that of the next one.
+
+    With them the largest residuals of the wanted pairs ``(B,)``, and their maxima ``(B,)``.
     """
-    ritz, r = [0.0, *values.tolist()], residuals.tolist()
-    gap = ritz[wanted + 1] - ritz[wanted] if len(r) > wanted else 0.0
-    allowed = float(allowed_residual(tolerance, gap, round_off))
-    worst = max(r[:wanted], default=0.0)
+    gap = np.diff(np.pad(values, ((0, 0), (1, 0)))[:, wanted : wanted + 2]).sum(1)  # 0 without a next value
+    allowed = allowed_residual(tolerance, gap, round_off)
+    worst = residuals[:, :wanted].max(1, initial=0)
     # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.
-    settled = r[wanted] / max(SETTLED * gap, allowed) if len(r) > wanted and gap > round_off else 0.0
-    return max(worst / allowed, settled), worst, allowed
+    following = residuals[:, wanted : wanted + 1].sum(1) / np.maximum(SETTLED * gap, allowed)
+    return np.stack([worst / allowed, np.where(gap <= round_off, 0, following)], 1), worst, allowed
+
+
+def numbers(x: Tensor) -> Array:
+    """Return numbers on the host in float64, in NumPy, where small operations take a third of torch's time."""
+    x = x.detach().double()
+    try:
+        found: Array = x.numpy()
+    except RuntimeError:  # inside a transform of torch.func a tensor has no memory of its own
+        found = np.array(x.tolist())
+    return found
 
 
 def one_by_one(
@@ -229,15 +244,6 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
         torch.cat([pairs.finished for pairs in answers]),
         tuple(inverse for pairs in answers for inverse in pairs.inverses),
     )
-
-
-def in_parts_of_batch(solver: Solver, operator: Any, k: int, tolerance: float) -> RitzPairs:
-    """Return the joined pairs of a solver for each of ``operator.parts(k)``."""
-
-    def solve(graphs: slice) -> RitzPairs:
-        return solver(operator.part(graphs), k, tolerance)
-
-    return joined(operator, together([partial(solve, graphs) for graphs in operator.parts(k)]), k)
 
 
 def check_preconditioner(value: Any) -> None:
