@@ -14,16 +14,8 @@ from torch import Tensor
 
 from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen.solvers.multigrid import (
-    LEAST_DIAGONAL,
-    Hierarchy,
-    SmoothedAggregation,
-    aggregates,
-    inverse_root,
-    no_smaller,
-    smooth,
-    strong_edges,
-)
+from torch_lapeig.eigen.solvers import multigrid
+from torch_lapeig.eigen.solvers.multigrid import Hierarchy, SmoothedAggregation, inverse_root
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 
@@ -69,7 +61,7 @@ class ShardedMultigrid:
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
         """Smooth x of residual r; the spectrum ends at 2 with a unit diagonal."""
         times = self.matrix.times
-        return smooth(lambda d, r: times(d, r, times=-1), r, torch.empty_like(r), x, 2.0, self.smoothing)
+        return multigrid.smooth(lambda d, r: times(d, r, times=-1), r, torch.empty_like(r), x, 2.0, self.smoothing)
 
 
 def multigrid_on_ranks(
@@ -86,8 +78,8 @@ def multigrid_on_ranks(
     ground = operator.null.ground.reshape(-1)
     mass, affinity = ground.double().square(), pattern.scaled(operator.values.detach(), ground).double()
     affinity = affinity.masked_fill(pattern.row == pattern.col, 0).clamp_min(0)
-    diagonal, least = pattern.sum_rows(affinity), LEAST_DIAGONAL * float(operator.bound) * mass
-    raised, diagonal = ((diagonal > 0) & (diagonal < least)).sum(), no_smaller(diagonal, least)
+    diagonal, least = pattern.sum_rows(affinity), multigrid.LEAST_DIAGONAL * float(operator.bound) * mass
+    raised, diagonal = ((diagonal > 0) & (diagonal < least)).sum(), multigrid.no_smaller(diagonal, least)
     root = inverse_root(diagonal)
     aggregate, offsets = _aggregates(pattern, affinity, diagonal > 0, options.seed + ranks.rank)
     coarse = _coarse(pattern, affinity, mass, aggregate, offsets, options)
@@ -101,17 +93,9 @@ def multigrid_on_ranks(
     share = (own_root * inverse_root(coarse.diagonal)[aggregate] * (aggregate >= 0)[:, None]).to(dtype)
     scale = ground[:, None] * root[:, None]
     largest = operator.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
-    return ShardedMultigrid(
-        ranks,
-        matrix,
-        aggregate.clamp_min(0),
-        share,
-        coarse,
-        (scale / largest).to(ground.dtype),
-        largest.to(ground.dtype),
-        options.smoothing,
-        int(near_null),
-    )
+    scale, largest, aggregate = (scale / largest).to(ground.dtype), largest.to(ground.dtype), aggregate.clamp_min(0)
+    smoothing, near_null = options.smoothing, int(near_null)
+    return ShardedMultigrid(ranks, matrix, aggregate, share, coarse, scale, largest, smoothing, near_null)
 
 
 def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tuple[Tensor, list[int]]:
@@ -119,7 +103,7 @@ def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tu
     largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
     row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
     generator = torch.Generator(affinity.device).manual_seed(seed)
-    aggregate, count = aggregates(*strong_edges(row, col, size, largest), active, generator)
+    aggregate, count = multigrid.aggregates(*multigrid.strong_edges(row, col, size, largest), active, generator)
     offsets = offsets_of(pattern.ranks.sizes(count))
     return torch.where(aggregate >= 0, aggregate + offsets[pattern.ranks.rank], -1), offsets
 

@@ -68,12 +68,15 @@ def choose(operator: Operator, k: int) -> Choice:
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
-    if not is_sparse and operator.device.type == "cpu":
-        return _choose_for_dense(operator, k)
-    if n <= (EIGH_NODES if is_sparse else DENSE_EIGH_NODES):
-        return Choice((Eigh(),), "all pairs of the graphs together, after which the backward has nothing to solve")
+    is_first = not is_sparse and operator.device.type == "cpu" and not needs_all_pairs(operator)
+    if n <= (EIGH_NODES if is_sparse else SUBSET_NODES + SUBSET_NODES_OF_PAIR * k if is_first else DENSE_EIGH_NODES):
+        return Choice((Eigh(),), "all pairs of the graphs together, or the first ones where no gradient needs all")
     if n > FALLBACK_NODES:
         return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
+    if not is_sparse and operator.device.type == "cpu":
+        # `Eigh` takes the time of as many products: calls take most of the time of small ones.
+        krylov = Krylov(max_products=min(n // 3, n**2 // 3600))
+        return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
     most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
@@ -82,18 +85,6 @@ def choose(operator: Operator, k: int) -> Choice:
     between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
     reason = "graphs together, in products that take less time than all their pairs"
     return Choice((filters, *between, Eigh()), reason)
-
-
-def _choose_for_dense(operator: Operator, k: int) -> Choice:
-    """Choose the solvers for dense matrices on the processor."""
-    n = operator.num_nodes
-    if n <= (DENSE_EIGH_NODES if needs_all_pairs(operator) else SUBSET_NODES + SUBSET_NODES_OF_PAIR * k):
-        return Choice((Eigh(),), "dense graphs whose pairs LAPACK finds in the least time")
-    if n > FALLBACK_NODES:
-        return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
-    # `Eigh` takes the time of as many products: calls take most of the time of small ones.
-    krylov = Krylov(max_products=min(n // 3, n**2 // 3600))
-    return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
 
 
 def last_resort(n: int) -> Solver:

@@ -105,7 +105,8 @@ def _is_by_columns(x: Tensor) -> bool:
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenpairs of the symmetric part of a small matrix, or of each of several."""
-    return _eigh((a + a.mT) / 2)
+    values, vectors = torch.linalg.eigh((a + a.mT) / 2)
+    return values, vectors
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
@@ -133,18 +134,13 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
         return pairs
     # Smaller ones are solved single-threaded: beside other processes, 300² took 11 ms, and 70 to 1700 on two threads.
     if a.shape[-1] > 512 and len(a) < torch.get_num_threads():
-        values, vectors = _eigh(a)
+        values, vectors = torch.linalg.eigh(a)
         return values, vectors[..., :count]
     try:
-        values, vectors = in_parts(_eigh, a, PART_OF_EIGH)
+        values, vectors = in_parts(torch.linalg.eigh, a, PART_OF_EIGH)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = _eigh(a)  # names the failed matrix in its error
+        values, vectors = torch.linalg.eigh(a)  # names the failed matrix in its error
     return values, vectors[..., :count]
-
-
-def _eigh(a: Tensor) -> tuple[Tensor, Tensor]:
-    values, vectors = torch.linalg.eigh(a)
-    return values, vectors
 
 
 def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:

@@ -123,13 +123,7 @@ class ChebyshevSubspace:
         least = k + max(5, k // 2)
         return -(-least // LINE) * LINE if self.guards is None else k + self.guards
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return the block of ``block_size(k)`` Ritz pairs, or as many as there are nodes of positive degree."""
         m = min(self.block_size(k), operator.fewest_active)
         if m == k < int(operator.active_count.max()):  # larger graphs need a larger block

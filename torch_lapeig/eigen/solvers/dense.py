@@ -29,13 +29,7 @@ class Eigh:
     True
     """
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return all N pairs, or fewer where nothing is differentiated; inactive nodes come last, above the spectrum.
 
         Raises:

@@ -12,17 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator, entries_of
-from torch_lapeig.eigen.solvers.blocks import (
-    BlockOperator,
-    basis,
-    eigh,
-    matmul_into_,
-    rayleigh_ritz,
-    residual,
-    small_basis,
-    to_device,
-    to_host,
-)
+from torch_lapeig.eigen.solvers import blocks
+from torch_lapeig.eigen.solvers.blocks import basis, to_device, to_host
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.solver import (
     Inverse,
@@ -73,13 +64,7 @@ class Lobpcg:
         check_options(self, guards=1, max_iterations=0)
         check_preconditioner(self.preconditioner)
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and the guards, or as many as there are nodes of positive degree."""
         m = with_guards(k, self.guards)
         return one_by_one(self._solve, operator, k, m, tolerance, progress)
@@ -107,7 +92,6 @@ class TorchLobpcg:
     method. Null vectors are iterated with the others, and then replaced by the known ones.
 
     Args:
-        guards: number of Ritz vectors beyond the wanted ones, at least 1; default max(4, k/4), fewer in small graphs.
         max_iterations: maximum number of iterations, at least 1.
         seed: of random columns.
 
@@ -117,16 +101,15 @@ class TorchLobpcg:
     True
     """
 
-    guards: int | None = None
     max_iterations: int = 1000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_options(self, guards=1, max_iterations=1)
+        check_options(self, max_iterations=1)
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and guards of matrices of at least 3 (k + 1) nodes; raise ValueError for smaller ones."""
-        return one_by_one(self._solve, operator, k, with_guards(k, self.guards), tolerance, progress)
+        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, c, is_done = request.operator, request.null.shape[1], False
@@ -147,12 +130,12 @@ class TorchLobpcg:
         x = operator.random(min(c + request.columns, n // 3), self.seed)[0].double()
         most, tracker = self.max_iterations, cast(Any, check)  # torch's types say None
         _, x = torch.lobpcg(matrix, X=x, niter=most, tol=1e-15, largest=False, tracker=tracker)
-        values, x = rayleigh_ritz(operator, x[:, c:].to(request.null), request.null)
+        values, x = blocks.rayleigh_ritz(operator, x[:, c:].to(request.null), request.null)
         return request.answer(values, x, len(steps), is_done)
 
 
 def lobpcg(
-    operator: BlockOperator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
+    operator: blocks.BlockOperator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
     """Return the Ritz pairs to which the block ``x`` converges, in at most ``limit`` iterations.
 
@@ -161,7 +144,7 @@ def lobpcg(
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = operator.same_on_all_ranks(*eigh(*to_host(operator.inner(first, image))))
+    values, turn = operator.same_on_all_ranks(*blocks.eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
@@ -172,7 +155,7 @@ def lobpcg(
     for iteration in range(limit + 1):
         x = xp[:, :m]
         for is_new in (iteration == 0, True):
-            r, there = residual(operator, x, axp[:, :m], to_device(values, x), room)
+            r, there = blocks.residual(operator, x, axp[:, :m], to_device(values, x), room)
             (norms,) = to_host(there)
             missing, allowed = shortfall(iteration, values, norms)
             if missing <= 1 and is_new:
@@ -195,18 +178,18 @@ def lobpcg(
         aw = operator.matmul(w)
         cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
-        ritz, c = operator.same_on_all_ranks(*eigh(whole))
+        ritz, c = operator.same_on_all_ranks(*blocks.eigh(whole))
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
         cp[:m] = 0
-        c = torch.cat([cx, small_basis(operator, cp, cx)], 1)
+        c = torch.cat([cx, blocks.small_basis(operator, cp, cx)], 1)
         projected, c = c.mT @ whole @ c, to_device(c, x)
         q = xp.shape[1]
-        xp, axp = matmul_into_(space, q, w, c), matmul_into_(images, q, aw, c)
+        xp, axp = blocks.matmul_into_(space, q, w, c), blocks.matmul_into_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
 
 
-def _whole_basis(operator: BlockOperator, x: Tensor, null: Tensor) -> Tensor:
+def _whole_basis(operator: blocks.BlockOperator, x: Tensor, null: Tensor) -> Tensor:
     """Return an orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
     found = basis(operator, x, null)
     if (lost := x.shape[1] - found.shape[1]) > 0:

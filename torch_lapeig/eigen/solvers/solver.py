@@ -75,13 +75,8 @@ class RitzPairs(NamedTuple):
 
     def part(self, graphs: slice) -> RitzPairs:
         """Return the pairs of some graphs of the batch."""
-        return RitzPairs(
-            self.values[graphs],
-            self.vectors[graphs],
-            self.iterations,
-            self.finished[graphs],
-            self.inverses[graphs],
-        )
+        values, vectors, iterations, finished, inverses = self
+        return RitzPairs(values[graphs], vectors[graphs], iterations, finished[graphs], inverses[graphs])
 
 
 class Solver(Protocol):
@@ -96,13 +91,7 @@ class Solver(Protocol):
     True
     """
 
-    def __call__(
-        self,
-        operator: Any,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Any, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return at least the ``k`` smallest pairs of each graph, to the residuals of `allowed_residual`.
 
         Args:
@@ -116,10 +105,9 @@ class Solver(Protocol):
 def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
     """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off.
 
-    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``.
-
-    By the theorem of Davis and Kahan the sine of the angle between the computed and the true eigenspace is at most
-    residual / gap. So an absolute tolerance would guarantee nothing where eigenvalues are close together.
+    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``. By the theorem of Davis and Kahan the sine of
+    the angle between the computed and the true eigenspace is at most residual / gap. So an absolute tolerance would
+    guarantee nothing where eigenvalues are close together.
     """
     return (torch.maximum if isinstance(gap, Tensor) else np.maximum)(tolerance * gap, round_off)
 
@@ -237,13 +225,8 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
         missing = max(width - pairs.values.shape[1], 0)
         values.append(torch.cat([pairs.values[:, :width], beyond[:, None].expand(-1, missing).to(pairs.values)], 1))
         vectors.append(torch.nn.functional.pad(pairs.vectors[..., :width], (0, missing)))
-    return RitzPairs(
-        torch.cat(values),
-        torch.cat(vectors),
-        max(pairs.iterations for pairs in answers),
-        torch.cat([pairs.finished for pairs in answers]),
-        tuple(inverse for pairs in answers for inverse in pairs.inverses),
-    )
+    _, _, iterations, finished, inverses = zip(*answers, strict=True)
+    return RitzPairs(torch.cat(values), torch.cat(vectors), max(iterations), torch.cat(finished), sum(inverses, ()))
 
 
 def check_preconditioner(value: Any) -> None:
