@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,15 +46,6 @@ class SparseRows:
     def row(self) -> Tensor:
         """Return the row of each entry of X."""
         return torch.arange(self.size[0], device=self.col.device).repeat_interleave(self.crow.diff())
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Return the largest magnitude in each row of X, ``(N, 1)``, without gradients; 0 for rows without entries."""
-        size = checks.primal(values).abs()
-        return size.new_zeros(self.size[0]).scatter_reduce(0, self.row, size, "amax")[:, None]
-
-    def at_entries(self, rows: Tensor) -> Tensor:
-        """Return numbers of rows ``(N, 1)`` at the entries."""
-        return rows[:, 0].repeat_interleave(self.crow.diff(), output_size=len(self))
 
     def transpose(self, values: Tensor) -> Tensor:
         """Return the values of the transpose."""
@@ -106,9 +98,8 @@ class FactoredCosine(Operator):
         degrees: sums of the rows of W, ``(N,)`` or ``(B, N)``, with gradients.
 
     Raises:
-        TypeError: another kind or dtype of X. ValueError: no rows, NaN or Inf, an entry below zero for ``"cosine"``, an
-            entry outside of a sparse X, an unsorted or repeated column of a CSR tensor, an unknown similarity; in
-            `eigenpairs`, X that has changed in place.
+        TypeError, ValueError: another kind or dtype of X; no rows; NaN or Inf; an entry below zero for ``"cosine"``;
+            columns of CSR that are not ascending; in `eigenpairs`, X that has changed in place.
 
     >>> from torch_lapeig import eigenpairs
     >>> counts = torch.tensor([[3.0, 1, 0], [2, 1, 0], [0, 1, 4], [0, 0, 2]])
@@ -151,9 +142,7 @@ class FactoredCosine(Operator):
         """Return the operator of the same X in float64; itself if it is in float64."""
         if self.dtype == torch.float64:
             return self
-        double: FactoredCosine = object.__new__(type(self))
-        for name in ("shape", "_sparse", "_loops", "_is_shifted"):
-            setattr(double, name, getattr(self, name))
+        double = copy.copy(self)
         double._put(self._x.double())
         return double
 
@@ -167,22 +156,21 @@ class FactoredCosine(Operator):
 
     def _at_entries(self, rows: Tensor) -> Tensor:
         """Return numbers of rows ``(..., N, 1)``, to multiply X with."""
-        return rows if self._sparse is None else self._sparse.at_entries(rows)
+        rows_of = self._sparse
+        return rows if rows_of is None else rows[:, 0].repeat_interleave(rows_of.crow.diff(), output_size=len(rows_of))
 
     def _largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each row of X, ``(..., N, 1)``, without gradients."""
+        bare, none = checks.primal(x), x.new_zeros(*self.shape, 1)
         if self._sparse is not None:
-            return self._sparse.largest(x)
-        if not x.numel():
-            return x.new_zeros(*self.shape, 1)
-        size: Tensor = torch.linalg.vector_norm(checks.primal(x), torch.inf, dim=-1, keepdim=True)  # without a copy
-        return size
+            return none[:, 0].scatter_reduce(0, self._sparse.row, bare.abs(), "amax")[:, None]
+        # Without a copy.
+        return torch.linalg.vector_norm(bare, torch.inf, dim=-1, keepdim=True) if x.numel() else none
 
     def _squares(self, x: Tensor) -> Tensor:
         """Return the squared lengths of the rows of X, ``(..., N, 1)``, differentiable in X."""
         if self._sparse is None:
-            lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # without a copy
-            return lengths.square()
+            return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()  # type: ignore[no-any-return]
         return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
 
     def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,10 +207,6 @@ class FactoredCosine(Operator):
             return x.mul_(self._at_entries(scaling.root)), scaling
 
     @property
-    def _scaling(self) -> Scaling:
-        return self._scaled[1]
-
-    @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
         return self._scaling_of(*self._directions(self._x)).degrees
@@ -230,12 +214,12 @@ class FactoredCosine(Operator):
     @property
     def active(self) -> Tensor:
         """Return the rows that are similar to another, bool ``(B, N)``."""
-        return (self._scaling.degrees > 0).reshape(self.batch_size, -1)
+        return (self._scaled[1].degrees > 0).reshape(self.batch_size, -1)
 
     @cached_property
     def bound(self) -> Tensor:  # type: ignore[override]
         """Return 1 with loops; 1 plus the largest 1/d of each graph, and at most 2, without."""
-        largest = self._scaling.root.reshape(self.batch_size, -1).amax(1).square()
+        largest = self._scaled[1].root.reshape(self.batch_size, -1).amax(1).square()
         spread = torch.zeros_like(largest) if self._loops else largest.clamp_max(1)
         return 1 + spread + 32 * torch.finfo(self.dtype).eps
 
@@ -251,7 +235,7 @@ class FactoredCosine(Operator):
 
     def null_vectors(self, m: int) -> Tensor:
         """Return d^½ of length 1, ``(B, N, m)``; zeros in further columns."""
-        root = self._scaling.degrees.reshape(self.batch_size, -1, 1).sqrt()
+        root = self._scaled[1].degrees.reshape(self.batch_size, -1, 1).sqrt()
         first = root / torch.linalg.vector_norm(root, dim=1, keepdim=True).clamp_min(torch.finfo(self.dtype).tiny)
         return torch.nn.functional.pad(first, (0, m - 1)) if m else first[..., :0]
 
@@ -284,13 +268,14 @@ class FactoredCosine(Operator):
         half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
         if len(self.shape) == 1:
             half, centre = half[0], centre[0]
-        own, times = 2 * (self._scaling.own - centre) / half, -2 / half
+        own, times = 2 * (self._scaled[1].own - centre) / half, -2 / half
 
-        def twice(y: Tensor) -> Tensor:
+        def twice(y: Tensor, before: Tensor | None) -> Tensor:
             block = y.reshape(*self.shape, -1)
-            return self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
+            found = self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
+            return found if before is None else found.sub_(before)
 
-        return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
+        return chebyshev_recurrence(x, degree, twice)
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
@@ -298,8 +283,8 @@ def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
     if not isinstance(x, Tensor) and hasattr(x, "tocsr"):
         x = canonical_csr(x, "x")
         data = x.data if x.data.dtype in (np.float32, np.float64) else x.data.astype(np.float64)
-        crow, col = (torch.from_numpy(np.asarray(part)) for part in (x.indptr, x.indices))
-        return torch.from_numpy(data), _sparse_rows(crow, col, x.shape)
+        values, crow, col = map(torch.from_numpy, (data, x.indptr, x.indices))
+        return values, _sparse_rows(crow, col, x.shape)
     checks.check_instance(x, "x", Tensor, "a tensor or a SciPy sparse matrix")
     if x.layout == torch.strided:
         return x, None

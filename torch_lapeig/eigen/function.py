@@ -39,10 +39,8 @@ class FunctionOperator(Operator):
         seed: of the random columns of tests and estimate.
 
     Raises:
-        TypeError: no function, parameters that are no tensors, a result of another dtype, complex numbers. ValueError:
-            a result of another shape or with NaN; a function that is not symmetric; one that depends on a tensor that
-            requires gradients but is not its argument; with ``bound``, an eigenvalue outside [0, bound]; in
-            `eigenpairs`, parameters that have changed in place.
+        TypeError, ValueError: a result of another dtype or shape, complex, or with NaN; a function that is not
+            symmetric, or depends on a tensor with gradients that is not its argument; an eigenvalue outside [0, bound].
 
     >>> from torch_lapeig import eigenpairs
     >>> stiffness = torch.arange(1.0, 51.0, dtype=torch.float64, requires_grad=True)
@@ -97,9 +95,7 @@ class FunctionOperator(Operator):
             arrived = found.dtype if isinstance(found, Tensor) else type(found).__name__
             raise TypeError(f"function must return real numbers of {self.dtype} for a block of them, got {arrived}")
         if found.shape != given.shape:
-            raise ValueError(
-                f"function must return the shape {tuple(given.shape)} of its block, got {tuple(found.shape)}"
-            )
+            raise ValueError(f"function must return the shape {tuple(given.shape)}, got {tuple(found.shape)}")
         if found.requires_grad or checks.is_dual(found):
             raise ValueError(
                 "function closes over a tensor that requires gradients: pass it in parameters=, as an argument of "
@@ -131,9 +127,7 @@ class FunctionOperator(Operator):
         given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)
         bound = torch.as_tensor(given, dtype=self.dtype, device=self.device).detach()
         if bound.shape not in ((), ends.largest.shape) or not (bound.isfinite() & (bound >= 0)).all():
-            raise ValueError(
-                f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)} of them, got {self.bound}"
-            )
+            raise ValueError(f"bound must be a finite number ≥ 0 or {tuple(ends.largest.shape)}, got {self.bound}")
         checks.set_frozen(self, bound=bound.expand(ends.largest.shape), lower=torch.zeros_like(ends.lower))
         slack = self.bound * torch.finfo(self.dtype).eps ** 0.5
         if (ends.least < -slack).any() or (ends.largest > self.bound + slack).any():

@@ -71,13 +71,10 @@ class Laplacian:
     Raises:
         TypeError, ValueError: no `Graph`, an unknown ``normalization``.
 
-    >>> from torch_lapeig import knn_graph
-    >>> Laplacian(
-    ...     knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1), "unnormalized"
-    ... ).to_dense()
-    tensor([[ 1.0000, -1.0000,  0.0000],
-            [-1.0000,  1.5000, -0.5000],
-            [ 0.0000, -0.5000,  0.5000]])
+    >>> pair = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
+    >>> Laplacian(pair, "unnormalized").to_dense()
+    tensor([[ 2., -2.],
+            [-2.,  2.]])
     """
 
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
@@ -161,7 +158,7 @@ class Laplacian:
     @property
     def walk(self) -> Tensor:
         """Return D⁻¹ W on the edges in float64."""
-        return self.graph.pattern.at_row(self._power(1.0)) * self._parts.affinity
+        return self.graph.pattern.at_row(self._inverse) * self._parts.affinity
 
     @derived_property
     def _symmetric_values(self) -> Tensor:
@@ -173,10 +170,10 @@ class Laplacian:
         """Return s of the graph's shape, with which ``symmetric`` has s_i W_ij s_j: D^-½ 1; 1 for L itself."""
         return self._parts.scale
 
-    def _power(self, power: float) -> Tensor:
-        """Return D^−power 1 in float64, relative to levels; 0 at nodes that take no part."""
-        parts = self._parts
-        return parts.active * inverse_power(parts.relative, power)
+    @property
+    def _inverse(self) -> Tensor:
+        """Return D⁻¹ 1 in float64, relative to levels; 0 at nodes that take no part."""
+        return self._parts.active * inverse_power(self._parts.relative, 1.0)
 
     def _normal_weights(self) -> Tensor:
         """Return the edges whose affinity, in both directions, is no subnormal number of the dtype."""
@@ -202,7 +199,10 @@ class Laplacian:
         if math.prod(self.graph.shape) == 0 and not self.graph.pattern.is_sharded:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
-            self._check_weights()
+            for part in (part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()):
+                checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
+                if float(part.amin()) < 0:
+                    raise ValueError("laplacian must be of non-negative weights, got negative ones")
         batch = self.graph.batch_size
         diagonal, values = self._without_loops(self._symmetric_values)
         ground = checks.primal(self.ground)
@@ -229,12 +229,6 @@ class Laplacian:
         ground = parts.active.double() if unscaled else parts.active * inverse_power(parts.relative, -0.5)
         ground = ground if parts.level is None else ground * parts.level
         return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)
-
-    def _check_weights(self) -> None:
-        for part in (part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()):
-            checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
-            if float(part.amin()) < 0:
-                raise ValueError("laplacian must be of non-negative weights, got negative ones")
 
     @property
     def active(self) -> Tensor:
@@ -312,7 +306,7 @@ class Laplacian:
         if not pattern.has_loops(values):
             return parts.degrees if unscaled else parts.active.double(), values
         proper, loop = pattern.without_loops(values), pattern.sum_loops(parts.affinity)
-        inverse = None if unscaled else self._power(1.0)
+        inverse = None if unscaled else self._inverse
         if inverse is not None and values.device.type == "cpu" and not pattern.any((2 * loop > parts.relative).any()):
             return parts.active.double() - loop * inverse, proper
         others = pattern.sum_rows(pattern.without_loops(parts.affinity))

@@ -150,9 +150,8 @@ class MagneticLaplacian:
             TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
                 ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
-        pairs = _pairs_of_real_form(
-            self.symmetric, self.shape, k, dataclasses.replace(Solve.of(solve), **options), fill
-        )
+        solve = dataclasses.replace(Solve.of(solve), **options)
+        pairs = _pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)
         warn_of_isolated(self._laplacian.active, self.graph.mask)
         return pairs
 
@@ -284,9 +283,8 @@ def _combined(
     columns, turn = columns @ turn, basis @ turn
     residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
     values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
-    order = (
-        (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
-    )  # round-off may exchange equal values
+    # Round-off may exchange equal values.
+    order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
     residuals = residuals.gather(1, order) * is_there[:, 0] / (1 if factor is None else factor[:, None])
     return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

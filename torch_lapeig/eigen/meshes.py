@@ -109,17 +109,19 @@ def mesh_laplacian(
         raise ValueError('intrinsic must be False for tetrahedra, and with mass="consistent", got True')
     shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
     sides = Sides.of(corners, total)
-    _refuse_copies(corners, sides, total)
+    _refuse_copies(corners, sides)
     unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
     points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     if nodes == 4:
         _refuse_quadrilaterals(checks.primal(points), sides)
-        numbers = (unit.reshape(-1, 1) if unit.ndim == 3 else unit)[corners[:, 0] // shape[-1]]
+        numbers = unit.reshape(-1, 1)[corners[:, 0] // shape[-1]]
         weights, volumes = _of_tetrahedra(points, corners, torch.finfo(vertices.dtype).eps)
-        stiffness = _stiffness(2 * weights * numbers, sides, shape, vertices.dtype)
+        stiffness = _stiffness(2 * weights * numbers, sides, shape, vertices.dtype, mask)
         areas = (volumes[:, None] * numbers**3 / 4).expand(-1, 4)
-        return MeshLaplacian(_with_all(stiffness, mask), _mass(areas, corners, shape, mass).to(vertices.dtype))
-    eps, lengths, triangles, copies = torch.finfo(vertices.dtype).eps, _lengths(points), Triangles.of_points(points), 1
+        return MeshLaplacian(stiffness, _mass(areas, corners, shape, mass).to(vertices.dtype))
+    lengths = _norms(points.roll(-2, 1) - points.roll(-1, 1))
+    _refuse_faces((lengths == 0).any(1), corners, "must have sides of positive length; merge equal vertices")
+    eps, triangles, copies = torch.finfo(vertices.dtype).eps, Triangles.of_points(points), 1
     is_flat = triangles.twice_area <= 4 * eps * lengths.amax(1).square()
     if intrinsic:
         mesh, whole = corners[:, 0] // shape[-1], triangles.twice_area.detach().new_zeros(total // shape[-1])
@@ -136,22 +138,9 @@ def mesh_laplacian(
     else:
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
         _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
-    unit = unit[corners[:, :1] // shape[-1], 0] if unit.ndim == 3 else unit
-    unit = unit.reshape(-1, 1)
-    stiffness = _stiffness(triangles.cotangents / copies, sides, shape, vertices.dtype)
-    found = _mass(areas * unit * unit, corners, shape, mass)
-    return MeshLaplacian(_with_all(stiffness, mask), found.to(vertices.dtype))
-
-
-def _with_all(stiffness: SymmetricOperator, mask: Tensor | None) -> SymmetricOperator:
-    """Return the stiffness, with a warning of vertices that belong to no face."""
-    isolated = ~stiffness.active if mask is None else ~stiffness.active & mask.reshape(stiffness.active.shape)
-    if isolated.any():
-        checks.warn(
-            f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
-            checks.GraphWarning,
-        )
-    return stiffness
+    numbers = unit.reshape(-1, 1)[corners[:, 0] // shape[-1]]
+    stiffness = _stiffness(triangles.cotangents / copies, sides, shape, vertices.dtype, mask)
+    return MeshLaplacian(stiffness, _mass(areas * numbers**2, corners, shape, mass).to(vertices.dtype))
 
 
 def _mass(areas: Tensor, corners: Tensor, shape: tuple[int, ...], kind: str) -> Tensor:
@@ -176,9 +165,7 @@ def _refuse_quadrilaterals(points: Tensor, sides: Sides) -> None:
     normals = torch.linalg.cross(points.roll(-1, 1) - points, points.roll(1, 1) - points)
     cosine = torch.cosine_similarity(normals[:, :2], normals[:, 2:], 2, 0).amin(1).mean()
     if shared.any() and not shared[:, [1, 4]].any() and cosine > 0.25:
-        raise ValueError(
-            f"faces of four vertices must be tetrahedra, got quadrilaterals, which share sides and no triangle; {SPLIT}"
-        )
+        raise ValueError(f"faces of four vertices must be tetrahedra, got quadrilaterals by their sides; {SPLIT}")
 
 
 def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -188,11 +175,8 @@ def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor,
     normals = torch.stack([torch.linalg.cross(*pair) for pair in ((b, c), (c, a), (a, b))], 1)
     six = (a * normals[:, 0]).sum(1)
     longest = checks.primal(points[:, 1:] - points[:, :1]).square().sum(2).amax(1).sqrt()
-    _refuse_faces(
-        six.detach().abs() <= 8 * eps * longest**3,
-        corners,
-        f"must have a volume; drop tetrahedra of none, {SPLIT}",
-    )
+    is_flat = six.detach().abs() <= 8 * eps * longest**3
+    _refuse_faces(is_flat, corners, f"must have a volume; drop tetrahedra of none, {SPLIT}")
     normals = torch.cat([-normals.sum(1, keepdim=True), normals], 1)
     pairs = [(normals[:, i] * normals[:, j]).sum(1) for i, j in combinations(range(4), 2)]
     return torch.stack(pairs, 1) / (-6 * six.abs())[:, None], six.abs() / 6
@@ -203,9 +187,7 @@ def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
     checks.check_floating(vertices, "vertices")
     checks.check_outside_func(vertices, "vertices")
     if vertices.ndim not in (2, 3) or vertices.shape[-1] not in (2, 3):
-        raise ValueError(
-            f"vertices must have shape (V, 3) or (B, V, 3), or (..., 2) in the plane, got {tuple(vertices.shape)}"
-        )
+        raise ValueError(f"vertices must have shape (V, 3), (B, V, 3) or (..., 2), got {tuple(vertices.shape)}")
     if mask is not None:
         checks.check_mask(mask, vertices)
         vertices = torch.where(mask[..., None], vertices, 0)  # padding may hold anything
@@ -216,14 +198,13 @@ def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
     nodes = (3, 4) if vertices.shape[-1] == 3 else (3,)
     if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] not in nodes or faces.shape[:-2] not in ((), (batch,)):
         raise ValueError(
-            f"faces must have shape (F, 3) or (B, F, 3), or (..., 4) of tetrahedra in space, to go with vertices "
+            "faces must have shape (F, 3) or (B, F, 3), or (..., 4) of tetrahedra in space, to go with vertices "
             f"{tuple(vertices.shape)}, got {tuple(faces.shape)}; {SPLIT}"
         )
     is_padding = faces < 0
     if (is_padding.any(-1) != is_padding.all(-1)).any():
         raise ValueError("faces must be rows of vertices, or of -1 as padding, got a row with some -1")
-    first = n * torch.arange(batch, device=faces.device)[:, None, None]
-    numbers = faces + first
+    numbers = faces + n * torch.arange(batch, device=faces.device)[:, None, None]
     corners: Tensor = numbers[(~is_padding.any(-1)).expand(numbers.shape[:-1])]
     if len(corners) == 0:
         raise ValueError(f"faces must hold at least one triangle, got {tuple(faces.shape)}")
@@ -240,14 +221,10 @@ def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
         raise ValueError(f"faces {what}, got {int(bad.sum())} that do not, first {corners[first].tolist()}")
 
 
-def _refuse_copies(corners: Tensor, sides: Sides, total: int) -> None:
-    if corners.shape[1] == 4:
-        first, keys = corners.sort(1).values, corners.new_zeros(len(corners))
-        for column in first.unbind(1):  # numbers of pairs of a number and a vertex, which do not overflow
-            keys = (keys * total + column).unique(return_inverse=True)[1]
-    else:
-        top = corners.argmax(1, keepdim=True)
-        keys = (sides.edge.reshape(corners.shape).gather(1, top) * total + corners.gather(1, top)).flatten()
+def _refuse_copies(corners: Tensor, sides: Sides) -> None:
+    # The first and the last edge of a face hold all of its vertices, of four two each.
+    edges = sides.edge.reshape(len(corners), -1)
+    keys = edges.amin(1) * len(sides.low) + edges.amax(1)
     order = keys.argsort(stable=True)
     is_copy = torch.zeros_like(keys, dtype=torch.bool)
     is_copy[order[1:]] = keys[order].diff() == 0
@@ -301,8 +278,12 @@ class Triangles(NamedTuple):
     @classmethod
     def of_lengths(cls, lengths: Tensor) -> Triangles:
         """Return the triangles with sides of these lengths, ``(F, 3)``, opposite of their corners."""
-        square = lengths.square()
-        return cls((square.roll(-1, 1) + square.roll(-2, 1) - square) / 2, _twice_areas(lengths))
+        square, (c, b, a) = lengths.square(), lengths.sort(1).values.unbind(1)
+        # Kahan's formula, whose differences lose no digits; positive.
+        squared = (a + (b + c)) * (c - (a - b)) * (c + (a - b)) * (a + (b - c))
+        least = (torch.finfo(lengths.dtype).eps * checks.primal(a).square()).square()
+        twice_area = torch.where(squared > least, squared, least).sqrt() / 2
+        return cls((square.roll(-1, 1) + square.roll(-2, 1) - square) / 2, twice_area)
 
 
 def _norms(x: Tensor) -> Tensor:
@@ -310,25 +291,6 @@ def _norms(x: Tensor) -> Tensor:
     squares = x.square().sum(-1)
     is_zero = squares == 0
     return torch.where(is_zero, 1, squares).sqrt().masked_fill(is_zero, 0)
-
-
-def _lengths(points: Tensor) -> Tensor:
-    """Return the lengths ``(F, 3)`` of the sides of triangles; raise ValueError if one is 0."""
-    lengths = _norms(points.roll(-2, 1) - points.roll(-1, 1))
-    if (bad := (lengths == 0).any(1)).any():
-        raise ValueError(
-            f"faces must have sides of positive length, got {int(bad.sum())} with two equal vertices, first "
-            f"{int(bad.nonzero()[0])}; merge equal vertices"
-        )
-    return lengths
-
-
-def _twice_areas(lengths: Tensor) -> Tensor:
-    """Return twice the areas ``(F,)`` of triangles by Kahan's formula, whose differences lose no digits; positive."""
-    c, b, a = lengths.sort(1).values.unbind(1)
-    squared = (a + (b + c)) * (c - (a - b)) * (c + (a - b)) * (a + (b - c))
-    least = (torch.finfo(lengths.dtype).eps * checks.primal(a).square()).square()
-    return torch.where(squared > least, squared, least).sqrt() / 2
 
 
 def _thickened(
@@ -398,10 +360,8 @@ def _delaunay(corners: Tensor, edge: Tensor, triangles: Triangles) -> tuple[Tens
         before = torch.empty_like(side).index_copy_(0, place, side)
         twin, is_twisted, both = place[twin[before]], is_twisted[before], torch.cat([f, g])
         vertex = vertex.index_copy(0, six, torch.cat([i, p, o, j, o, p]))
-        inner, size = (
-            inner.index_copy(0, six, torch.cat([*new.inner[: len(a)].mT, *new.inner[len(a) :].mT])),
-            size.index_copy(0, both // 3, new.twice_area),
-        )
+        inner = inner.index_copy(0, six, torch.cat([*new.inner[: len(a)].mT, *new.inner[len(a) :].mT]))
+        size = size.index_copy(0, both // 3, new.twice_area)
         is_twisted = is_twisted.index_fill(0, both, False)
     raise checks.ConvergenceError(f"flips of edges do not end after {FLIP_ROUNDS} rounds; use intrinsic=False")
 
@@ -441,7 +401,9 @@ def _with_other_diagonal(inner: Tensor, size: Tensor) -> Triangles:
     return Triangles(inner, torch.where(size > least, size, least))
 
 
-def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype) -> SymmetricOperator:
+def _stiffness(
+    cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: torch.dtype, mask: Tensor | None
+) -> SymmetricOperator:
     """Return the stiffness of meshes of a shape from the cotangents of all sides, ``(F, 3)``, twice their weights."""
     weight = sum_of_groups(cotangents.flatten() / 2, sides.edge, len(sides.low))
     bare = checks.primal(weight)
@@ -457,6 +419,12 @@ def _stiffness(cotangents: Tensor, sides: Sides, shape: tuple[int, ...], dtype: 
     values = gather(weight, order % len(low))
     active = torch.zeros(total, dtype=torch.bool, device=low.device).index_fill(0, torch.cat([low, high]), True)
     active = active.reshape(-1, shape[-1])
+    isolated = ~active if mask is None else ~active & mask.reshape(active.shape)
+    if isolated.any():
+        checks.warn(
+            f"{int(isolated.sum())} vertices belong to no face and take no part; leave them out by mask=",
+            checks.GraphWarning,
+        )
     labels = pattern.components(torch.ones_like(checks.primal(values))).reshape(active.shape)
     return SymmetricOperator(
         pattern,

@@ -2,7 +2,7 @@
 
 A solver uses only the methods of `Operator`. Every sum or maximum over nodes is one of these methods (``inner``,
 ``dots``, ``largest``, ``signs``, ``active_count``), so that no solver needs to know whether the rows of a graph lie on
-several ranks. Solvers and preconditioners that need single entries get them by `entries_of`.
+several ranks, as its ``nodes`` do. Solvers and preconditioners that need single entries get them by `entries_of`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.pattern import signs
+from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.precision import matmul
 from torch_lapeig.support.threads import by_rows
 from torch_lapeig.support.tuning import TALL
@@ -50,6 +51,7 @@ class Operator(Protocol):
     device: torch.device
     bound: Tensor
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
+    of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
@@ -106,52 +108,53 @@ class Operator(Protocol):
         return self.bound
 
     @property
-    def of_affinities(self) -> bool:
-        """Return whether this is a Laplacian of affinities, whose null vectors are all known."""
-        return False
+    def nodes(self) -> PatternBase:
+        """Return the reductions over all nodes, which may lie on several ranks."""
+        return IN_ONE_PROCESS
 
-    @property
+    @cached_property
     def is_sharded(self) -> bool:
         """Return whether rows lie on several ranks, of which this process has its own."""
-        return False
+        return self.nodes.is_sharded
 
     @property
     def compiled(self) -> Rows | None:
         """Return the rows for compiled loops; None where there are none."""
         return None
 
-    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+    def agree(self, call: str, check: Callable[[], dict[str, Any]]) -> None:
         """Run a check, and raise on all ranks unless all ranks make the same request; see ``PatternBase.agree``."""
-        check()
+        given = {f"parameters[{i}]": parameter for i, parameter in enumerate(self.parameters)}
+        self.nodes.agree(call, lambda: checks.facts_of_rows(**given) | check())
 
     def frozen(self) -> Operator:
         """Return this operator without the tangents of forward mode."""
         return self
 
-    @property
+    @cached_property
     def batch_size(self) -> int:
         """Return B; 1 without a batch axis."""
         return self.shape[0] if len(self.shape) > 1 else 1
 
-    @property
+    @cached_property
     def num_nodes(self) -> int:
         """Return N, the rows of ``matmul``."""
         return self.shape[-1]
 
-    @property
+    @cached_property
     def all_nodes(self) -> int:
         """Return N, including rows on other ranks."""
-        return self.num_nodes
+        return int(self.sum(torch.tensor(self.num_nodes, device=self.device))) if self.is_sharded else self.num_nodes
 
     @property
     def active(self) -> Tensor:
         """Return the nodes that take part in the eigenproblem, bool ``(B, N)``."""
         return torch.ones(self.batch_size, self.num_nodes, dtype=torch.bool, device=self.device)
 
-    @property
+    @cached_property
     def active_count(self) -> Tensor:
         """Return the number of active nodes of each graph, int64 ``(B,)``."""
-        return self.active.sum(1)
+        return self.sum(self.active.sum(1))
 
     @property
     def fewest_active(self) -> int:
@@ -210,30 +213,36 @@ class Operator(Protocol):
         return not self.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
 
     def sum(self, x: Tensor) -> Tensor:
-        """Return the sum over all ranks, given the sum of this rank; differentiable. Used where `is_sharded`."""
-        return x
+        """Return the sum over all ranks, given the sum of this rank; differentiable."""
+        return self.nodes.sum(x)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
-        return self.dots(w, w), *(self.inner(q, w) for q in others)
+        if not self.is_sharded:
+            return self.dots(w, w), *(self.inner(q, w) for q in others)
+        parts = [dots(w, w), *(inner(q, w) for q in others)]
+        whole = self.sum(torch.cat([part.flatten() for part in parts]))  # one message
+        flat = whole.split([part.numel() for part in parts])
+        return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere."""
-        return tensors
+        """Return small tensors computed wherever rows lie, identical everywhere, so that decisions agree."""
+        return self.nodes.same_on_all_ranks(*tensors)
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN for a column with NaN."""
-        return x.abs().amax(-2)
+        return self.nodes.largest(x)
 
     def signs(self, x: Tensor) -> Tensor:
         """Return ±1 for each column of ``(B, N, m)``, ``(B, 1, m)``, that makes its largest entry positive."""
-        return signs(x)
+        return self.nodes.signs(x)
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(B, N, m)``, equal in every graph; zero on nodes that are not active."""
-        generator = torch.Generator(self.device).manual_seed(seed)
-        # Drawing in float64 takes four times as long, without a gain.
-        noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
+        if (noise := self.nodes.noise(m, seed, self.dtype)) is None:
+            generator = torch.Generator(self.device).manual_seed(seed)
+            # Drawing in float64 takes four times as long, without a gain.
+            noise = torch.randn((self.num_nodes, m), device=self.device, generator=generator, dtype=torch.float32)
         return self.active[..., None] * noise.to(self.dtype)
 
     def items(self) -> Iterator[Operator]:
@@ -257,11 +266,15 @@ class Operator(Protocol):
         """
         scale, centre = (4 / (high - low))[:, None, None], ((high + low) / 2)[:, None, None]
 
-        def twice(y: Tensor) -> Tensor:
+        def twice(y: Tensor, before: Tensor | None) -> Tensor:
             image = self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape)
-            return torch.addcmul(image, y, -centre).mul_(scale)
+            image = torch.addcmul(image, y, -centre).mul_(scale)
+            return image if before is None else image.sub_(before)
 
-        return chebyshev_recurrence(x, degree, lambda y, before: twice(y).sub_(before), lambda y: twice(y) / 2)
+        return chebyshev_recurrence(x, degree, twice)
+
+
+IN_ONE_PROCESS = PatternBase()
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
@@ -298,21 +311,16 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     return found.reshape(*x.shape[:-2], *found.shape)
 
 
-def chebyshev_recurrence(
-    x: Tensor,
-    degree: Tensor,
-    following: Callable[[Tensor, Tensor], Tensor],
-    first: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = ``first``.
+def chebyshev_recurrence(x: Tensor, degree: Tensor, twice: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
+    """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = Ã X.
 
-    ``following(T_j, T_{j−1})`` is T_{j+1}; on the processor it may overwrite T_{j−1}.
+    ``twice(y, before)`` is 2 Ã y − before; on the processor it may overwrite ``before``.
     """
     least, most = int(degree.min()), int(degree.max())
     degree = degree.to(x.device, non_blocking=True) if least < most else degree
-    previous, current = x.clone() if x.device.type == "cpu" else x, first(x)
+    previous, current = x.clone() if x.device.type == "cpu" else x, twice(x, None) / 2
     for step in range(1, most):
-        new = following(current, previous)
+        new = twice(current, previous)
         if step >= least:
             new = torch.where((degree > step)[:, None, None], new, current)
         previous, current = current, new
@@ -320,19 +328,11 @@ def chebyshev_recurrence(
 
 
 class WithEntries(Operator, Protocol):
-    """Operator that also gives its entries to the solvers and preconditioners that need them."""
+    """Operator that also gives its entries to the solvers and preconditioners that need them: `SymmetricOperator`."""
 
-    def to_dense(self) -> Tensor:
-        """Return the matrices, ``(N, N)`` or ``(B, N, N)``."""
-        ...
-
-    def to_matrix(self) -> Tensor:
-        """Return the matrices in their own storage, CSR over all nodes of a batch or dense, without gradients."""
-        ...
-
-    def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return row, column and affinity of one graph's edges in CSR order, without loops: `SymmetricOperator`."""
-        ...
+    to_dense: Callable[[], Tensor]
+    to_matrix: Callable[[], Tensor]
+    affinities: Callable[[], tuple[Tensor, Tensor, Tensor]]
 
 
 def is_operator(value: Any) -> TypeGuard[Operator]:
@@ -353,7 +353,5 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
             "use Krylov() or ChebyshevSubspace()"
         )
     if operator.is_sharded:
-        raise TypeError(
-            f"{needed_by} needs the whole matrix, got rows on several ranks; use Lobpcg() or ChebyshevSubspace()"
-        )
+        raise TypeError(f"{needed_by} needs a whole matrix, got rows on ranks; use Lobpcg() or ChebyshevSubspace()")
     return operator

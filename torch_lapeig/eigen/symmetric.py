@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,22 +66,16 @@ class NullSpace:
         """Return the null space of some graphs of the batch, with some nodes in an order."""
         return NullSpace(self.ground[graphs, nodes], self.part[graphs, nodes], self.counts[graphs])
 
-    def vectors(self, m: int, most: int | None = None, nodes: PatternBase | None = None) -> Tensor:
+    def vectors(self, m: int, most: int, total: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the first ``m`` vectors of an orthonormal basis, ``(B, N, m)``, zeros beyond the last one.
 
-        A Householder reflection turns the vectors of the parts, so that the first vector belongs to the whole graph.
-
-        Args:
-            m: number of columns.
-            most: number of parts, or more; None: the largest of ``counts``.
-            nodes: sums over the ranks where nodes lie; None for one process.
+        A Householder reflection turns the vectors of the parts, of which there are ``most`` or fewer, so that the first
+        vector belongs to the whole graph. ``total`` sums over the ranks where nodes lie.
         """
-        total = (PatternBase() if nodes is None else nodes).sum
         if m == 1:  # the null vector of the whole graph
             length = total(self.ground.square().sum(1, keepdim=True)).sqrt()
             return (self.ground / torch.where(length > 0, length, 1))[..., None]
         size = self.ground.square()
-        most = max(int(self.counts.max()), m, 1) if most is None else most
         place = self.part + most * torch.arange(len(size), device=size.device)[:, None]
         volume = total(sum_of_groups(size.flatten(), place.flatten(), len(size) * most).reshape(-1, most))
         # −H = 2 w wᵀ / wᵀw − I with w = e_1 + s maps e_1 to s, the roots of the parts' shares of the volume.
@@ -91,9 +86,8 @@ class NullSpace:
         at_node = (self.part[..., None] == number).to(w.dtype)
         scale = 2 / w.square().sum(1)
         turn = scale[:, None, None] * w.gather(1, self.part)[..., None] * w[:, None, :m] - at_node
-        turn[..., :1] = root.gather(1, self.part)[
-            ..., None
-        ]  # equal, but where the first part is tiny its digits would cancel
+        # Equal, but where the first part is tiny its digits would cancel.
+        turn[..., :1] = root.gather(1, self.part)[..., None]
         unit = (size / volume.gather(1, self.part)).sqrt()
         basis = torch.where(self.ground > 0, unit, 0)[..., None] * turn
         return basis.masked_fill((number >= self.counts[:, None])[:, None, :], 0)
@@ -121,9 +115,8 @@ class SymmetricOperator(WithEntries):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64, or not of these shapes; parts of ``null`` out
-            of range; values that are not symmetric; a bound that is not finite, or below an entry of the
-            diagonal.
+        TypeError, ValueError: tensors that are not float32 or float64, or of other shapes; values that are not
+            symmetric; parts of ``null`` out of range; a bound that is not finite, or below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
@@ -144,27 +137,14 @@ class SymmetricOperator(WithEntries):
     excess: Tensor | None = None
     given: torch.dtype | None = None
     constant_null: InitVar[bool] = False
-    # Fields instead of properties: solvers read them so often that calls would take time.
     shape: tuple[int, ...] = field(init=False, repr=False, default=())
     dtype: torch.dtype = field(init=False, repr=False, default=torch.float64)
     device: torch.device = field(init=False, repr=False, default=torch.device("cpu"))
-    batch_size: int = field(init=False, repr=False, default=1)
-    num_nodes: int = field(init=False, repr=False, default=0)
-    is_sharded: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self, constant_null: bool) -> None:
         if not self.trusted:
             check_edge_values(self.pattern, self.values, "values")
-        shape = self.pattern.shape
-        checks.set_frozen(
-            self,
-            shape=shape,
-            dtype=self.values.dtype,
-            device=self.values.device,
-            batch_size=shape[0] if len(shape) > 1 else 1,
-            num_nodes=shape[-1],
-            is_sharded=self.pattern.is_sharded,
-        )
+        checks.set_frozen(self, shape=self.pattern.shape, dtype=self.values.dtype, device=self.values.device)
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
@@ -212,26 +192,20 @@ class SymmetricOperator(WithEntries):
     def check(self) -> None:
         """Raise ValueError unless all entries are finite."""
         check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
-        for part in (self.values, self.diagonal):
+        for part in self.parameters:
             checks.check_finite(part, "operator")
 
     __getstate__, __deepcopy__ = own_state, deep_copy
 
     @property
+    def nodes(self) -> PatternBase:
+        """Return the reductions over all nodes; see `Operator.nodes`."""
+        return self.pattern
+
+    @property
     def is_sparse(self) -> bool:
         """Return whether M is stored as a list of edges."""
         return isinstance(self.pattern, SparsePattern)
-
-    @cached_property
-    def all_nodes(self) -> int:
-        """Return N, including rows on other ranks."""
-        n = self.num_nodes
-        return int(self.pattern.sum(torch.tensor(n, device=self.device))) if self.is_sharded else n
-
-    @cached_property
-    def active_count(self) -> Tensor:
-        """Return the number of active nodes of each graph, int64 ``(B,)``."""
-        return self.pattern.sum(self.active.sum(1))
 
     @cached_property
     def fewest_active(self) -> int:
@@ -256,7 +230,7 @@ class SymmetricOperator(WithEntries):
 
     @property
     def is_near_one(self) -> bool:
-        """Return whether squares of the bound stay in the range of the dtype; see `Operator.is_near_one`."""
+        """Return whether squares of the bound stay in range; see `Operator.is_near_one`."""
         return self.batch_size == 0 or not self._numbers[4]
 
     def scaled(self, factor: Tensor) -> SymmetricOperator:
@@ -286,46 +260,7 @@ class SymmetricOperator(WithEntries):
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
-        return self.null.vectors(m, max(self.most_null, m, 1), self.pattern)
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over the ranks where rows lie; see ``torch_lapeig.graph.pattern.PatternBase``."""
-        return self.pattern.sum(x)
-
-    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return inner products, on several ranks in one message; see `Operator.overlaps`."""
-        if not self.is_sharded:
-            return super().overlaps(w, *others)
-        parts = [(w * w).sum(-2), *(q.mT @ w for q in others)]
-        whole = self.sum(torch.cat([part.flatten() for part in parts]))
-        flat = whole.split([part.numel() for part in parts])
-        return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
-
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere, so that decisions agree."""
-        return self.pattern.same_on_all_ranks(*tensors)
-
-    def largest(self, x: Tensor) -> Tensor:
-        """Return magnitudes; see `Operator.largest`."""
-        return self.pattern.largest(x)
-
-    def signs(self, x: Tensor) -> Tensor:
-        """Return signs; see `Operator.signs`."""
-        return self.pattern.signs(x)
-
-    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check; see `Operator.agree`."""
-
-        def with_derivatives() -> dict[str, Any]:
-            asked = checks.facts_of_rows(values=self.values, diagonal=self.diagonal)
-            return {**asked, **(check() or {})}
-
-        self.pattern.agree(call, with_derivatives)
-
-    def random(self, m: int, seed: int) -> Tensor:
-        """Return random columns; see `Operator.random`."""
-        noise = self.pattern.noise(m, seed, self.dtype)
-        return super().random(m, seed) if noise is None else self.active[..., None] * noise
+        return self.null.vectors(m, max(self.most_null, m, 1), self.sum)
 
     @cached_property
     def round_off(self) -> Tensor:
@@ -344,8 +279,8 @@ class SymmetricOperator(WithEntries):
     @property
     def mean_value(self) -> Tensor | None:
         """Return the mean of the diagonal, ``(B,)``, which is the mean eigenvalue if there are no loops."""
-        total = self.sum((self.diagonal.detach().reshape(self.active.shape) * self.active).sum(1))
-        return total / self.active_count.clamp_min(1)
+        diagonal = self.diagonal.detach().reshape(self.active.shape)
+        return self.sum((diagonal * self.active).sum(1)) / self.active_count.clamp_min(1)
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
@@ -359,10 +294,8 @@ class SymmetricOperator(WithEntries):
 
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
-        if not (checks.is_dual(self.values) or checks.is_dual(self.diagonal)):
-            return self
-        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
-        return self._with(values=values, diagonal=diagonal)
+        bare = {name: checks.primal(getattr(self, name)) for name in ("values", "diagonal")}
+        return self._with(**bare) if any(map(checks.is_dual, self.parameters)) else self
 
     def double(self) -> SymmetricOperator:
         """Return this operator in float64, with gradients."""
@@ -374,10 +307,8 @@ class SymmetricOperator(WithEntries):
             # Where A 1 = 0, rounded entries of the diagonal leave an error that the exact sums of rows do not have.
             exact = self.pattern.sum_rows(checks.primal(values))
             diagonal = diagonal + (exact - checks.primal(diagonal))
-        excess = None if self.excess is None else self.excess.double()
-        return self._with(
-            values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=self.given or self.dtype
-        )
+        excess, given = None if self.excess is None else self.excess.double(), self.given or self.dtype
+        return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=given)
 
     def items(self) -> Iterator[SymmetricOperator]:
         """Yield the operator of each graph of a batch, without gradients."""
@@ -394,44 +325,32 @@ class SymmetricOperator(WithEntries):
         return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
 
     def parts(self, columns: int) -> list[slice]:
-        """Return slices of the batch; see `Operator.parts`.
-
-        A single slice on other devices, and where parts would be so small that Python dominates the time.
-        """
+        """Return slices of the batch; one on other devices, and where parts would be so small that Python dominates."""
         if self.batch_size == 1 or self.device.type != "cpu":
             return [slice(0, self.batch_size)]
         return slices(self.batch_size, PART_OF_BLOCK / max(self.num_nodes * columns, 1))
 
     def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
-        return self._with(
-            pattern=pattern,
-            values=self.values.detach()[edges],
-            diagonal=diagonal,
-            bound=self.bound[graphs],
-            null=None if self.null is None else self.null.part_of(graphs),
-            active=self.active[graphs],
-            excess=None if self.excess is None else self.excess[graphs],
-        )
+        values = self.values.detach()[edges]
+        return self._with(pattern=pattern, values=values, diagonal=diagonal, **self._at(graphs))
+
+    def _at(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> dict[str, Any]:
+        """Return the fields beside the entries for some graphs of the batch, with some nodes in an order."""
+        null = None if self.null is None else self.null.part_of(graphs, nodes)
+        excess = None if self.excess is None else self.excess[graphs, nodes]
+        return {"bound": self.bound[graphs], "null": null, "active": self.active[graphs, nodes], "excess": excess}
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """Return an operator with its nodes in an order, int64 ``(N,)``, and the order: reverse Cuthill–McKee if None.
 
         Products of large graphs are faster when neighbours are close in memory. Gradients flow through.
         """
-        pattern, null = self.pattern, self.null
-        if not isinstance(pattern, SparsePattern) or len(self.shape) > 1:
+        if not isinstance(self.pattern, SparsePattern) or len(self.shape) > 1:
             raise ValueError(f"only one sparse graph can be reordered, got shape {self.shape}")
-        places = pattern.bandwidth_reducing_order() if order is None else order
-        kept, edges = pattern.restrict(places)
-        operator = self._with(
-            pattern=kept,
-            values=self.values[edges],
-            diagonal=self.diagonal[places],
-            null=None if null is None else null.part_of(slice(None), places),
-            active=self.active[:, places],
-            excess=None if self.excess is None else self.excess[:, places],
-        )
-        return operator, places
+        places = self.pattern.bandwidth_reducing_order() if order is None else order
+        pattern, edges = self.pattern.restrict(places)
+        kept = {"values": self.values[edges], "diagonal": self.diagonal[places], **self._at(slice(None), places)}
+        return self._with(pattern=pattern, **kept), places
 
     def _with(self, **changes: object) -> SymmetricOperator:
         """Return a copy with other fields, without checks: fields derived from a checked operator are sound."""
@@ -450,13 +369,9 @@ class SymmetricOperator(WithEntries):
         if torch.is_grad_enabled():
             return self.matmul_at(self.parameters, y)
         # A dense product takes longer than one with a diagonal, and a given diagonal may change in place.
-        is_unit = self.is_sparse and self.trusted and self._has_unit_diagonal
+        is_unit = self.is_sparse and self.trusted and self._numbers[3]
         plus = y if is_unit else self.diagonal.detach().reshape(*y.shape[:-1], 1) * y
         return self.pattern.multiply(self._couplings, y, plus, times=-1)
-
-    @cached_property
-    def _has_unit_diagonal(self) -> bool:
-        return bool(self._numbers[3])
 
     @cached_property
     def _couplings(self) -> Tensor:
@@ -468,7 +383,7 @@ class SymmetricOperator(WithEntries):
         """Return compiled rows; see `Operator.compiled`."""
         if not isinstance(self.pattern, SparsePattern) or self.is_sharded:
             return None
-        diagonal = None if self._has_unit_diagonal else self.diagonal.reshape(-1)
+        diagonal = None if self._numbers[3] else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
 
     def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -478,14 +393,7 @@ class SymmetricOperator(WithEntries):
         twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # In place on the processor, where allocating takes as long as a product; devices keep memory for reuse.
         is_host = x.device.type == "cpu"
-
-        def following(y: Tensor, before: Tensor) -> Tensor:
-            return self.pattern.multiply(twice, y, before, plus=-1, in_place=is_host)
-
-        def first(y: Tensor) -> Tensor:
-            return self.pattern.multiply(twice, y) / 2
-
-        return chebyshev_recurrence(x, degree, following, first)
+        return chebyshev_recurrence(x, degree, partial(self.pattern.multiply, twice, plus=-1, in_place=is_host))
 
     def to_matrix(self) -> Tensor:
         """Return the matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
@@ -497,11 +405,7 @@ class SymmetricOperator(WithEntries):
         return torch.diagonal_scatter(dense, dense.diagonal(dim1=-2, dim2=-1) + self.diagonal, dim1=-2, dim2=-1)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W.
-
-        Raises:
-            TypeError: the operator is not made of affinities.
-        """
+        """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W."""
         if not self.of_affinities or self.null is None:
             raise TypeError(
                 "operator must be a Laplacian for multigrid, got a matrix of another kind; use "
@@ -509,10 +413,7 @@ class SymmetricOperator(WithEntries):
             )
         pattern = self.pattern
         affinity = pattern.scaled(self.values.detach(), self.null.ground.reshape(self.shape))
+        at = (pattern.without_loops(affinity) > 0).nonzero(as_tuple=True)
         if isinstance(pattern, SparsePattern):
-            keep = ((pattern.row != pattern.col) & (affinity > 0)).nonzero().flatten()
-            if len(keep) == len(pattern):
-                return pattern.row, pattern.col, affinity
-            return pattern.row[keep], pattern.col[keep], affinity[keep]
-        row, col = (pattern.without_loops(affinity) > 0).nonzero(as_tuple=True)
-        return row.int(), col.int(), affinity[row, col]
+            return pattern.row[at], pattern.col[at], affinity[at]
+        return at[0].int(), at[1].int(), affinity[at]

@@ -48,11 +48,9 @@ class Graph:
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
-        TypeError: no pattern, weights that are not float32 or float64, a mask that is not bool. ValueError: fields that
-            do not match in shape, dtype or device; weights that are not finite, non-negative, symmetric, and zero
-            at padding; a similarity that is not positive. The constructor accepts a weight that is below zero, or
-            differs from its reverse, by at most 1e-4 of the largest weight, as finite differences of single weights
-            need; `with_weight` does not.
+        TypeError, ValueError: fields that do not match in shape, dtype or device; weights that are not finite,
+            non-negative, symmetric, and zero at padding. Unlike `with_weight`, the constructor accepts errors of
+            single weights of at most 1e-4 of the largest one, as finite differences need.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -90,8 +88,7 @@ class Graph:
     def trusted(cls: type[G], pattern: Pattern, weight: Tensor, mask: Tensor | None = None, **more: Any) -> G:
         """Return the graph of fields that this library computed, without checks."""
         graph = cls.__new__(cls)
-        vars(graph).update(pattern=pattern, weight=weight, mask=mask, shape=pattern.shape, **more)
-        vars(graph)["batch_size"] = math.prod(pattern.shape[:-1])
+        vars(graph).update(pattern=pattern, weight=weight, mask=mask, **more)
         if torch.is_inference_mode_enabled() or weight.is_inference():
             make_usable(graph)
         vars(graph)["_version"] = graph.weight._version
@@ -135,14 +132,20 @@ class Graph:
         check_edge_values(self.pattern, self.weight, name)
         checks.check_number(self.recall, "recall", 0, 1)
         checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
-        self._check_mask()
-        self._check_part(self.similarity, "similarity", tuple(self.shape))
+        if self.mask is not None:
+            checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
+            checks.check_same_device(self.mask, "mask", self.weight, "the weights")
+        if (r := self.similarity) is not None:
+            checks.check_floating(r, "similarity")
+            if (given := (tuple(r.shape), r.dtype)) != (expected := (tuple(self.shape), self.weight.dtype)):
+                raise ValueError("similarity must have shape {} and dtype {}, got {} and {}".format(*expected, *given))
+            checks.check_same_device(r, "similarity", self.weight, "the weights")
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
         self._check_weights(name, slack)
         self._check_padding(name, slack)
-        if self.similarity is not None and not (self.similarity > 0).all():
-            raise ValueError(f"similarity must be positive, got a minimum of {self.similarity.min():.3g}")
+        if r is not None and not (r > 0).all():
+            raise ValueError(f"similarity must be positive, got a minimum of {r.min():.3g}")
 
     def _check_weights(self, name: str, slack: float) -> None:
         """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
@@ -151,29 +154,12 @@ class Graph:
         checks.check_non_negative(self.weight, name, allowed)
         checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
-    def _check_mask(self) -> None:
-        if self.mask is not None:
-            checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
-            checks.check_same_device(self.mask, "mask", self.weight, "the weights")
-
     def _check_padding(self, name: str, slack: float = 0.0) -> None:
         if self.mask is None:
             return
         size = self.weight.detach().abs()
         if (self.pattern.sum_rows(size)[~self.mask] > slack * checks.largest(size)).any():
             raise ValueError(f"{name} must be zero in the rows that mask marks as padding")
-
-    def _check_part(self, part: Any, name: str, shape: tuple[int, ...]) -> None:
-        """Raise unless a part is None, or finite, of a shape, and of the weights' dtype and device."""
-        if part is None:
-            return
-        checks.check_floating(part, name)
-        if tuple(part.shape) != shape or part.dtype != self.weight.dtype:
-            raise ValueError(
-                f"{name} must have shape {shape} and dtype {self.weight.dtype} to go with the weights, got "
-                f"{tuple(part.shape)} and {part.dtype}"
-            )
-        checks.check_same_device(part, name, self.weight, "the weights")
 
     def __repr__(self) -> str:
         n, nodes = self.num_nodes, f"{self.num_nodes} nodes"
@@ -238,8 +224,8 @@ class Graph:
                 with ``batch``.
 
         Raises:
-            TypeError: wrong dtypes. ValueError: indices out of range, edges between graphs, weights that are negative,
-                not finite, or differ between the two directions of an edge.
+            TypeError, ValueError: wrong dtypes; indices out of range; edges between graphs; weights that are negative,
+                not finite, or not symmetric.
         """
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
@@ -484,8 +470,8 @@ class Graph:
             One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
         Raises:
-            TypeError: not an int64 tensor. ValueError: no nodes, nodes out of range (negative numbers too), a node more
-                than once, nodes of several graphs of a dense batch.
+            TypeError, ValueError: not int64; no nodes, or some that are out of range, repeated, or of several graphs of
+                a dense batch.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
@@ -498,10 +484,8 @@ class Graph:
         pattern, edges = self.pattern.restrict(nodes)
         similarity = None if self.similarity is None else self.similarity.reshape(-1)[nodes]
         wide, exponent = (None if x is None else x[edges] for x in (self.wide, self.exponent))
-        weight = self.weight[edges]
-        return self._with(
-            pattern=pattern, weight=weight, mask=None, similarity=similarity, wide=wide, exponent=exponent
-        )
+        own = {"weight": self.weight[edges], "wide": wide, "exponent": exponent, "similarity": similarity}
+        return self._with(pattern=pattern, mask=None, **own)
 
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.
@@ -565,9 +549,7 @@ def check_whole(graph: Graph, name: str = "graph") -> None:
     """Raise TypeError for anything but a graph, or for one whose nodes lie on several ranks."""
     check_graph(graph, name)
     if graph.pattern.is_sharded:
-        raise TypeError(
-            f"{name} must lie in one process, got a graph on several ranks; see docs/distributed.md for its calls"
-        )
+        raise TypeError(f"{name} must lie in one process, got a graph on several ranks; see docs/distributed.md")
 
 
 def check_edge_values(pattern: Any, values: Any, name: str) -> None:
@@ -622,9 +604,8 @@ def check_entries(matrix: Any, name: str) -> None:
     except (ValueError, OverflowError):  # of a conversion
         is_right = False
     if not is_right:
-        raise ValueError(
-            f"{name} must have its entries in {matrix.shape[0]} rows and {matrix.shape[1]} columns, by int32 or int64"
-        )
+        rows, columns = matrix.shape
+        raise ValueError(f"{name} must have its entries in {rows} rows and {columns} columns, by int32 or int64")
 
 
 def _has_entries_inside(matrix: Any) -> bool:

@@ -69,95 +69,66 @@ def symmetric(matrix: Tensor, y: Tensor) -> Tensor:
 
 
 class _OfTwo(precision.Function):
-    """Function on a pattern that is linear in each of two tensors."""
+    """Function on a pattern that is linear in each of two tensors: a product, with options, or a sampled one."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        one, other, ctx.pattern, *ctx.options = inputs
-        ctx.save_for_backward(one, other)
-        ctx.save_for_forward(one, other)
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        (one, other), (pattern, *options), change = ctx.saved_tensors, ctx.rest, tangents[0]
+        if change is not None and any(options[1:]):  # only the symmetric part of values counts
+            change = (change + pattern.transpose(change)) / 2
+        times, factors = product if options else sampled_product, ((change, other), (one, tangents[1]))
+        terms = [times(a, b, pattern) for a, b in factors if a is not None and b is not None]
+        return sum(terms[1:], terms[0])
 
 
 class _Product(_OfTwo):
     @staticmethod
-    @precision.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern, is_symmetric: bool, stays_symmetric: bool) -> Any:
         return pattern.direct_matmul(values, y)
 
     @staticmethod
-    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (g,), (values, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        (g,), (values, y), (pattern, is_symmetric, stays_symmetric) = grads, ctx.saved_tensors, ctx.rest
         to_values = to_y = None
         if ctx.needs_input_grad[0]:
             # Two sampled products at once are cheaper than finding the reversed edges.
-            both = (torch.cat([g, y], -1), torch.cat([y, g], -1)) if ctx.options[1] else (g, y)
+            both = (torch.cat([g, y], -1), torch.cat([y, g], -1)) if stays_symmetric else (g, y)
             to_values = sampled_product(both[0], both[1], pattern)
-            to_values = to_values / 2 if ctx.options[1] else to_values
+            to_values = to_values / 2 if stays_symmetric else to_values
         if ctx.needs_input_grad[1]:
-            is_own = ctx.options[1] or (ctx.options[0] and not torch.is_grad_enabled())
+            is_own = stays_symmetric or (is_symmetric and not torch.is_grad_enabled())
             to_y = product(values if is_own else pattern.transpose(values), g, pattern.flipped)
         return to_values, to_y, None, None, None
-
-    @staticmethod
-    @precision.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (values, y), pattern = ctx.saved_tensors, ctx.pattern
-        change = tangents[0]
-        if change is not None and ctx.options[1]:
-            change = (change + pattern.transpose(change)) / 2
-        factors = zip((change, values), (y, tangents[1]), strict=True)
-        terms = [product(edges, block, pattern) for edges, block in factors if edges is not None and block is not None]
-        return sum(terms[1:], terms[0])
 
 
 class _SampledProduct(_OfTwo):
     @staticmethod
-    @precision.without_autocast
     def forward(x: Tensor, y: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_products(x, y)
 
     @staticmethod
-    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (p,), (x, y), pattern = grads, ctx.saved_tensors, ctx.pattern
+        (p,), (x, y), (pattern,) = grads, ctx.saved_tensors, ctx.rest
         to_x = product(p, y, pattern) if ctx.needs_input_grad[0] else None
         to_y = product(pattern.transpose(p), x, pattern.flipped) if ctx.needs_input_grad[1] else None
         return to_x, to_y, None
-
-    @staticmethod
-    @precision.without_autocast
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (x, y), pattern = ctx.saved_tensors, ctx.pattern
-        factors = zip((tangents[0], x), (y, tangents[1]), strict=True)
-        terms = [sampled_product(a, b, pattern) for a, b in factors if a is not None and b is not None]
-        return sum(terms[1:], terms[0])
 
 
 class _SquaredLengths(precision.Function):
     """Squared lengths ‖x_i − x_j‖² on edges; C = c̄ + c̄ᵀ of the cotangent gives the gradient 2 (diag(C 1) − C) X."""
 
     @staticmethod
-    @precision.without_autocast
     def forward(x: Tensor, pattern: Pattern) -> Any:
         return pattern.direct_lengths(x.detach())
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Pattern], output: Tensor) -> None:
-        x, ctx.pattern = inputs
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-
-    @staticmethod
-    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:
-        (c,), (x,), pattern = grads, ctx.saved_tensors, ctx.pattern
+        (c,), (x,), (pattern,) = grads, ctx.saved_tensors, ctx.rest
         return -2 * _pull(c + pattern.transpose(c), x, pattern), None
 
     @staticmethod
-    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (x,), pattern = ctx.saved_tensors, ctx.pattern
+        (x,), (pattern,) = ctx.saved_tensors, ctx.rest
         # 2 (x_i − x_j)·(u_i − u_j)
         u, x = tangents[0].double(), x.double()  # terms that cancel are as large as the points, not as the edges
         u, x = u - pattern.centre(u), x - pattern.centre(x)
@@ -189,7 +160,6 @@ class _Smoothness(precision.Function):
     """
 
     @staticmethod
-    @precision.without_autocast
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor | None]:
         values, y = values.detach(), y.detach()
         found = pattern.direct_tension(values, y)
@@ -207,7 +177,6 @@ class _Smoothness(precision.Function):
         ctx.save_for_forward(values, y)
 
     @staticmethod
-    @precision.without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         g, (values, y, pull), pattern = grads[0], ctx.saved_tensors, ctx.pattern
         to_values = g / 2 * pattern.squared_lengths(y) if ctx.needs_input_grad[0] else None
@@ -219,7 +188,6 @@ class _Smoothness(precision.Function):
         return to_values, to_y, None
 
     @staticmethod
-    @precision.without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         (values, y), pattern = ctx.saved_tensors, ctx.pattern
         result: Tensor = values.new_zeros(())
@@ -399,9 +367,8 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
         native.edge_dot_or_sqdist(crow, col, x, y, out)
         return out
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
-    ends = (
-        (x.index_select(0, i), other.index_select(0, j)) for i, j in zip(row.split(step), col.split(step), strict=True)
-    )
+    edges = zip(row.split(step), col.split(step), strict=True)
+    ends = ((x.index_select(0, i), other.index_select(0, j)) for i, j in edges)
     return torch.cat([(a - b).square_().sum(1) if y is None else (a * b).sum(1) for a, b in ends])
 
 

@@ -204,7 +204,20 @@ def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
 
 
 class Function(torch.autograd.Function):
-    """Function that is computed once for each item of a batch of `torch.vmap`, and so of Jacobians of `torch.func`."""
+    """Function in full precision, computed once for each item of `torch.vmap`, and so of Jacobians of `torch.func`."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in {"forward", "backward", "jvp"} & vars(cls).keys():
+            setattr(cls, name, staticmethod(without_autocast(getattr(cls, name))))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save the tensors among the inputs for either mode of derivatives, and the others as ``ctx.rest``."""
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.rest = [x for x in inputs if not isinstance(x, Tensor)]
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:  # noqa: D102
@@ -220,24 +233,16 @@ class Function(torch.autograd.Function):
 
 class _Matmul(Function):
     @staticmethod
-    @without_autocast
     def forward(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    @without_autocast
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         (g,), (a, b) = grads, ctx.saved_tensors
         to_a = matmul(g, b.mH).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
         return to_a, matmul(a.mH, g).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
 
     @staticmethod
-    @without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         a, b = ctx.saved_tensors
         parts = [] if tangents[0] is None else [matmul(tangents[0], b)]

@@ -142,18 +142,11 @@ class _SecondOrder(precision.Function):
         return torch.zeros_like(turned)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
-
-    @staticmethod
-    @precision.without_autocast
     def backward(ctx: Any, to_sum: Tensor) -> tuple[Tensor | None, ...]:
         is_zero = not needs_derivatives(ctx.saved_tensors[0])
         return None if is_zero else _products((to_sum + to_sum.mH) / 2, *ctx.saved_tensors), None, None
 
     @staticmethod
-    @precision.without_autocast
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
         return _products(tangent, *ctx.saved_tensors)
 

@@ -32,14 +32,6 @@ ACCURACY = 1e-2  # maximum error of an entry of y without a warning, relative to
 ROUNDOFF_SHIFT = torch.finfo(torch.float64).eps / 3
 
 
-def _warn_of_ranks() -> None:
-    checks.warn(
-        "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
-        "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
-        checks.GraphWarning,
-    )
-
-
 def tiny_degree_rows(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
@@ -57,7 +49,11 @@ def tiny_degree_rows(
     `GraphWarning` counts them; derivatives treat them as constants.
     """
     if laplacian.graph.pattern.is_sharded:
-        _warn_of_ranks()
+        checks.warn(
+            "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
+            "graph lies on several ranks: they are not accurate; use a larger bandwidth or more neighbours",
+            checks.GraphWarning,
+        )
         return y
     v, spectrum = checks.primal(vectors), checks.primal(projected).diagonal(dim1=-2, dim2=-1)
     root = checks.primal(laplacian.exact_degrees).reshape(v.shape[:2])[..., None].sqrt()
