@@ -26,6 +26,8 @@ from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torch_lapeig.support import precision
+
 NAME = "pretended"
 CPU = torch.device("cpu")
 NAMES: dict[Any, str] = {}
@@ -77,6 +79,7 @@ class Seen(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.lacks_float64 = False
         self.reset()
 
     def reset(self) -> None:
@@ -119,6 +122,8 @@ class Seen(TorchDispatchMode):
             )
         if target == NAME:
             options["device"] = CPU
+        if short == "_to_copy":  # of a sparse tensor, too
+            options.pop("layout", None)
         out = func(*of_cpu, **options)
         return _of_device(out, {id(a.elem): a for a in ours}) if on_device else out
 
@@ -197,6 +202,8 @@ class Pretended(Tensor):
 
     @staticmethod
     def __new__(cls, elem: Tensor) -> Pretended:
+        if SEEN.lacks_float64 and (elem.dtype in precision.WIDE or elem.layout == torch.sparse_csr):
+            raise TypeError(f"{NAME} has neither {elem.dtype} nor {elem.layout}, as MPS (at {site()})")
         strided = elem.layout == torch.strided
         where: dict[str, Any] = {"strides": elem.stride(), "storage_offset": elem.storage_offset()} if strided else {}
         made = Tensor._make_wrapper_subclass(cls, elem.size(), **where, dtype=elem.dtype, device=_where())
@@ -317,8 +324,8 @@ AUTOCAST = torch.library.Library("_", "IMPL")
 
 
 @contextlib.contextmanager
-def device() -> Iterator[Seen]:
-    """Make ``"pretended"`` a device of torch; raise `SkipTest` before torch 2.11, which lacks it."""
+def device(*, lacks_float64: bool = False) -> Iterator[Seen]:
+    """Make ``"pretended"`` a device of torch, with or without float64; raise `SkipTest` before torch 2.11."""
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise SkipTest(f"the pretended device needs torch 2.11, this is {torch.__version__}")
     if torch._C._get_privateuse1_backend_name() != NAME:
@@ -338,5 +345,8 @@ def device() -> Iterator[Seen]:
         # What runs in a backward is to be seen as what runs in a forward.
         stack.enter_context(mock.patch.object(torch.autograd, "has_torch_function", return_value=False))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
+        if lacks_float64:
+            stack.enter_context(mock.patch.object(SEEN, "lacks_float64", True))
+            stack.enter_context(mock.patch.object(precision, "LACKS_FLOAT64", {NAME}))
         stack.enter_context(SEEN)
         yield SEEN

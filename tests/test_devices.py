@@ -7,8 +7,18 @@ import torch
 
 from benchmarks import pretended
 from problems import points, swiss_roll
-from torch_lapeig import KNN, GraphWarning, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
+from torch_lapeig import (
+    KNN,
+    GraphWarning,
+    HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
+    eigenpairs,
+    knn_graph,
+    laplacian_smoothness,
+    svd,
+)
+from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.methods import LLE
 from torch_lapeig.support import precision
@@ -170,3 +180,70 @@ class TestSums:
         finally:
             torch.use_deterministic_algorithms(False)
         assert not seen.unstable
+
+
+HEAT, K6 = HeatKernel("median"), KNN(6)
+OF_POINTS = {
+    "layer": LaplacianEigenmaps(3, K6, HEAT),
+    "new points": lambda x: LaplacianEigenmaps(3, K6, HEAT).out_of_sample(x, x * 1.01)[1],
+    "fit": lambda x: LaplacianEigenmaps(3, K6, HEAT).fit(x).transform(x * 1.01),
+    "dense": lambda x: eigenpairs(x @ x.mT, 3, largest=True).vectors,
+    "sparse": lambda x: eigenpairs(Laplacian(HEAT(x, K6(x))), 3).vectors,
+    "mass": lambda x: eigenpairs(Laplacian(K6(x), "unnormalized"), 3, mass=1 + x[..., 0].square()).vectors,
+    "function": lambda x: (
+        eigenpairs(FunctionOperator(lambda y, a: a @ (a.mT @ y), len(x), [x]), 3, largest=True).vectors
+    ),
+    "svd": lambda x: svd(x, 2).U,
+    "batch": lambda x: eigenpairs(x.reshape(3, -1, 3) @ x.reshape(3, -1, 3).mT, 3, largest=True).vectors,
+    "loss": lambda x: laplacian_smoothness(x.square(), HEAT(x, K6(x))),
+    "dense Laplacian": lambda x: Laplacian(HEAT(x, K6(x))).to_dense(),
+}
+
+
+@pytest.mark.parametrize("name", OF_POINTS)
+def test_without_float64(name):
+    """What lies on a device without float64 is solved on the host, with the same derivatives of both orders."""
+
+    def results(device):
+        module = OF_POINTS[name]
+        x = points(60, 3, dtype=torch.float32).to(device).requires_grad_()
+        y = module(x)
+        (g,) = torch.autograd.grad(y.square().square().sum(), x, create_graph=True)
+        (h,) = torch.autograd.grad(g.square().sum(), x)
+        found = [y.detach(), g.detach(), h]
+        if name in ("layer", "sparse", "dense Laplacian"):  # torch itself fails for operations on such a device
+            with torch.autograd.forward_ad.dual_level():
+                dual = module(torch.autograd.forward_ad.make_dual(x.detach(), x.detach().square()))
+                found.append(torch.autograd.forward_ad.unpack_dual(dual).tangent)
+        assert {(part.device.type, part.dtype) for part in found} == {(device, torch.float32)}
+        return [part.cpu() for part in found]
+
+    expected = results("cpu")
+    with pretended.device(lacks_float64=True):
+        for ours, theirs in zip(results(DEVICE), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()))
+
+
+def test_without_float64_a_module_keeps_its_parameters():
+    """Parameters, their gradients and what has been fitted lie on the device; a graph keeps its exact weights."""
+    with pretended.device(lacks_float64=True):
+        x = points(60, 3, dtype=torch.float32).to(DEVICE)
+        module = LaplacianEigenmaps(3, K6, HeatKernel("median", learnable=True)).to(DEVICE)
+        parameter = module.weights.log_factor
+        assert module.fit(x) is module
+        assert module.weights.log_factor is parameter
+        module(x).square().square().sum().backward()
+        assert {part.device.type for part in (parameter, parameter.grad, module.embedding_)} == {DEVICE}
+        graph = HeatKernel(1.0)(x, K6(x))
+        assert graph.weight.device.type == DEVICE
+        operator = Laplacian(graph)
+        before = eigenpairs(operator, 3).values
+        with torch.no_grad():
+            graph.weight.mul_(2 * torch.ones_like(graph.weight))
+            graph.weight[graph.pattern.row + graph.pattern.col < 40] *= 0.5
+        assert not torch.equal(eigenpairs(operator, 3).values.cpu(), before.cpu())
+        matrix = (x @ x.mT).to_sparse().requires_grad_()
+        values = eigenpairs(matrix, 3, largest=True).values
+        (gradient,) = torch.autograd.grad(values.sum(), matrix)
+        assert values.device.type == gradient.device.type == DEVICE
+        assert gradient.layout == torch.sparse_coo

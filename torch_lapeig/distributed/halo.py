@@ -47,14 +47,6 @@ class Halo:
         """Return the own rows followed by the needed rows; differentiable."""
         return torch.cat([y, self.fetch(y)]) if self.ranks.world > 1 else y
 
-    def give_back(self, z: Tensor, n: int) -> Tensor:
-        """Send rows of [own | halo] to their owners, and return the sums ``(n, ...)`` there; differentiable."""
-        if self.ranks.world == 1:
-            return z
-        own, foreign = z.split([n, len(self)])
-        result: Tensor = own.index_add(0, self.sent, self.ranks.moved(foreign, self.recv, self.send))
-        return result
-
 
 def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
     """Return the rank of each row number."""

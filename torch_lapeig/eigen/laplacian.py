@@ -133,16 +133,19 @@ class Laplacian:
         return self._parts.degrees
 
     @property
+    @precision.full_precision
     def degrees(self) -> Tensor:
         """Return the degrees, with gradients."""
         return self.exact_degrees.to(self.dtype)
 
     @property
+    @precision.full_precision
     def diagonal(self) -> Tensor:
         """Return c, with gradients."""
         return self.degrees if self.normalization == "unnormalized" else self.active.to(self.dtype)
 
     @property
+    @precision.full_precision
     def values(self) -> Tensor:
         """Return M on the edges, with gradients."""
         return self._values.to(self.dtype)
@@ -295,6 +298,7 @@ class Laplacian:
         diagonal, values = (part.to(y.dtype) for part in self._without_loops(self._values))
         return diagonal[..., None] * y - self.graph.pattern.matmul(values, y, is_symmetric=is_symmetric)
 
+    @precision.full_precision
     def to_dense(self) -> Tensor:
         """Return the matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
         diagonal, values = self._without_loops(self._values)

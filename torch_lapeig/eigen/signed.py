@@ -10,7 +10,7 @@ import torch
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import check_unchanged
 
 
@@ -47,6 +47,7 @@ class SignedLaplacian(SymmetricOperator):
     graph: SignedGraph
     normalization: str
 
+    @precision.full_precision
     def __init__(self, graph: SignedGraph, normalization: Literal["symmetric", "unnormalized"] = "symmetric") -> None:
         checks.check_choice(normalization, "normalization", ("symmetric", "unnormalized"))
         expected = "a SignedGraph; see SignedGraph.from_dense, which takes the matrix of a Graph too"

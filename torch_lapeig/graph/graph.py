@@ -19,7 +19,7 @@ from torch import Tensor
 from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 
 G = TypeVar("G", bound="Graph")
@@ -203,6 +203,7 @@ class Graph:
         return graph
 
     @classmethod
+    @precision.full_precision
     def from_edge_index(
         cls: type[G],
         edge_index: Tensor,
@@ -302,6 +303,7 @@ class Graph:
         return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
 
     @classmethod
+    @precision.full_precision
     def from_hyperedges(
         cls: type[G], hyperedge_index: Tensor, hyperedge_weight: Tensor | None = None, num_nodes: int | None = None
     ) -> G:

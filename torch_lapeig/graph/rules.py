@@ -29,7 +29,7 @@ from torch_lapeig.graph.search.neighbors import (
     reach_of_points,
 )
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.gone import with_advice
 
 Symmetrize = Literal["union", "mutual", "mean"]
@@ -102,6 +102,7 @@ def knn_graph(
     return _graph_of_nearest(KNN(k, symmetrize, metric, backend, recall), x, mask, self_loops)
 
 
+@precision.full_precision
 def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
     return _undirected_graph(_nearest_edges(rule, x, mask), rule.symmetrize, x, mask, self_loops, rule.metric)
 
@@ -153,6 +154,7 @@ def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
     return node[one[one != other]], node[other[one != other]]
 
 
+@precision.full_precision
 def radius_graph(
     x: Tensor,
     radius: float,

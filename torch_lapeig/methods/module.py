@@ -402,8 +402,9 @@ class EmbeddingModule(PointsModule):
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
     """Return each column of each graph times −1 or 1."""
-    heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=y.device)
-    return y * (2 * heads - 1)
+    device = y.device if generator is None else generator.device
+    heads = torch.randint(0, 2, (*y.shape[:-2], 1, y.shape[-1]), generator=generator, device=device)
+    return y * (2 * heads - 1).to(y.device)
 
 
 def warn_of_unreached(unreached: int, queries: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import os
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 F = TypeVar("F", bound=Callable[..., Any])
 OLDEST = (2, 6)  # version of torch on which the tests have passed
@@ -37,6 +38,8 @@ PRODUCTS: tuple[Any, ...] = (
 IEEE = {"ieee", "highest"}
 WHOLE = IEEE | {"none"}  # "none" everywhere is the default, IEEE
 AUTOCAST = ("cpu", "cuda")
+HOST, WIDE = torch.device("cpu"), (torch.float64, torch.complex128)
+LACKS_FLOAT64 = {"mps"} if torch.backends.mps.is_available() else set[str]()  # kinds of devices of this machine
 
 
 class _Float32:
@@ -158,6 +161,8 @@ def full_precision(function: F) -> F:
     data at every step: `torch.export` and `torch.jit.trace` raise a RuntimeError.
     """
 
+    whole = without_autocast(function)
+
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -169,12 +174,52 @@ def full_precision(function: F) -> F:
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        if _is_whole():
-            return function(*args, **kwargs)
-        with _WholePrecision():
-            return function(*args, **kwargs)
+        return _on_host(whole, args, kwargs) if LACKS_FLOAT64 and not _is_whole() else whole(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _on_host(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call ``function`` with copies on the host of what a device without float64 holds; its result is of the device."""
+    given: dict[int, tuple[Any, Any]] = {}
+    own_args, own_kwargs = _placed((args, kwargs), lambda x: HOST if x.type in LACKS_FLOAT64 else x, given)
+    device = next((old.device for old, new in given.values() if isinstance(old, Tensor) and new is not old), None)
+    if device is None:
+        return function(*args, **kwargs)
+    known = {id(new): (new, old) for old, new in given.values()}
+    back = functools.partial(_placed, place=lambda x: device if x == HOST else x, known=known)
+    try:
+        return back(function(*own_args, **own_kwargs))
+    finally:
+        for old, new in given.values():  # modules may have been fitted
+            if state := _state(new):
+                vars(old).update(back(state))
+
+
+def _state(x: Any) -> dict[str, Any]:
+    is_ours = isinstance(x, torch.nn.Module) or type(x).__module__.startswith("torch_lapeig")
+    return {k: v for k, v in getattr(x, "__dict__", {}).items() if k != "_kept"} if is_ours else {}
+
+
+def _placed(value: Any, place: Callable[[torch.device], torch.device], known: dict[int, tuple[Any, Any]]) -> Any:
+    """Return a value with its tensors, but for float64, elsewhere; modules and our objects that hold any are copied."""
+
+    def placed(x: Any) -> Any:
+        if id(x) not in known:
+            known[id(x)] = x, x
+            leaves, form = tree_flatten(_state(x))
+            if isinstance(x, torch.device):
+                known[id(x)] = x, place(x)
+            elif isinstance(x, Tensor) and x.dtype not in WIDE and place(x.device) != x.device:
+                known[id(x)] = x, (copy := x.to(place(x.device)))
+                if not (x.is_inference() or copy.is_inference()):  # what is derived from x now holds for the copy
+                    torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
+            elif any(map(operator.is_not, own := [*map(placed, leaves)], leaves)):
+                known[id(x)] = x, object.__new__(type(x))
+                vars(known[id(x)][1]).update(tree_unflatten(own, form))
+        return known[id(x)][1]
+
+    return tree_map(placed, value)
 
 
 def synchronise(*flags: Tensor) -> list[bool]:
