@@ -161,8 +161,6 @@ def full_precision(function: F) -> F:
     data at every step: `torch.export` and `torch.jit.trace` raise a RuntimeError.
     """
 
-    whole = without_autocast(function)
-
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -174,7 +172,10 @@ def full_precision(function: F) -> F:
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        return _on_host(whole, args, kwargs) if LACKS_FLOAT64 and not _is_whole() else whole(*args, **kwargs)
+        if _is_whole():
+            return function(*args, **kwargs)
+        with _WholePrecision():
+            return _on_host(function, args, kwargs) if LACKS_FLOAT64 else function(*args, **kwargs)
 
     return wrapper  # type: ignore[return-value]
 
