@@ -65,10 +65,11 @@ def tiny_degree_rows(
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (8 * eps + residuals[:, None, :]) * top  # error of an entry of v: rows of A have 1 on the diagonal
-    differ = 10 * noise + _mixed(spectrum, residuals, gap)[:, None, :] * top  # maximum difference of two answers
+    mixed = _mixed(spectrum, residuals + 8 * eps, gap)[:, None, :] * top
+    differ = 10 * noise + mixed  # maximum difference of two answers
     size = checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
-    lost = hidden & (noise > ACCURACY * root * size.maximum(largest))
+    lost = hidden & (noise + mixed > ACCURACY * root * size.maximum(largest))
     # Entries of Λ between null vectors are constant zeros; their derivatives would be products of large numbers.
     projected = torch.where(null[:, :, None] & null[:, None, :], checks.primal(projected), projected)
     for b in hidden.any(2).any(1).nonzero().flatten().tolist():
@@ -100,7 +101,8 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``."""
     distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    angle = residuals / distance.amin(2).minimum(gap[:, None])
+    beyond = spectrum[:, -1:] + gap[:, None] - spectrum  # distance of each value to the first unwanted one
+    angle = residuals / distance.amin(2).minimum(torch.where(spectrum.isfinite(), beyond, torch.inf))
     # A large angle counts as zero: vectors of such close values are a basis of a space, of no single eigenvectors.
     return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
