@@ -124,3 +124,15 @@ def test_what_is_slow_to_import_is_loaded_at_first_use():
     code += "print(*(name for name in set(sys.modules) - before if name.partition('.')[0] in ('scipy', 'sympy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_the_engine_has_one_of_each():
+    """One autograd Function of pairs, one of their complement, none of the wrappers that the normal form replaced."""
+    nodes = (node for file in (ROOT / "eigen").rglob("*.py") for node in ast.walk(ast.parse(file.read_text())))
+    classes = {
+        node.name: {ast.unparse(base) for base in node.bases} for node in nodes if isinstance(node, ast.ClassDef)
+    }
+    gone = {"ScaledProducts", "NegatedProducts", "ShiftedOperator", "Inverted", "ScaledAndReordered", "Pencil"}
+    assert not gone & classes.keys()
+    functions = {name for name, bases in classes.items() if bases & {"Function", "precision.Function", "_Implicit"}}
+    assert functions == {"_Implicit", "Pairs", "Values", "Outside", "_SecondOrder"}

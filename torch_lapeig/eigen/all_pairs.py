@@ -125,7 +125,7 @@ def eigh(matrix: Tensor) -> AllPairs:
         off = off_diagonal(projected, projected.shape[-1])
         vectors, phase = with_real_peaks(vectors)
         projected = projected + (phase.mH * off * phase - off)
-    pairs = AllPairs(values_of(projected), vectors, projected)
+    pairs = AllPairs(values_of(projected, projected.real.dtype), vectors, projected)
     pairs._matrix = given
     return pairs
 

@@ -201,7 +201,7 @@ def _pairs_of_real_form(
     turn = turn.to(z)
     y, phase = with_real_peaks(z @ columns.to(z))
     inner = turn.mH @ (real.to(z) @ turn)
-    values = values_of(inner)
+    values = values_of(inner, inner.real.dtype)
     # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
     off = inner - checks.primal(inner)
     off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))

@@ -90,7 +90,7 @@ def small_eigenpairs(
     found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
     found = found._replace(vectors=factor[..., None] * found.vectors)
     is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
-    pairs = Eigenpairs.of(dataclasses.replace(solution, residuals=residuals), found)
+    pairs = Eigenpairs.of(dataclasses.replace(solution, residuals=residuals), found, gradient.dtype)
     return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
 
 

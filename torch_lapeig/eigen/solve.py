@@ -105,10 +105,10 @@ class Eigenpairs:
         return self.vectors.is_complex()
 
     @classmethod
-    def of(cls, solution: Solution, found: Differentiated) -> Eigenpairs:
-        """Return a solution with its differentiable pairs."""
+    def of(cls, solution: Solution, found: Differentiated, dtype: torch.dtype) -> Eigenpairs:
+        """Return a solution with its differentiable pairs, which a dtype is to hold."""
         return cls(
-            values=values_of(found.projected),
+            values=values_of(found.projected, dtype),
             vectors=found.vectors,
             projected=found.projected,
             residuals=solution.residuals,
@@ -411,7 +411,7 @@ def _pairs_of(
         found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
         found = _with_factor(exact if end == "smallest" else None, operator, factor, found, solution)
-    return _filled(Eigenpairs.of(solution, found), solution, k)
+    return _filled(Eigenpairs.of(solution, found, dtype), solution, k)
 
 
 @singledispatch

@@ -194,7 +194,7 @@ class _Pass:
     def with_same(self, *, is_recorded: bool) -> Tensor:
         """Return values that count as equal, and close ones whose matrix has the cotangents of their rotation."""
         equal, bound = self.equal, self.bound[:, None, None]
-        near = ~equal & (self.found.sizes < self.eps ** (1 / 3) * bound)
+        near = ~equal & (self.found.sizes < max(self.eps ** (1 / 3), self.loss_eps**0.5) * bound)
         if not (is_recorded or self.before is not None) or not near.any():
             return equal
         # The derivative of 1/(λ_i − λ_j) contains its square, which cancels unless the loss depends on the basis. A
@@ -202,7 +202,11 @@ class _Pass:
         # error of the cotangents over Δ. A loss of only one of two vectors depends on the basis even where both
         # cotangents are zero by symmetry.
         sizes, rotation = self.found.sizes, (self.skew / self.found.values).masked_fill(~near, 0)
-        error = max(100 * self.eps, self.error) * self.size[:, None, None] / sizes.clamp_min(self.eps * bound)
+        error = (
+            max(100 * self.eps, 8 * self.loss_eps, self.error)
+            * self.size[:, None, None]
+            / sizes.clamp_min(self.eps * bound)
+        )
         same = (rotation - self.whole).abs() <= 1e-3 * (rotation.abs() + self.whole.abs()) + error
         is_seen = (self.sizes > 0) | (self.whole != 0).any(-1)
         same = near & same & (is_seen[:, :, None] == is_seen[:, None, :])

@@ -178,12 +178,14 @@ class Pairs(_Implicit):
 class Values(_Implicit):
     """Function Λ -> λ, its diagonal, with the second derivatives of symmetric functions of equal eigenvalues.
 
+    It is given the machine epsilon of the loss.
+
     Where values are equal such a function φ has the second derivative of φ(Λ) as a matrix function: its cotangents g
     have the divided differences (g_i − g_j) / (λ_i − λ_j) = ∂g_i/∂λ_i − ∂g_i/∂λ_j, which stand before Λ_ij.
     """
 
     @staticmethod
-    def forward(system: None, projected: Tensor) -> Tensor:
+    def forward(system: float, projected: Tensor) -> Tensor:
         """Return λ ``(..., k)`` of Λ ``(..., k, k)``."""
         return projected.diagonal(dim1=-2, dim2=-1).real.clone()
 
@@ -195,7 +197,7 @@ class Values(_Implicit):
         whole = torch.diag_embed(to_values).to(projected.dtype)
         if not (torch.is_grad_enabled() and to_values.requires_grad):
             return None, whole
-        bare, eps = values.detach(), torch.finfo(values.dtype).eps
+        bare, eps = values.detach(), ctx.system
         apart, size = (bare[..., :, None] - bare[..., None, :]).abs(), bare.abs().amax(-1)[..., None, None]
         close = (
             apart <= eps**0.5 * size
@@ -221,9 +223,9 @@ class Values(_Implicit):
         return tangents[1].diagonal(dim1=-2, dim2=-1).real.clone()
 
 
-def values_of(projected: Tensor) -> Tensor:
-    """Return λ of Λ, with derivatives where Λ has them."""
-    return Values.apply(None, projected)  # type: ignore[no-any-return]
+def values_of(projected: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return λ of Λ, with derivatives where Λ has them, for a loss that is computed in a dtype."""
+    return Values.apply(torch.finfo(dtype).eps, projected)  # type: ignore[no-any-return]
 
 
 class Outside(_Implicit):
