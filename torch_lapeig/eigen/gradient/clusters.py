@@ -168,9 +168,8 @@ class _Pass:
         self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
         self.loss_eps = options.loss_eps if s.operator.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
         # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
-        self.error = 0.0
-        if before is not None:
-            self.loss_eps, self.error = max(self.loss_eps, before.loss_eps), before.error
+        earlier = before or Seen(False, 0.0, 0.0)
+        self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error
         self.sizes = s.operator.dots(to_vectors.conj(), to_vectors).real.sqrt()
         self.size = self.sizes.norm(dim=1)
         # A loss blind to the basis leaves the round-off of its own arithmetic, which 1/Δ would turn into a gradient.

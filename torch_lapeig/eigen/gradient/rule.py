@@ -54,7 +54,7 @@ from torch import Tensor
 from torch_lapeig.eigen.gradient.clusters import couplings, differences, inverse_differences
 from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.support import checks
-from torch_lapeig.support.precision import Function, matmul, without_autocast
+from torch_lapeig.support.precision import Function, matmul
 
 # From tensors to results, of which some may be None.
 Map = Callable[..., Sequence[Tensor | None]]
@@ -128,14 +128,11 @@ class Pairs(_Implicit):
     """Function θ -> (V, Λ) of the solution of a system."""
 
     @staticmethod
-    @without_autocast
     def forward(system: Complement, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pairs of the solution."""
-        vectors = system.s.vectors
-        return vectors.clone(), torch.diag_embed(system.s.values).to(vectors.dtype)
+        return system.s.vectors.clone(), torch.diag_embed(system.s.values).to(system.s.vectors.dtype)
 
     @staticmethod
-    @without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """Return the cotangents of the parameters for cotangents of V and Λ."""
         *parameters, vectors, projected = ctx.saved_tensors
@@ -159,7 +156,6 @@ class Pairs(_Implicit):
         return None, *pull(lambda *own: operator.images(own, held), parameters, (y, y_mass))
 
     @staticmethod
-    @without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the tangents of V and Λ for tangents of the parameters."""
         *parameters, vectors, projected = ctx.saved_tensors
@@ -190,7 +186,6 @@ class Values(_Implicit):
         return projected.diagonal(dim1=-2, dim2=-1).real.clone()
 
     @staticmethod
-    @without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, Tensor]:
         """Return the cotangent of Λ."""
         (to_values,), (projected, values) = cotangents, ctx.saved_tensors
@@ -235,13 +230,11 @@ class Outside(_Implicit):
     """
 
     @staticmethod
-    @without_autocast
     def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
         """Return Z ``(B, N, m)``."""
         return system.solve(checks.primal(g))  # type: ignore[no-any-return]
 
     @staticmethod
-    @without_autocast
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         """Return the cotangents of Λ, V, G and θ for a cotangent of Z."""
         (*tensors, z), (to_z,) = ctx.saved_tensors, cotangents
@@ -251,7 +244,6 @@ class Outside(_Implicit):
         return None, *pull(lambda *own: _equations(ctx.system, own, z, mu), tensors, (y, nu))
 
     @staticmethod
-    @without_autocast
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         """Return the tangent of Z for tangents of Λ, V, G and θ."""
         *tensors, z = ctx.saved_tensors
