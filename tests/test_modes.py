@@ -194,6 +194,7 @@ CASES |= {name: (kind, lambda x: x, loss) for name, (kind, loss) in OF_TENSORS.i
 EXEMPT = {
     "an error or a warning": "ConvergenceError ConvergenceWarning DegeneracyWarning GraphWarning ResolutionWarning",
     "results or options": "InitialLayout Solve Auto Choice NullSpace RitzPairs NeighborPairs Neighbors NewEdges",
+    "a solver that needs larger graphs": "TorchLobpcg",
     "a protocol": "Preconditioner Solver Weighting ExtendingRule Extension NeighborRule",
     "without derivatives": "nearest_neighbors radius_neighbors show_versions spectral_init refine_cut SimpleWeights",
     "what KNN and Radius call": "knn_graph radius_graph",

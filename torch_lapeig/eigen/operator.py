@@ -75,7 +75,7 @@ class Operator(Protocol):
 
     def images(self, parameters: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """Return A(θ) X and M(θ) X of a block ``(B, N, m)``, for other `tensors`, with derivatives."""
-        own = len(self.parameters)
+        own = len(parameters) - (0 if self.mass is None else len(self.mass.parameters))
         image = self.matmul_at(parameters[:own], x) if own else self.matmul(x)
         return image, x if self.mass is None else self.mass.matmul_at(parameters[own:], x)
 

@@ -61,7 +61,7 @@ class Grounded(Operator):
 
     @property
     def operator(self) -> Operator:
-        """Return the operator of this system, for `ImplicitSolve`."""
+        """Return the operator of this system, for `Outside`."""
         return self
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
