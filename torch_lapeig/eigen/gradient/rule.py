@@ -232,7 +232,7 @@ class Outside(_Implicit):
     @staticmethod
     def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:
         """Return Z ``(B, N, m)``."""
-        return system.solve(checks.primal(g))  # type: ignore[no-any-return]
+        return system.solve(checks.primal(g)).clone()  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
