@@ -353,5 +353,7 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
             "use Krylov() or ChebyshevSubspace()"
         )
     if operator.is_sharded:
-        raise TypeError(f"{needed_by} needs a whole matrix, got rows on ranks; use Lobpcg() or ChebyshevSubspace()")
+        raise TypeError(
+            f"{needed_by} needs a matrix on one rank, got several ranks; use Lobpcg() or ChebyshevSubspace()"
+        )
     return operator

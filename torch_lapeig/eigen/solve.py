@@ -540,11 +540,14 @@ def _root_of_mass(mass: Any, operator: Operator) -> Tensor:
 def _check_range(values: Tensor, present: Tensor, dtype: torch.dtype, mass: Any) -> None:
     """Check that eigenvalues ``(B, k)`` that are there stay in the range of the dtype in which they are returned."""
     most, name = torch.finfo(dtype).max, "laplacian" if mass is None else "mass"
-    if (~(values.abs() <= most) & present).any():
+
+    def refuse() -> None:
         raise ValueError(
             f"{name} must leave the eigenvalues below {most:.1e} in {dtype}, got up to {values.abs().max():.1e}; "
             f"divide the matrix{'' if mass is None else ', or multiply the mass,'} by a number"
         )
+
+    precision.check_at_next_sync((~(values.abs() <= most) & present).any(), refuse)
 
 
 def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:

@@ -68,7 +68,7 @@ def svd(
 
     Args:
         matrix: dense tensor ``(m, n)`` or ``(B, m, n)``, sparse tensor ``(m, n)`` in COO or CSR (with sparse gradients)
-            or sparse matrix of SciPy, real or complex; or two functions of blocks, (Y, *θ) -> A Y and (X, *θ) -> Aᵀ X.
+            or sparse matrix of SciPy, real or complex; or two functions, ``(Y, *θ)`` to A Y and ``(X, *θ)`` to Aᵀ X.
         k: number of triplets; default: all min(m, n).
         solve, options: see `eigenpairs`.
         shape, parameters: of functions only: ``(m, n)`` or ``(B, m, n)``, and tensors θ, see `FunctionOperator`.
