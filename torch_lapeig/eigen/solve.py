@@ -472,8 +472,8 @@ def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers:
 
 @torch.no_grad()
 def with_rounded_residuals(solution: Solution, found: Differentiated, dtype: torch.dtype) -> Solution:
-    """Return a solution with the residuals of its vectors after rounding to a dtype."""
-    if dtype == solution.values.dtype:
+    """Return a solution with the residuals of its vectors after rounding to a dtype; a pencil keeps its own."""
+    if dtype == solution.values.dtype or solution.operator.mass is not None:
         return solution
     rounded = checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
     return dataclasses.replace(solution, residuals=residual_norms(solution.operator, solution.values, rounded))
