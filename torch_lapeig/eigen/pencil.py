@@ -34,6 +34,7 @@ DENSE_NODES = 600  # the same where K or M is dense
 DENSE_PRODUCTS = 3000  # the same where K gives products only
 MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 PRODUCTS = 1000  # with M⁻¹ K, which find the pairs of most matrices of no shape
+POLISH_STEPS = 3  # of the inverse inside the spectrum, until residuals are round-off
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
 
 
@@ -94,10 +95,11 @@ def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None, ta
     operator, k, n = problem.operator, problem.k, problem.operator.num_nodes
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
     is_sparse = is_sparse and (operator.mass is None or operator.mass.is_sparse)
-    most = SPARSE_NODES if is_sparse else DENSE_NODES if knows_entries(operator) else DENSE_PRODUCTS
-    is_dense = isinstance(solver, Eigh) or n <= most
+    has_entries = knows_entries(operator)
+    most = SPARSE_NODES if is_sparse else DENSE_NODES if has_entries else DENSE_PRODUCTS
+    is_filled = target is not None and has_entries and not is_sparse  # its factors are no sparser
+    is_dense = isinstance(solver, Eigh) or n <= most or is_filled
     c = 0 if target is not None else min(int(operator.nullity), k)
-    is_dense = is_dense or (target is not None and knows_entries(operator) and not is_sparse)
     null = _orthonormal(operator, operator.null_vectors(c)[0])
     if is_dense:
         found = _solve_whole(operator, null, k, int(operator.active_count), target)
@@ -219,15 +221,15 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
         values, x, products, finished, _ = pairs_by_krylov(request, form, most, 0)
         inverse = form.inverse or measure
         if target is not None:
-            # A step of the inverse, refined, because pivots are not exchanged, removes what it hardly sees of
-            # eigenvectors far away.
-            given = operator.weigh(x)
-            x = inverse(given)
-            left = given - operator.matmul(x) + form.sigma * operator.weigh(x)
-            x = _orthonormal(operator, x + inverse(left))
-            values, turn = torch.linalg.eigh(x.mT @ operator.matmul(x))
-            order = (values - target).abs().argsort(stable=True)
-            values, x = values[order], x @ turn[:, order]
+            # Steps remove what the inverse hardly sees of eigenvectors far away.
+            for _ in range(POLISH_STEPS):
+                x = _orthonormal(operator, refined(operator.weigh(x)))
+                values, turn = torch.linalg.eigh(x.mT @ operator.matmul(x))
+                order = (values - target).abs().argsort(stable=True)
+                values, x = values[order], x @ turn[:, order]
+                left = operator.matmul(x) - operator.weigh(x) * values
+                if bool((measure(left) * left).sum(0).amax() <= round_off**2):
+                    break
         values, x = torch.cat([null.new_zeros(null.shape[1]), values.to(null)]), torch.cat([null, x], 1)
         sigma = None if target is None else form.sigma
         return _Found(values, x, products, finished, measure, shift, inverse, sigma)
@@ -244,7 +246,16 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
         assert of_mass is not None
         step, inverse = factors_near(whole.at(target), float(operator.bound), name)
         shift, sigma, measure = math.inf, target + step, of_mass
-    form = Form(operator, lambda x: inverse(form.weighted(x)), matrix, inverse, sigma, target, memory)
+
+    def refined(b: Tensor) -> Tensor:
+        x = inverse(b)
+        return x + inverse(b - operator.matmul(x) + sigma * operator.weigh(x))
+
+    # Where pivots are not exchanged, the factors are those of another matrix, with other eigenvectors.
+    round_off = 40 * torch.finfo(torch.float64).eps * float(operator.bound)
+    is_accurate = target is None or inverse.probe()[0] <= round_off
+    solve: Callable[[Tensor], Tensor] = inverse if is_accurate else refined
+    form = Form(operator, lambda x: solve(form.weighted(x)), matrix, inverse, sigma, target, memory)
     return found(form, Krylov().max_products, shift, measure)
 
 

@@ -292,6 +292,22 @@ def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass, is_spar
     torch.testing.assert_close(gradients[0], gradients[-1], atol=1e-8 * float(gradients[-1].abs().max()), rtol=0)
 
 
+@pytest.mark.parametrize("n", [700, 1500])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pairs_nearest_a_number_of_matrices_without_stable_pivots(n, seed):
+    """Factors whose pivots are not exchanged are those of another matrix, and a target may be an eigenvalue."""
+    random = np.random.default_rng(seed)
+    a = scipy.sparse.random(n, n, 6 / n, random_state=random, data_rvs=random.standard_normal).toarray()
+    a = (a + a.T) / 2
+    exact = np.linalg.eigvalsh(a)
+    for target in (0.4, -0.8, exact[n // 3], exact[n // 3] + 1e-10):
+        pairs = eigenpairs(torch.tensor(a).to_sparse_csr(), 5, nearest=float(target))
+        assert pairs.converged
+        np.testing.assert_allclose(
+            np.sort(abs(pairs.values - target)), np.sort(abs(exact - target))[:5], atol=1e-13, rtol=0
+        )
+
+
 def test_what_excludes_pairs_nearest_a_number():
     a = torch.diag(torch.arange(5.0, dtype=torch.float64))
     for matrix, options in ((a, {"largest": True}), (a, {"fill": True}), (a[None], {}), (a.to(torch.complex128), {})):

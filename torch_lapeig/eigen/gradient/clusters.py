@@ -111,7 +111,7 @@ def inverse_differences(system: System, found: Differences, equal: Tensor | None
 
 
 class Seen(NamedTuple):
-    """What a backward pass has shown, for passes that differentiate it."""
+    """Facts that a backward pass shows to the passes that differentiate it."""
 
     takes_vectors: bool  # whether the loss takes V
     loss_eps: float
@@ -119,12 +119,7 @@ class Seen(NamedTuple):
 
 
 def couplings(
-    system: System,
-    values: Tensor,
-    inner: Tensor,
-    whole: Tensor,
-    to_vectors: Tensor,
-    before: Seen | None,
+    system: System, values: Tensor, inner: Tensor, whole: Tensor, to_vectors: Tensor, before: Seen | None
 ) -> tuple[InverseDifferences, Seen | None]:
     """Return F and which values count as equal in a backward pass, and what it has shown; warn of undefined gradients.
 
@@ -201,11 +196,8 @@ class _Pass:
         # error of the cotangents over Δ. A loss of only one of two vectors depends on the basis even where both
         # cotangents are zero by symmetry.
         sizes, rotation = self.found.sizes, (self.skew / self.found.values).masked_fill(~near, 0)
-        error = (
-            max(100 * self.eps, 8 * self.loss_eps, self.error)
-            * self.size[:, None, None]
-            / sizes.clamp_min(self.eps * bound)
-        )
+        accuracy = max(100 * self.eps, 8 * self.loss_eps, self.error)
+        error = accuracy * self.size[:, None, None] / sizes.clamp_min(self.eps * bound)
         same = (rotation - self.whole).abs() <= 1e-3 * (rotation.abs() + self.whole.abs()) + error
         is_seen = (self.sizes > 0) | (self.whole != 0).any(-1)
         same = near & same & (is_seen[:, :, None] == is_seen[:, None, :])
@@ -223,7 +215,7 @@ class _Pass:
         """Warn where the loss has no derivative, or none that can be known."""
         # Three cases: the skew part within a cluster is not zero, but left out; equal values have different cotangents;
         # the cut splits a cluster.
-        noise, pairs_of = math.sqrt(self.loss_eps), lambda x: x[:, :, None] + x[:, None, :]
+        noise, sizes = math.sqrt(self.loss_eps), (self.sizes[:, :, None] + self.sizes[:, None, :]) / 2
         effect = {
             "mask": "terms that depend on that choice are left out",
             "lorentz": "terms that depend on that choice are damped",
@@ -231,7 +223,7 @@ class _Pass:
         }[self.options.degeneracy]
         masked = self.found.are_equal & self.equal
         lost = self.skew.abs() * masked
-        undefined = (lost > noise * (pairs_of(self.sizes) / 2 + 1e-2 * self.size[:, None, None])).any(2).any(1)
+        undefined = (lost > noise * (sizes + 1e-2 * self.size[:, None, None])).any(2).any(1)
         # Eigenvalues too close to resolve: the omitted terms are small, but so are their divisors.
         near = lost * (self.found.sizes > 0.1 * self.resolution) * (self.options.degeneracy == "mask")
         unresolved = (near.amax((1, 2)) > max(8 * self.loss_eps, self.error) * self.size) & (self.options.width is None)

@@ -174,7 +174,7 @@ class Pairs(_Implicit):
 class Values(_Implicit):
     """Function Λ -> λ, its diagonal, with the second derivatives of symmetric functions of equal eigenvalues.
 
-    It is given the machine epsilon of the loss.
+    In place of a system it takes the machine epsilon of the loss.
 
     Where values are equal such a function φ has the second derivative of φ(Λ) as a matrix function: its cotangents g
     have the divided differences (g_i − g_j) / (λ_i − λ_j) = ∂g_i/∂λ_i − ∂g_i/∂λ_j, which stand before Λ_ij.
@@ -194,9 +194,8 @@ class Values(_Implicit):
             return None, whole
         bare, eps = values.detach(), ctx.system
         apart, size = (bare[..., :, None] - bare[..., None, :]).abs(), bare.abs().amax(-1)[..., None, None]
-        close = (
-            apart <= eps**0.5 * size
-        )  # a difference of cotangents has an error of eps / Δ, their derivative one of Δ
+        # A difference of cotangents has an error of eps / Δ, their derivative one of Δ.
+        close = apart <= eps**0.5 * size
         close.diagonal(dim1=-2, dim2=-1).fill_(False)
         slopes = torch.zeros_like(apart)
         for i in close.reshape(-1, *close.shape[-2:]).any(2).any(0).nonzero().flatten().tolist():

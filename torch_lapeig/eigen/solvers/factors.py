@@ -20,7 +20,8 @@ from torch_lapeig.support import checks
 
 UNLIMITED = Limits()
 PROBE = 1e-11  # largest change of the matrix over its bound that pivots which are not exchanged may cost
-STEPS = (0, 1e-9, -1e-9, 1e-6)  # over the bound, by which σ moves away from an eigenvalue
+NEAR = 1e-9  # distance of σ to an eigenvalue over the bound, below which the inverse hides the others
+STEPS = (0, 1e-8, -1e-8, 1e-6)  # over the bound, by which σ moves away from an eigenvalue
 
 
 class Shifted(NamedTuple):
@@ -101,15 +102,16 @@ class Factors:
         found = self.factors.solve(block[0] if block.ndim == 3 else block)
         return torch.from_numpy(found).reshape(r.shape).to(r)
 
-    def rounding(self) -> float:
-        """Return the size of E, where the factors are those of the matrix + E, by two solves.
+    def probe(self) -> tuple[float, float]:
+        """Return the sizes of E, where the factors are those of the matrix + E, and of its least eigenvalue.
 
-        A solve enlarges most the components along eigenvectors close to σ, for which E matters.
+        Two solves enlarge most the components along eigenvectors close to σ, for which E matters.
         """
         b = np.random.default_rng(0).standard_normal((len(self.matrix.diagonal), 2))
         x = self.factors.solve(b)
-        left = np.linalg.norm(self.matrix.to_scipy() @ x - b, axis=0) / np.linalg.norm(x, axis=0)
-        return float(left.max())
+        sizes = np.linalg.norm(x, axis=0)
+        left = np.linalg.norm(self.matrix.to_scipy() @ x - b, axis=0) / sizes
+        return float(left.max()), 1 / float(sizes.max())
 
     def count_below(self, cut: float, room: float) -> int | None:
         """Count the eigenvalues of this matrix below a cut by Sylvester's law of inertia.
@@ -120,7 +122,7 @@ class Factors:
             found = Factors(matrix := self.matrix.at(cut), factorize(matrix))
         except (RuntimeError, MemoryError):
             return None
-        return found.negative if found.negative is not None and found.rounding() < 0.01 * room else None
+        return found.negative if found.negative is not None and found.probe()[0] < 0.01 * room else None
 
     # A copy shares the factors, and unpickling computes them again from the matrix.
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
@@ -200,12 +202,15 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
 def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[float, Factors]:
     """Return a shift of a matrix near 0, inside its spectrum, and the factors there; raise as `factors_of` does.
 
-    Pivots that are not exchanged may be tiny: then the shift moves a little, and at last SuperLU exchanges pivots.
+    Pivots that are not exchanged may be tiny, and an eigenvalue at the shift hides the others: then the shift moves a
+    little, and at last SuperLU exchanges pivots.
     """
     for step in STEPS:
         try:
             moved = matrix.at(step * bound)
-            if (found := Factors(moved, factorize(moved))).rounding() <= PROBE * bound:
+            found = Factors(moved, factorize(moved))
+            rounding, least = found.probe()
+            if rounding <= PROBE * bound and least >= NEAR * bound:
                 return step * bound, found
         except RuntimeError:
             continue
