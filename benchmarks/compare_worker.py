@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
+import scipy
 import torch
 from sklearn.datasets import load_digits, make_swiss_roll
 from torch import Tensor
@@ -94,6 +96,53 @@ def backward() -> Call:
     return step
 
 
+def dense(*shape: int, k: int, has_gradient: bool = False) -> Call:
+    """Solve for k pairs of all-pairs kernels of clouds ``(B, N, D)``, with the gradient in their weights if asked."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weight = torch.exp(-torch.cdist(x, x).square())
+    weight = (weight + weight.mT) / 2
+    weight.diagonal(dim1=-2, dim2=-1).zero_()
+
+    def step() -> Tensor:
+        leaf = weight.clone().requires_grad_(has_gradient)
+        pairs = lapeig().eigenpairs(lapeig().Laplacian(lapeig().Graph.from_dense(leaf)), k)
+        if not has_gradient:
+            values: Tensor = pairs.values
+            return values
+        pairs.vectors.square().square().sum().backward()
+        return gradient_of(leaf)
+
+    return step
+
+
+def pencil() -> Call:
+    """Solve for eight pairs of a sparse random matrix of 5,000 nodes with a tridiagonal mass."""
+    n, random = 5000, numpy.random.default_rng(0)
+    a = scipy.sparse.random(n, n, 4 / n, random_state=0)
+    a = ((a + a.T) / 2 + scipy.sparse.diags(random.normal(0, 3, n))).tocsr()
+    sides = numpy.full(n - 1, 1 / 6)
+    mass = scipy.sparse.diags([sides, numpy.full(n, 4 / 6), sides], [-1, 0, 1]).tocsc()
+
+    def step() -> Tensor:
+        values: Tensor = lapeig().eigenpairs(a, 8, mass=mass).values
+        return values
+
+    return step
+
+
+def all_pairs(*shape: int) -> Call:
+    """Compute all pairs of symmetric matrices, and the gradient of a loss back to them."""
+    a = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def step() -> Tensor:
+        leaf = (a + a.mT).requires_grad_()
+        pairs = lapeig().eigh(leaf)
+        (pairs.values.sum() + pairs.vectors.square().square().sum()).backward()
+        return gradient_of(leaf)
+
+    return step
+
+
 def spreading() -> Call:
     """Spread ten labels a class over MNIST's test images."""
     x = mnist()
@@ -131,6 +180,12 @@ ROWS: dict[str, Callable[[], Call]] = {
     "15 neighbours of 70,000 × 50": partial(search, 70_000, 50, 15),
     "eigenpairs and backward, swiss roll of 20,000": backward,
     "label spreading, MNIST": spreading,
+    "pencil of 5,000 nodes whose factors fill in": pencil,
+    "dense batch of 5 × 576, 4 pairs": partial(dense, 5, 576, 5, k=4),
+    "dense batch of 16 × 200, 4 pairs": partial(dense, 16, 200, 5, k=4),
+    "dense graph of 1,200, 8 pairs with gradients": partial(dense, 1200, 5, k=8, has_gradient=True),
+    "eigh of one 3 × 3, forward and backward": partial(all_pairs, 3, 3),
+    "eigh of 1,024 of 30 × 30, forward and backward": partial(all_pairs, 1024, 30, 30),
 }
 
 

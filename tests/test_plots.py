@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torch_lapeig import LLE, MDS, DirectedGraph, SignedGraph, knn_graph
+from torch_lapeig import LLE, MDS, DirectedGraph, SignedGraph, eigenpairs, knn_graph
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -161,3 +161,8 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
 def test_the_next_eigenvalue_is_a_hollow_dot(method):
     (dot,) = (line for line in plot_spectrum(method(2).embed(X), axes=axes()).lines if line.get_mfc() == "none")
     assert dot.get_ydata()[0] == pytest.approx(float(method(3).embed(X).eigenvalues[2]), rel=0.1)
+    largest, nearest = ({"largest": True}, [2.0, 1.0]), ({"nearest": 1.2}, [1.0, 2.0])
+    for options, heights in (largest, nearest):  # of the pairs nearest a number the next one may be on either side
+        pairs = eigenpairs(torch.arange(3.0).diag().double(), 2, **options)
+        dots = [line.get_ydata()[0] for line in plot_spectrum(pairs, axes=axes()).lines if line.get_mfc() == "none"]
+        assert (pairs.values.tolist(), dots) == (heights, [0.0] if "largest" in options else [])

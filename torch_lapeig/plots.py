@@ -131,8 +131,9 @@ def plot_spectrum(
     gap: Any = np.inf
     if isinstance(found, Embedding | Eigenpairs):
         values, pairs = (found.eigenvalues, found.pairs) if isinstance(found, Embedding) else (found.values, (found,))
-        sign = -1 if any(pair.which == "largest" for pair in pairs) else 1
-        values, gap = values.reshape(-1, values.shape[-1]), sign * _array(found.gap, "gap").flatten()
+        # Of the pairs nearest a number the next value may be on either side.
+        step = {"smallest": 1, "largest": -1, "nearest": np.inf}[pairs[0].which if pairs else "smallest"]
+        values, gap = values.reshape(-1, values.shape[-1]), step * (_array(found.gap, "gap").flatten() + 0.0)
     rows = np.atleast_2d(_array(values, "found").astype(float))
     if rows.ndim > 2 or np.isnan(rows).any():
         raise ValueError(f"found must be eigenvalues (k,) or (B, k) without NaN, got shape {rows.shape}")

@@ -262,6 +262,9 @@ class TestCanonicalVectors:
         star = torch.block_diag(path(3), path(4))
         assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 2)).unique.tolist() == [True, True]
         assert methods.canonicalize(tl.eigenpairs(laplacian_of(star), 1)).unique.tolist() == [False]
+        leaves = torch.tensor([[0, 0, 0, 1, 2, 3], [1, 2, 3, 0, 0, 0]])  # values 0, 1, 1, 2
+        inside = tl.eigenpairs(tl.Laplacian(tl.Graph.from_edge_index(leaves)), 2, nearest=1.6)
+        assert methods.canonicalize(inside).unique.tolist() == [False, False]  # either end may be cut
 
 
 class TestTransform:

@@ -8,7 +8,7 @@ import numpy as np
 
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
-from torch_lapeig.eigen.solvers.dense import Eigh, needs_all_pairs
+from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted, structure_within
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
@@ -31,10 +31,10 @@ from torch_lapeig.support.tuning import (
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseFactors())
-# Dense matrices up to which LAPACK's subset driver takes less time than Krylov spaces, for no pairs and for each pair
-# more. Over the driver's time Krylov spaces took 0.7 to 1.2 with 500 nodes and 2 pairs, 0.7 to 1.5 with 700 and 8, 0.5
-# to 1.6 with 900 and 16, 0.3 to 0.9 with 1200 and 8: cosines of clusters, RBF, patches with a floor.
-SUBSET_NODES, SUBSET_NODES_OF_PAIR = 400, 40
+# Dense matrices up to which `Eigh` takes less time than Krylov spaces, for no pairs and for each pair more. Over its
+# time these took, without and with gradients, 0.6 to 2.1 and 0.4 to 1.5 with 800 nodes and 2 pairs, 0.4 to 1.5 and 0.3
+# to 1.3 with 1200 and 8, 1.2 to 1.6 and 1.5 to 2.4 with 1200 and 32: RBF, cosines of clusters, patches, neighbours.
+SUBSET_NODES, SUBSET_NODES_OF_PAIR = 700, 40
 LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
@@ -68,12 +68,13 @@ def choose(operator: Operator, k: int) -> Choice:
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
     if is_sparse and (batch == 1 or n > BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
-    is_first = not is_sparse and operator.device.type == "cpu" and not needs_all_pairs(operator)
-    if n <= (EIGH_NODES if is_sparse else SUBSET_NODES + SUBSET_NODES_OF_PAIR * k if is_first else DENSE_EIGH_NODES):
+    is_host = operator.device.type == "cpu"
+    subset = SUBSET_NODES + SUBSET_NODES_OF_PAIR * k
+    if n <= (EIGH_NODES if is_sparse else subset if is_host else DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, or the first ones where no gradient needs all")
     if n > FALLBACK_NODES:
         return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
-    if not is_sparse and operator.device.type == "cpu":
+    if not is_sparse and is_host:
         # `Eigh` takes the time of as many products: calls take most of the time of small ones.
         krylov = Krylov(max_products=min(n // 3, n**2 // 3600))
         return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
@@ -82,7 +83,7 @@ def choose(operator: Operator, k: int) -> Choice:
     most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
     filters = ChebyshevSubspace(max_products=most)
     # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
-    between = (FACTORS,) if is_sparse and operator.device.type == "cpu" else ()
+    between = (FACTORS,) if is_sparse and is_host else ()
     reason = "graphs together, in products that take less time than all their pairs"
     return Choice((filters, *between, Eigh()), reason)
 

@@ -326,6 +326,7 @@ def _solution(
     # The inverse enlarges the round-off of low frequencies.
     round_off = 40 * eps * bound * (share[k - 1] / share[: c + 1][-1]).clamp_min(1)
     allowed = torch.maximum(problem.tolerance * gap.nan_to_num(posinf=0.0), round_off)
+    floor, is_known = 8 * eps * bound, len(values) in (c, 1)
     skewness = (x[:, :k].mT @ weighted[:, :k] - torch.eye(k).to(x)).abs().max()
     converged = (residuals[:k].amax() <= allowed) & (skewness <= eps**0.5) & found.finished
     return Solution(
@@ -340,7 +341,7 @@ def _solution(
         residuals=residuals[None, :k],
         gap=gap[None],
         converged=converged[None],
-        resolved=((values.max() - values.min() > 8 * eps * bound) | (len(values) == c) | (len(values) == 1))[None],
+        resolved=((values.max() - values.min() > floor) | (floor <= eps**0.5 * values.abs().min()) | is_known)[None],
         faint=torch.zeros_like(converged)[None],
         scale=bound[None],
         sigma=found.sigma,

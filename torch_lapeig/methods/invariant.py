@@ -211,7 +211,9 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
         for begin, end in zip([0, *ends], [*ends, k], strict=True):  # the last are the missing pairs
             basis, count = _axes(vectors[b, :, begin:end], tolerance)
             found.append(basis)
-            unique[b, begin : begin + count] = end < len(known) or bool(gap > width)
+            # Pairs nearest a number are cut at one of both ends.
+            is_cut = end == len(known) or (begin == 0 and pairs.which == "nearest")
+            unique[b, begin : begin + count] = end <= len(known) and (not is_cut or bool(gap > width))
     whole = torch.cat(found, 1).reshape(n, -1, k).movedim(0, 1)
     return Canonical(whole.reshape(pairs.vectors.shape), unique.reshape(pairs.values.shape))
 

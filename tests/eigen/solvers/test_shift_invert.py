@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.atlas.families import graph_of
 from problems import covering, grid, in_every_dtype, points, sparse_path
-from torch_lapeig import ConvergenceError, ConvergenceWarning, Graph, Laplacian, eigenpairs
+from torch_lapeig import ConvergenceError, ConvergenceWarning, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
 from torch_lapeig.graph.pattern import DensePattern
@@ -318,3 +318,17 @@ def test_what_excludes_pairs_nearest_a_number():
     with pytest.raises((TypeError, ValueError), match="nearest must be a finite number"):
         eigenpairs(a, 2, nearest=float("nan"))
     assert eigenpairs(a.float(), 2, nearest=2.2).values.tolist() == [2, 3]
+
+
+def test_gradients_of_equal_values_nearest_a_number():
+    """The first pair is no null vector, whose value has no derivative whatever its cotangent is."""
+    weight = torch.ones(12, dtype=torch.float64).diag(1)[:12, :12].requires_grad_()
+    ends = torch.zeros(12, 12, dtype=torch.float64)
+    ends[0, -1] = ends[-1, 0] = 1
+    ring = weight + weight.mT + ends
+    values = eigenpairs(Laplacian(Graph.from_dense(ring)), 2, nearest=0.45).values
+    torch.testing.assert_close(values, torch.full_like(values, 0.5))
+    (smooth,) = torch.autograd.grad(values.sum(), weight, retain_graph=True)
+    assert smooth.abs().max() > 0
+    with pytest.warns(DegeneracyWarning, match="equal eigenvalues as different numbers"):
+        values[0].backward()

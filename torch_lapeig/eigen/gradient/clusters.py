@@ -229,7 +229,7 @@ class _Pass:
         unresolved = (near.amax((1, 2)) > max(8 * self.loss_eps, self.error) * self.size) & (self.options.width is None)
         # The value of the null vector of the whole graph is 0 for all parameters, whatever its cotangent.
         varies = torch.ones_like(self.to_values, dtype=torch.bool)
-        varies[:, 0] = self.s.operator.nullity == 0
+        varies[:, 0] = (self.s.operator.nullity == 0) | (self.s.values[:, 0] != 0)
         both, most = varies[:, :, None] & varies[:, None, :], self.to_values.abs().amax(1)
         # Cotangents of a smooth function of values differ within a cluster by the accuracy of the solve. At its minimum
         # they are round-off.

@@ -13,7 +13,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, with_guards
 from torch_lapeig.support.threads import together
 
-SUBSET_LEAST = 300  # nodes from which on LAPACK's subset driver takes less than half the time of all pairs
+SUBSET_LEAST = 200  # nodes from which on LAPACK's subset driver takes less than half the time of all pairs
 
 
 @dataclass(frozen=True)
