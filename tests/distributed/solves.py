@@ -1,5 +1,6 @@
 """Checks that every rank of a group runs: eigenpairs, gradients and methods are those of one process."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -253,6 +254,40 @@ def check_second_derivatives(ranks):
         for solver in BOTH:
             mine = second(False, solver, power)
             torch.testing.assert_close(mine, exact[rows], atol=1e-8 * float(exact.abs().max()), rtol=0)
+
+
+def check_derivatives_depend_on_no_mode(ranks):
+    x, rows = surface(60), cut(60, ranks)
+    factor = torch.randn(60, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    nothing = contextlib.nullcontext
+
+    def slope(solver, dtype=torch.float64, one=False, before=nothing, around=nothing, change=1.0):
+        mine = (x if one else x[rows]).to(dtype).clone().requires_grad_()
+        graph, _, home = graph_of(mine, KNN(6), HeatKernel(3.0), None if one else ranks)
+        laplacian = Laplacian(graph, "unnormalized")
+
+        def loss():
+            pairs = eigenpairs(laplacian, 3, solver)
+            z = home(pairs.vectors) @ (2 * torch.eye(3, dtype=dtype) - pairs.projected)
+            return (z.square() * factor[slice(0, 60) if one else rows].to(dtype)).sum()
+
+        with before():
+            loss()
+        with torch.no_grad():
+            graph.weight.mul_(change)
+        with around():
+            value = loss()
+        return torch.autograd.grad(value, mine)[0] if change == 1 else value.detach()
+
+    modes = ({"before": torch.no_grad}, {"before": torch.inference_mode}, {"dtype": torch.float32})
+    autocast = functools.partial(torch.autocast, "cpu", torch.bfloat16)
+    exact = slope(None, one=True)
+    for options, solver in itertools.product((*modes, {"around": autocast}), BOTH):
+        mine = slope(solver, **options)
+        accuracy = 1e-8 if mine.dtype == torch.float64 else 1e-4
+        torch.testing.assert_close(mine.double(), exact[rows], atol=accuracy * float(exact.abs().max()), rtol=0)
+    moved = ranks.total(slope(None, before=torch.no_grad, change=1.1))
+    torch.testing.assert_close(moved, slope(None, one=True, before=torch.no_grad, change=1.1), atol=1e-10, rtol=0)
 
 
 def check_sums_are_summed_in_the_same_order_everywhere(ranks):

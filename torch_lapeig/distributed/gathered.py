@@ -21,6 +21,7 @@ from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.support.cached import make_usable
 
 GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank has room
 
@@ -42,6 +43,9 @@ class GatheredGraph:
     edge: Tensor
     node: Tensor
     place: Tensor
+
+    def __post_init__(self) -> None:
+        make_usable(self)
 
     @classmethod
     def of(cls, pattern: Any) -> GatheredGraph:

@@ -236,9 +236,11 @@ class _Search:
         free = int(request.operator.active_count) - known.shape[1]
         size, count = self.size or max(48, 3 * columns), min(count, free)
         space = Space(form, known, min(size, free), free, self.seeds, 1 if is_direct else WIDTH)
-        before, checks, step, last = self.products, 0, 2 * count, math.inf
+        # No space of an inverse has converged earlier.
+        first = 2 * count if is_direct else 2 * columns + min(columns, 12)
+        before, checks, step, last = self.products, 0, first, math.inf
         while True:
-            space.expand(step := max(CHECK_EVERY, step))
+            space.expand(step := max(CHECK_EVERY if is_direct else 1, step))
             self.products, checks = before + space.products, checks + 1
             theta, turn, residuals = space.ritz()
             order = form.rank(theta).argsort(stable=True)
