@@ -7,6 +7,7 @@ import networkx
 import numpy as np
 import pandas
 import pytest
+import scipy.linalg
 import torch
 from matplotlib.figure import Figure
 from scipy.sparse import csr_array
@@ -209,7 +210,7 @@ knn_graph(X, 3, mask=MASK[:4]) → mask must have shape \(10,\)
 HeatKernel(0.0) → t must be positive
 HeatKernel("mean") → 'median', 'component-median', 'steepest', got 'mean'
 HeatKernel()(X[:5], GRAPH) → shape \(10, 'D'\).*got \(5, 2\)
-Graph.from_dense(path(4).triu()) → symmetric.*average the two directions
+Graph.from_dense(path(4).triu()) → symmetric.*average two measurements .* add the other triangle
 Graph.from_dense(-path(4)) → non-negative, got a minimum of -1
 Graph.from_dense(path(4) * torch.nan) → affinity must be finite
 Graph.from_dense(path(4)[:3]) → \(N, N\) or \(B, N, N\), got \(3, 4\)
@@ -537,7 +538,7 @@ mesh_laplacian(CORNERS, FACES.tolist()) → faces must be a
 mesh_laplacian(CORNERS.half(), FACES) → vertices must be float32 or float64
 mesh_laplacian(CORNERS, FACES, intrinsic="yes") → intrinsic must be True or False
 MagneticLaplacian(RING).eigenpairs(2.5) → k must be an integer
-MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → unexpected keyword
+MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → tolerence is no option .* tolerance
 MagneticLaplacian(RING, "0.25") → q must
 MagneticLaplacian(RING, True) → q must
 MagneticLaplacian(RING, [0.1, None]) → q must
@@ -563,7 +564,7 @@ LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
 eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
-eigenpairs(LAPLACIAN, 2, warm_start=None) → unexpected keyword .*warm_start
+eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is no option of this solve; options are solver, tol
 Lobpcg(preconditioner="amg") → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
@@ -742,6 +743,83 @@ def test_advice_can_be_followed(call, given, advice):
     assert str(error.value).endswith(f"; use {advice}")
     if given is not MESH:
         call(eval(advice, {**vars(torch_lapeig), "torch": torch, "networkx": networkx, "x": given, "graph": given}))
+
+
+WHOLE, FEW_NODES = CYCLE + torch.arange(8.0).diag().double(), torch.arange(8) % 2 == 0
+MARKOV = CYCLE * torch.arange(1.0, 9) * torch.arange(1.0, 9)[:, None]
+FLAT = torch.tensor([[0.0, 0, 0], [2, 0, 0], [2, 1.7, 0], [0, 1.5, 0], [1, 0, 0]], dtype=torch.float64)
+SLIVER, PROPER = torch.tensor([[0, 1, 4], [0, 1, 2], [0, 2, 3]]), torch.tensor([[0, 4, 2], [4, 1, 2], [0, 2, 3]])
+
+
+def eliminated(stiffness):
+    """Finite eigenvalues of K u = λ M u without a mass at every other node, which follow the others."""
+    a, b = FEW_NODES, ~FEW_NODES
+    inner = stiffness[a][:, a] - stiffness[a][:, b] @ torch.linalg.solve(stiffness[b][:, b], stiffness[b][:, a])
+    return eigenpairs(inner, 2).values
+
+
+def of_faces(faces, **options):
+    mesh = torch_lapeig.mesh_laplacian(FLAT, faces, **options)
+    return eigenpairs(mesh.stiffness, 3, mass=mesh.mass).values
+
+
+PENCIL = WHOLE + 3 * torch.eye(8)
+FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
+
+
+@pytest.mark.parametrize(
+    ("call", "advice", "followed", "true"),
+    [
+        (
+            lambda: eigenpairs(WHOLE.tril(), 3),
+            "add the other triangle, less the diagonal",
+            lambda: eigenpairs(WHOLE.tril() + WHOLE.tril().mT - WHOLE.diagonal().diag(), 3).values,
+            torch.linalg.eigvalsh(WHOLE)[:3],
+        ),
+        (
+            lambda: eigenpairs(MARKOV / MARKOV.sum(1, keepdim=True), 3),
+            'a Markov matrix D⁻¹ W take Laplacian(Graph.from_dense(W), "random_walk")',
+            lambda: 1 - eigenpairs(Laplacian(Graph.from_dense(MARKOV), "random_walk"), 3).values,
+            torch.linalg.eigvals(MARKOV / MARKOV.sum(1, keepdim=True)).real.sort(descending=True).values[:3],
+        ),
+        (
+            lambda: eigenpairs(PENCIL, 2, mass=FEW_NODES.double().diag()),
+            "eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba",
+            lambda: eliminated(PENCIL),
+            torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2]),
+        ),
+        (
+            lambda: of_faces(SLIVER),
+            "use intrinsic=True",
+            lambda: of_faces(SLIVER, intrinsic=True),
+            of_faces(PROPER, intrinsic=True),
+        ),
+        (
+            lambda: eigenpairs(WHOLE, 2, tol=1e-3),
+            "use tolerance=",
+            lambda: eigenpairs(WHOLE, 2, tolerance=1e-3).values,
+            2,
+        ),
+        (lambda: eigenpairs(WHOLE, 2, M=WHOLE), "takes mass=", lambda: eigenpairs(WHOLE, 2, mass=PENCIL).values, 2),
+        (
+            lambda: eigenpairs(WHOLE, 2, which="LM"),
+            "largest=True",
+            lambda: eigenpairs(WHOLE, 2, largest=True).values,
+            2,
+        ),
+        (
+            lambda: eigenpairs(WHOLE, 2, sigma=1.0),
+            "takes nearest=",
+            lambda: eigenpairs(WHOLE, 2, nearest=1.0).values,
+            2,
+        ),
+    ],
+)
+def test_advice_gives_the_true_answer(call, advice, followed, true):
+    with pytest.raises((TypeError, ValueError), match=re.escape(advice)):
+        call()
+    found = followed()
+    torch.testing.assert_close(found, found if isinstance(true, int) else true, atol=2e-4, rtol=0)
 
 
 def test_landmarks_in_parts_are_not_sent_to_an_option_that_they_refuse():

@@ -158,21 +158,15 @@ def _pairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
         return vectors, torch.diag_embed(values).to(vectors.dtype)
     info = torch.finfo(values.dtype)
     scale = values.abs().amax(1).clamp_min(info.tiny)
-    true, nothing = torch.ones_like(scale, dtype=torch.bool), vectors[:, :, :0]
-    solution = Solution(
-        operator=_Matrices(matrix),
-        solver=Eigh(),
-        ritz=RitzPairs(values, vectors, 1, true),
-        values=values,
-        vectors=vectors,
-        present=true[:, None].expand_as(values),
-        guard_values=values[:, :0],
-        guard_vectors=nothing,
-        residuals=(0.5 * values.shape[1] ** 0.5 * info.eps * scale)[:, None],  # of `torch.linalg.eigh`
+    true, n = torch.ones_like(scale, dtype=torch.bool), values.shape[1]
+    solution = Solution.of(
+        _Matrices(matrix),
+        Eigh(),
+        RitzPairs(values, vectors, 1, true),
+        n,
+        residuals=(0.5 * n**0.5 * info.eps * scale)[:, None],  # of `torch.linalg.eigh`
         gap=torch.full_like(scale, torch.inf),
         converged=true,
-        resolved=true,
-        faint=~true,
         scale=scale,
     )
     options = GradientOptions(info.eps, "mask", None, values.dtype, info.eps)

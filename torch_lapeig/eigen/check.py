@@ -56,6 +56,16 @@ class Solution:
     scale: Tensor  # (B,), the error of an eigenvalue over eps
     sigma: float | None = None  # of an inverse (A − σ M)⁻¹ inside the spectrum, to which the pairs are the nearest
 
+    @classmethod
+    def of(cls, operator: Operator, solver: Solver, ritz: RitzPairs, k: int, **facts: Any) -> Solution:
+        """Return the first k pairs of a solver, beside guards, with facts; by default all are there and resolved."""
+        values, guard_values = ritz.values.tensor_split([k], 1)
+        vectors, guard_vectors = ritz.vectors.tensor_split([k], 2)
+        every = torch.ones_like(values, dtype=torch.bool)
+        parts: dict[str, Any] = {"values": values, "vectors": vectors, "guard_values": guard_values}
+        parts |= {"guard_vectors": guard_vectors, "present": every, "resolved": every[:, 0], "faint": ~every[:, 0]}
+        return cls(operator, solver, ritz, **parts | facts)
+
     @property
     def symmetric(self) -> SymmetricOperator:
         """Return the operator of a solution that is differentiated, which has entries."""
@@ -146,10 +156,11 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
     converged = ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal
-    return Solution(
-        operator=operator,
-        solver=solver,
-        ritz=ritz,
+    return Solution.of(
+        operator,
+        solver,
+        ritz,
+        k,
         values=values,
         vectors=vectors,
         present=present,

@@ -150,7 +150,7 @@ class MagneticLaplacian:
             TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
                 ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
-        solve = dataclasses.replace(Solve.of(solve), **options)
+        solve = Solve.of(solve, **options)
         pairs = _pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)
         warn_of_isolated(self._laplacian.active, self.graph.mask)
         return pairs

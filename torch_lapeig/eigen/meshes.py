@@ -137,7 +137,7 @@ def mesh_laplacian(
         areas = areas * torch.where(whole > 0, whole / found, 1 / copies)[mesh, None]
     else:
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
-        _refuse_faces(is_flat, corners, "must have an area; drop faces of none, or use intrinsic=True")
+        _refuse_faces(is_flat, corners, "must have an area; use intrinsic=True")
     numbers = unit.reshape(-1, 1)[corners[:, 0] // shape[-1]]
     stiffness = _stiffness(triangles.cotangents / copies, sides, shape, vertices.dtype, mask)
     return MeshLaplacian(stiffness, _mass(areas * numbers**2, corners, shape, mass).to(vertices.dtype))

@@ -82,7 +82,16 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
 
 
 def _not_definite(seen: str) -> ValueError:
-    return ValueError(f"mass must be positive definite, got {seen}; drop nodes of no mass")
+    return ValueError(f"mass must be positive definite, got {seen}")
+
+
+def _check_diagonal(mass: Any) -> None:
+    """Raise ValueError unless the diagonal of M is positive."""
+    if not (mass > 0).all():
+        raise _not_definite(
+            f"{float(mass.min()):.1e} on its diagonal; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or "
+            "leave out those that are held at 0"
+        )
 
 
 def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None, target: float | None = None) -> Solution:
@@ -145,9 +154,8 @@ def _solve_whole(operator: Operator, null: Tensor, k: int, count: int, target: f
         order = (values - (target or 0.0)).abs().argsort(stable=True)
         x = null.new_zeros(n, count).index_copy(0, nodes, found[:, order])
         return _Found(values[order], x, 1, True, lambda r: r, math.inf)
-    root = mass.diagonal().clamp_min(0).sqrt()
-    if not bool((root > 0).all()):
-        raise _not_definite(f"{float(mass.diagonal().min()):.1e} on its diagonal")
+    _check_diagonal(mass.diagonal())
+    root = mass.diagonal().sqrt()
     of_mass, failed = torch.linalg.cholesky_ex(mass / root / root[:, None])
     if int(failed):
         raise _not_definite("a matrix without a Cholesky factor")
@@ -196,8 +204,7 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
     idle, far = ~operator.active[0].cpu().numpy(), float(operator.above) * (-1 if (target or 0) > 0 else 1)
     stiffness = to_scipy(operator, "a mass matrix") + diags_array(np.where(idle, far, 0.0))
     sizes = mass.diagonal()[~idle]
-    if not (sizes > 0).all():
-        raise _not_definite(f"{sizes.min():.1e} on its diagonal")
+    _check_diagonal(sizes)
     crow, col, both = _symmetric_rows(stiffness + 1j * mass)  # one pattern, and one structure of factors
     whole = Shifted(None, crow, col, both.real.copy(), 1.0, np.zeros(len(idle)), both.imag.copy())
     rows = _symmetric_rows(mass)
@@ -329,20 +336,16 @@ def _solution(
     floor, is_known = 8 * eps * bound, len(values) in (c, 1)
     skewness = (x[:, :k].mT @ weighted[:, :k] - torch.eye(k).to(x)).abs().max()
     converged = (residuals[:k].amax() <= allowed) & (skewness <= eps**0.5) & found.finished
-    return Solution(
-        operator=operator,
-        solver=solver,
-        ritz=RitzPairs(values[None], x[None], found.iterations, converged[None], (found.inverse,)),
-        values=values[None, :k],
-        vectors=x[None, :, :k],
-        present=torch.ones(1, k, dtype=torch.bool, device=x.device),
-        guard_values=torch.cat([values[k:], more])[None],
-        guard_vectors=torch.cat([x[:, k:], others], 1)[None],
+    every, vectors = torch.cat([values, more])[None], torch.cat([x, others], 1)[None]
+    return Solution.of(
+        operator,
+        solver,
+        RitzPairs(every, vectors, found.iterations, converged[None], (found.inverse,)),
+        k,
         residuals=residuals[None, :k],
         gap=gap[None],
         converged=converged[None],
         resolved=((values.max() - values.min() > floor) | (floor <= eps**0.5 * values.abs().min()) | is_known)[None],
-        faint=torch.zeros_like(converged)[None],
         scale=bound[None],
         sigma=found.sigma,
     )

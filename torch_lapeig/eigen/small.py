@@ -117,22 +117,9 @@ def _solution(
     if not precision.synchronise((converged & is_connected).all())[0]:
         return None
     rounded = residuals if dtype == values.dtype else _residuals(matrix, known, wanted.to(dtype).to(values.dtype))
-    solution = Solution(
-        operator=operator,
-        solver=Eigh(),
-        ritz=RitzPairs(values, vectors, 1, converged),
-        values=known,
-        vectors=wanted,
-        present=converged[:, None].expand_as(known),
-        guard_values=values[:, k:],
-        guard_vectors=vectors[:, :, k:],
-        residuals=residuals,
-        gap=gap,
-        converged=converged,
-        resolved=converged,  # connected: the second value is far above round-off
-        faint=torch.zeros_like(converged),
-        scale=bound,
-    )
+    ritz = RitzPairs(values, vectors, 1, converged)
+    # Connected: the second value is far above round-off.
+    solution = Solution.of(operator, Eigh(), ritz, k, residuals=residuals, gap=gap, converged=converged, scale=bound)
     return solution, rounded
 
 

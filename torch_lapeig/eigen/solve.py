@@ -236,11 +236,28 @@ class Solve:
         return GradientOptions(tolerance, self.degeneracy, self.cluster_width, dtype, loss_eps, factor)
 
     @classmethod
-    def of(cls, value: Solve | Solver | None) -> Solve:
-        """Return options unchanged, a solver as options, or the default for None; raise TypeError for other values."""
-        if isinstance(value, Solve):
-            return value
-        return cls() if value is None else cls(value)
+    def of(cls, value: Solve | Solver | None, **options: Any) -> Solve:
+        """Return options, those of a solver, or the default for None, with others by name; raise TypeError else."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in options.keys() - set(names):
+            ours = OF_OTHERS.get(name, f"options are {', '.join(names)}")
+            raise TypeError(f"{name} is no option of this solve; {ours}")
+        found = value if isinstance(value, Solve) else cls() if value is None else cls(value)
+        return dataclasses.replace(found, **options) if options else found
+
+
+# Options of `scipy.sparse.linalg.eigsh`, `torch.lobpcg` and others, and what takes their place.
+OF_OTHERS = {
+    "which": "eigenpairs takes largest=True, or nearest= for values inside the spectrum",
+    "sigma": "eigenpairs takes nearest=",
+    "M": "eigenpairs takes mass=",
+    "B": "eigenpairs takes mass=",
+    "v0": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
+    "X": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
+    "tol": "use tolerance=, relative to the gap",
+    "maxiter": "use a solver with a limit, such as Krylov(max_products=1000)",
+    "niter": "use a solver with a limit, such as Lobpcg(max_iterations=1000)",
+}
 
 
 @precision.full_precision
@@ -302,7 +319,7 @@ def eigenpairs(
     >>> eigenpairs(Laplacian(path), 3, tolerance=1e-6).values.round(decimals=5) + 0
     tensor([0., 1., 2.])
     """
-    solve = dataclasses.replace(Solve.of(solve), **options)
+    solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if is_matrix(laplacian):
         if is_complex(laplacian):

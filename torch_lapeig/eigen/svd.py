@@ -95,7 +95,7 @@ def svd(
     k = min(size[-2:]) if k is None else checks.check_count(k, "k", maximum=min(size[-2:]))
     given = _bordered(matrix, size, k, parameters)
     kind = matrix.dtype if isinstance(matrix, Tensor) else given.dtype
-    solve = replace(Solve.of(solve), **options)
+    solve = Solve.of(solve, **options)
     if isinstance(given, Tensor) and given.is_sparse and len(given) > MATRIX_NODES and isinstance(solve.solver, Auto):
         solve = replace(solve, solver=Krylov())  # the largest pairs are not as crowded as a Laplacian's smallest
     pairs = whole = eigenpairs(given, k, solve, largest=True)

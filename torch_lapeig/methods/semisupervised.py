@@ -244,9 +244,10 @@ def _hard_targets(
     labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        is_whole = not labels.is_complex() and not (labels.double().nan_to_num(-1) % 1).any()
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; use labels.nan_to_num(-1).long()"
+            f"{tuple(labels.shape)}{'; use labels.nan_to_num(-1).long()' if is_whole else ', not all whole numbers'}"
         )
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")

@@ -350,7 +350,8 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
         kind, way = ("Hermitian", "mH") if value.is_complex() else ("symmetric", "mT")
         raise ValueError(
             f"{name} must be {kind}, got entries that differ from their mirror images by up to {difference.max():.3g}; "
-            f"average the two directions, (A + A.{way}) / 2; of one stored triangle, add the other, less the diagonal"
+            f"average two measurements of a number, (A + A.{way}) / 2; add the other triangle, less the diagonal, if "
+            'one is stored; for a Markov matrix D⁻¹ W take Laplacian(Graph.from_dense(W), "random_walk")'
         )
 
 
