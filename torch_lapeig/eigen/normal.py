@@ -34,16 +34,11 @@ class Differentiated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Entries(SymmetricOperator):
-    """A' of a matrix that is known by its entries, or A, which may be indefinite, before its normal form is known.
+    """A' of a matrix that is known by its entries, or A, which may be indefinite, before its normal form is known."""
 
-    Args:
-        definite: whether no eigenvalue is negative. size: `Operator.scale`; None for the bound.
-        mass: M of one graph; None for 1.
-    """
-
-    definite: bool = True
-    size: Tensor | None = None
-    mass: SymmetricOperator | None = None
+    definite: bool = True  # whether no eigenvalue is negative
+    size: Tensor | None = None  # `Operator.scale`; None for the bound
+    mass: SymmetricOperator | None = None  # M of one graph
 
     @property
     def scale(self) -> Tensor:
@@ -86,12 +81,7 @@ class Entries(SymmetricOperator):
 
 
 class Products(Operator):
-    """A' or S A S of an operator A that gives products only, whose null space is searched for.
-
-    Args:
-        inside: A. root: the diagonal of S, of the operator's shape, with gradients; None for 1.
-        factor, shift: f and c, ``(B,)``. bound: of the spectrum. scale: see `Operator.scale`.
-    """
+    """A' = f S A S + c, S = diag(``root``), of an A that gives products only and whose null space is searched for."""
 
     def __init__(
         self, inside: Operator, root: Tensor | None, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor
@@ -192,19 +182,13 @@ def scaled(operator: Operator, root: Tensor) -> Operator:
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """A problem in normal form, and what undoes it.
+    """A problem in normal form, and what undoes it."""
 
-    Attributes:
-        operator: A', with M' if M is no diagonal that scales A. factor, shift: f and c of the given problem, ``(B,)``;
-            None for 1 and 0. stretch: u over u' ``(B,)``; None for 1.
-        order: the nodes in the order of A', int64 ``(N,)``; None for their own.
-    """
-
-    operator: Operator
-    factor: Tensor | None
-    shift: Tensor | None
-    order: Tensor | None = None
-    stretch: Tensor | None = None
+    operator: Operator  # A', with M' if M is no diagonal that scales A
+    factor: Tensor | None  # f ``(B,)``; None for 1
+    shift: Tensor | None  # c ``(B,)``; None for 0
+    order: Tensor | None = None  # the nodes in the order of A', int64 ``(N,)``; None for their own
+    stretch: Tensor | None = None  # u over u' ``(B,)``; None for 1
 
     @property
     def unit(self) -> float:
@@ -240,12 +224,7 @@ def normalise(
     largest: bool = False,
     is_inside: bool = False,
 ) -> Normal:
-    """Return A u = λ M u in normal form, for its smallest or largest values, or those near a number inside.
-
-    Args:
-        operator: A. root: the diagonal of M^-½, of the operator's shape, with gradients; None for 1. mass: M as a
-            matrix; None for 1.
-    """
+    """Return A u = λ M u, M a matrix ``mass`` or M^-½ = diag(``root``), in normal form, for the wanted values."""
     square = None
     if root is not None:  # in a unit in which no square overflows
         most = checks.next_power(checks.primal(root).reshape(operator.batch_size, -1).amax(1))

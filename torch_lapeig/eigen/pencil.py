@@ -52,11 +52,7 @@ def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_
 
 
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
-    """Return a mass in float64 with gradients, a diagonal ``(N,)`` or a matrix ``(N, N)``, zero at inactive nodes.
-
-    Raises:
-        TypeError, ValueError: another shape, dtype or layout, numbers that are not finite, or no symmetric matrix.
-    """
+    """Return a mass in float64 with gradients, a diagonal ``(N,)`` or a matrix ``(N, N)``, zero at inactive nodes."""
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
     if not is_matrix(mass):
         checks.check_tensor(mass, "mass")
@@ -95,12 +91,7 @@ def _check_diagonal(mass: Any) -> None:
 
 
 def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None, target: float | None = None) -> Solution:
-    """Return the smallest pairs of K u = λ M u, or those nearest to a target, of K alone, too.
-
-    Raises:
-        TypeError, ValueError: M is not positive definite, or K gives products only and is large.
-        ConvergenceError: no factors.
-    """
+    """Return the smallest pairs of K u = λ M u, or those nearest to a target, of K alone, too."""
     operator, k, n = problem.operator, problem.k, problem.operator.num_nodes
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
     is_sparse = is_sparse and (operator.mass is None or operator.mass.is_sparse)

@@ -59,13 +59,7 @@ def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normaliza
 def small_eigenpairs(
     graphs: DenseGraphs, factor: Tensor, k: int, gradient: GradientOptions, solve: Solve
 ) -> Eigenpairs | None:
-    """Return the ``k`` smallest pairs of each graph, with gradients; None where a graph is not plain.
-
-    Args:
-        graphs: with N ≥ ``k`` + 1. factor: ``(B, N)`` of the vectors, D^-½ for L y = λ D y.
-        k: number of pairs with the trivial one.
-        gradient: options of the gradient. solve: options of the solve.
-    """
+    """Return the ``k`` < N smallest pairs of each graph, with gradients; None where a graph is not plain."""
     values, diagonal = graphs.values, graphs.diagonal
     bound = 2 * primal(diagonal).amax(1)
     if not _have_plain_degrees(graphs, bound, gradient):

@@ -29,14 +29,7 @@ def conjugate_gradients(
     The residual of the recurrence drifts away from the true residual, and where the system is nearly singular the
     iterate itself is lost. Every `CHECK_EVERY` iterations, and before a column counts as solved, the true residual is
     computed. The iterate of least true residual of each column is returned, solved or not, with the norms ``(B, k)`` of
-    the residuals.
-
-    Args:
-        image: symmetric positive semidefinite map.
-        precondition: an approximate inverse of ``image``, symmetric positive semidefinite; it makes the first guess.
-        dots: inner products of columns, ``(B, k)``.
-        allowed: maximum residual norms ``(B, k)`` of an iterate at which its columns are solved.
-        limit: maximum iterations.
+    the residuals; ``allowed`` gives the maximum norms of an iterate at which its columns are solved.
     """
 
     def norms(x: Tensor) -> Tensor:

@@ -123,11 +123,7 @@ def couplings(
 ) -> tuple[InverseDifferences, Seen | None]:
     """Return F and which values count as equal in a backward pass, and what it has shown; warn of undefined gradients.
 
-    `torch_lapeig.eigen.gradient.rule` derives what is computed here.
-
-    Args:
-        values: λ ``(B, k)``. inner: C. whole: the Hermitian part of the cotangent of Λ. to_vectors: that of V.
-        before: what the pass has shown that is differentiated here; None for a first derivative.
+    In terms of `torch_lapeig.eigen.gradient.rule`, ``inner`` is C and ``whole`` the Hermitian part of Λ's cotangent.
     """
     found, bound = differences(system, values, values), system.s.scale[:, None, None]
     close = max(system.options.loss_eps**0.5, torch.finfo(values.dtype).eps ** (1 / 3)) * bound

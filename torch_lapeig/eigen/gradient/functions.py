@@ -51,11 +51,7 @@ class Expansion(NamedTuple):
 
 
 def expanded(projected: Tensor, present: Tensor, response: Callable[[Tensor], Tensor]) -> Expansion:
-    """Return φ of Λ ``(..., k, k)``, whose derivatives off the diagonal belong to turns of equal eigenvalues' vectors.
-
-    Args:
-        present: bool ``(..., k)``, pairs that are there. response: φ, of eigenvalues ``(n, 1)`` to ``(n, m)``.
-    """
+    """Return φ of Λ ``(..., k, k)``; derivatives off the diagonal belong to turns of equal eigenvalues' vectors."""
     present, at = present[..., None], projected.diagonal(dim1=-2, dim2=-1).real
     at = torch.where(present[..., 0], at, at[..., :1]).reshape(-1, 1)
 

@@ -35,15 +35,7 @@ ROUNDOFF_SHIFT = torch.finfo(torch.float64).eps / 3
 def tiny_degree_rows(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
-    """Return generalised eigenvectors in which the rows that ``vectors`` hide in round-off are solved for.
-
-    Args:
-        laplacian: with ``normalization="random_walk"``.
-        vectors: v of the symmetric operator, ``(B, N, k)``.
-        y: D^-½ v, ``(B, N, k)``.
-        projected: Λ, ``(B, k, k)``, with gradients; see `Eigenpairs`.
-        residuals: of v, ``(B, k)``.
-        gap: λ_{k+1} − λ_k, ``(B,)``.
+    """Return y = D^-½ v in which the rows that ``vectors`` v hide in round-off are solved for.
 
     Entries that are round-off stay so if there are too many of them, or if their rows do not determine them. A
     `GraphWarning` counts them; derivatives treat them as constants.

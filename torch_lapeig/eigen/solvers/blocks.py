@@ -113,16 +113,8 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles are read; see `in_parts`.
 
     Compiled loops solve several small matrices in parallel. Fewer large matrices than threads are left to the threads
-    of LAPACK. An accelerator leaves matrices to the host that it would solve one after the other.
-
-    Args:
-        count: number of first vectors to return; default: all.
-
-    Returns:
-        Values ``(B, n)``, ascending, and vectors ``(B, n, count)``.
-
-    Raises:
-        torch.linalg.LinAlgError: a matrix has not converged.
+    of LAPACK. An accelerator leaves matrices to the host that it would solve one after the other. All values are
+    returned, ascending, with the first ``count`` vectors.
     """
     count = a.shape[-1] if count is None else count
     # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there

@@ -30,11 +30,7 @@ class Eigh:
     """
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
-        """Return all N pairs, or fewer where nothing is differentiated; inactive nodes come last, above the spectrum.
-
-        Raises:
-            TypeError: an operator that gives products only.
-        """
+        """Return all N pairs, or fewer without derivatives; inactive nodes come last, above the spectrum."""
         dense = dense_of(operator)
         if not needs_all_pairs(operator) and (found := _first_pairs(dense, k, operator.round_off)) is not None:
             return found

@@ -166,11 +166,7 @@ class SparseFactors:
         checks.set_frozen(self, shift=checks.check_positive(self.shift, "shift"))
 
     def __call__(self, operator: Operator) -> Factors:
-        """Return the factors of one sparse operator.
-
-        Raises:
-            TypeError: an operator that gives products only. ConvergenceError: no factors, or no memory for them.
-        """
+        """Return the factors of one sparse operator; raise ConvergenceError without any, or memory for them."""
         return factors_of(shifted(operator, self.shift, self), self)
 
 

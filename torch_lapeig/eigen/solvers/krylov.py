@@ -93,24 +93,15 @@ class Krylov:
 
 @dataclass(frozen=True)
 class Form:
-    """Function f(A, M) of a problem A x = λ M x, self-adjoint in M, whose eigenvalues θ are found from one end.
+    """Function f(A, M) of a problem A x = λ M x, self-adjoint in M, whose eigenvalues θ are found from one end."""
 
-    Args:
-        operator: A, with the sums over nodes and random columns of the problem.
-        matmul: f(A, M) of blocks ``(N, p)``: A, M⁻¹ A or, with an inverse, (A − σ M)⁻¹ M.
-        mass: M, dense or sparse; None for 1.
-        inverse: (A − σ M)⁻¹, where θ = 1 / (λ − σ); None where θ = λ.
-        sigma: σ, below the spectrum, or near ``target``, a number inside, to which the wanted values are the nearest.
-        memory: maximum bytes of factors.
-    """
-
-    operator: Operator
-    matmul: Callable[[Tensor], Tensor]
-    mass: Tensor | None = None
-    inverse: Factors | None = None
-    sigma: float = 0.0
-    target: float | None = None
-    memory: float = math.inf
+    operator: Operator  # A, with the sums over nodes and random columns of the problem
+    matmul: Callable[[Tensor], Tensor]  # f(A, M) of blocks ``(N, p)``: A, M⁻¹ A or, with an inverse, (A − σ M)⁻¹ M
+    mass: Tensor | None = None  # M, dense or sparse; None for 1
+    inverse: Factors | None = None  # (A − σ M)⁻¹, where θ = 1 / (λ − σ); None where θ = λ
+    sigma: float = 0.0  # σ, below the spectrum, or near the target
+    target: float | None = None  # a number inside, to which the wanted values are the nearest
+    memory: float = math.inf  # maximum bytes of factors
 
     def rank(self, theta: Tensor) -> Tensor:
         """Return numbers by which the wanted values are the smallest: θ or −1 / the distance of λ."""
@@ -176,11 +167,7 @@ class KrylovPairs(NamedTuple):
 
 
 def pairs_by_krylov(request: Request, form: Form, most: int, seed: int, size: int = 0) -> KrylovPairs:
-    """Return the wanted pairs beside null vectors, with all copies of multiple values, and the next one or more.
-
-    Args:
-        most: maximum number of products. seed: of random vectors. size: most kept vectors, 0 for a default.
-    """
+    """Return the wanted pairs beside null vectors, with all copies of multiple values, and the next one or more."""
     search = _Search(request, form, most, itertools.count(seed), size)
     found, shortfall = search.attempt(request.tolerance)
     # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off.

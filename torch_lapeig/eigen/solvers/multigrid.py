@@ -134,11 +134,7 @@ class SmoothedAggregation:
         checks.set_frozen(self, single=checks.check_flag(single, "single"))
 
     def __call__(self, operator: Operator) -> Inverse | None:
-        """Return one cycle for the Laplacian of one graph; None where coarsening stops early.
-
-        Raises:
-            TypeError: an operator that gives products only, or is not made of affinities.
-        """
+        """Return one cycle for the Laplacian of one graph; None where coarsening stops early."""
         if isinstance(operator, SymmetricOperator) and operator.is_sharded:
             return cycle_on_ranks(operator.pattern, operator, self)
         edges = entries_of(operator, self).affinities()
@@ -251,11 +247,8 @@ def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tup
     """Return both ends of the edges that are strong at both, and each node's neighbour by its strongest edge or −1.
 
     An edge that is strong at one end and faint at the other would join distant parts: a node between two clusters would
-    put them in one aggregate, and the coarse levels would resolve neither.
-
-    Args:
-        row, col: ``(E,)``. size: of the edges, zero for loops.
-        largest: ``(n,)``, the size of each node's strongest edge, which may be missing among ``row`` and ``col``.
+    put them in one aggregate, and the coarse levels would resolve neither. A node's strongest edge, of the size
+    ``largest``, may be missing among ``row`` and ``col``.
     """
     nearest = torch.full_like(largest, -1, dtype=torch.int64)
     step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []

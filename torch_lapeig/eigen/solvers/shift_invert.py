@@ -71,12 +71,7 @@ class ShiftInvert:
         tolerance: float,
         progress: Progress | None = None,
     ) -> RitzPairs:
-        """Return ``k`` pairs and the guards of `with_guards`.
-
-        Raises:
-            TypeError: an operator that gives products only. ConvergenceError: factors that would take too much memory;
-                an eigenvalue that is negative beyond rounding.
-        """
+        """Return ``k`` pairs and guards; raise ConvergenceError for too large factors, or a negative eigenvalue."""
         return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
