@@ -7,7 +7,7 @@ nothing. A step copies them to the host once, which synchronises, and sends the 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -157,18 +157,6 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
         if values[0] > 0.1 * values[-1] and (size > 0.1 * before).all():
             break
     return w
-
-
-def rayleigh_ritz(operator: Any, x: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Ritz values, ascending, on the host, and Ritz vectors of the span of a block ``(N, m)``.
-
-    The span is projected off the orthonormal ``known`` columns ``(N, c)``; directions of round-off are left out.
-    """
-    x = basis(operator, x, known)
-    if x.shape[1] == 0:
-        return x.new_empty(0, device="cpu"), x
-    values, turn = operator.same_on_all_ranks(*eigh(*to_host(operator.inner(x, operator.matmul(x)))))
-    return values, x @ to_device(turn, x)
 
 
 def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
