@@ -49,8 +49,7 @@ def diffmap(
         copy: write to a copy, and return it, as scanpy's functions do.
 
     Raises:
-        TypeError: ``adata`` is not an AnnData. ValueError: no neighbours, affinities that are negative or not
-            symmetric, ``n_comps`` more than the number of cells with neighbours.
+        TypeError, ValueError: no AnnData, neighbours or symmetric affinities; fewer than ``n_comps`` cells with any.
 
     Source: Coifman & Lafon 2006; Haghverdi, Buettner & Theis, *Bioinformatics* 31 (2015).
 
@@ -174,12 +173,7 @@ def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any,
 
 
 def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
-    """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix.
-
-    Raises:
-        TypeError: ``adata`` is not an AnnData. ValueError: no such neighbours; affinities that are negative or not
-            symmetric.
-    """
+    """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix."""
     if not all(hasattr(adata, name) for name in ("obsp", "obsm", "uns", "obs")):
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.describe(adata)}")
     key = neighbors_key or "neighbors"

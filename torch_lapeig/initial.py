@@ -86,8 +86,7 @@ def spectral_init(
         solve: options of the eigensolve; default a tolerance of 1e-6.
 
     Raises:
-        TypeError: a graph of another kind. ValueError: a batch of graphs or a mask, weights that are negative, not
-            finite or not symmetric, no edges, points that are not finite or not one for each node.
+        TypeError, ValueError: graphs or points other than these; a batch or a mask; no edges.
 
     Source: McInnes, Healy & Melville, *UMAP* (2018), section 4.2; Belkin & Niyogi 2003.
 

@@ -75,8 +75,7 @@ class SmoothnessCallback(Callback):
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
-            training begins: no such submodule, manual optimisation; in a step: an output of wrong shape, a loss that is
-            not a scalar.
+            training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
         RuntimeError: a step that does not call the submodule.
 
     With several processes each computes and logs the smoothness of its own batches, as with any loss.

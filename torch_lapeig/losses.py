@@ -238,8 +238,7 @@ class LaplacianSmoothness(_GraphLoss):
     points, ``loss(y, graph.subgraph(nodes))``: a graph built from a random batch lowers accuracy.
 
     Raises:
-        TypeError, ValueError: ``neighbors`` is not a rule, ``weights`` is not a `Weighting`, ``reduction`` is unknown;
-            when called, see `laplacian_smoothness`.
+        TypeError, ValueError: arguments other than these; when called, see `laplacian_smoothness`.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -272,8 +271,7 @@ class SpectralLoss(_GraphLoss):
         weights: weighting of the edges; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: ``neighbors`` is not a rule, ``weights`` is not a `Weighting`; when called, see
-            `spectral_loss`.
+        TypeError, ValueError: arguments other than these; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -302,8 +300,7 @@ class Whitening(FittedModule):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
     Raises:
-        TypeError, ValueError: ``n_components`` is not an integer, or below 1.
-        RuntimeError: when called before ``fit``.
+        TypeError, ValueError: ``n_components`` below 1, or no integer. RuntimeError: called before ``fit``.
 
     >>> z = torch.randn(
     ...     40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
@@ -332,8 +329,7 @@ class Whitening(FittedModule):
         The largest entry of each eigenvector is made positive.
 
         Raises:
-            TypeError: wrong dtype. ValueError: wrong shape, not finite, affinities that are not symmetric, columns that
-                are constant or linearly dependent on the graph.
+            TypeError, ValueError: arguments of another dtype or shape; columns that are constant or linearly dependent.
         """
         check_whole(graph)
         columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None, "Whitening.fit")

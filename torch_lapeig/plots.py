@@ -64,8 +64,7 @@ def plot_embedding(
         The axes, a list of them with ``parts``.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: not an embedding, or complex. ValueError: a batch;
-            values that are not finite; labels, images or new points of another shape; no such column or node.
+        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
     >>> y = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
@@ -119,8 +118,7 @@ def plot_spectrum(
         label: of the line in a legend.
 
     Raises:
-        ImportError: matplotlib is not installed. TypeError: not a spectrum, or complex values. ValueError: NaN;
-            another shape; no such number.
+        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
 
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
@@ -181,8 +179,7 @@ def plot_graph(
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
     Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; ``graph`` is not a graph, a batch, on several ranks, or
-            of another number of nodes.
+        ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph

@@ -46,8 +46,7 @@ class AddLaplacianPE:
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, data without ``edge_index``, and
-            the errors of `laplacian_positional_encoding`.
+        TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -165,8 +164,7 @@ class AddMagneticPE(AddLaplacianPE):
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
     Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, data without ``edge_index``, and
-            the errors of `DirectedGraph`.
+        TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -251,17 +249,11 @@ class AddSpectralFeatures(AddLaplacianPE):
 
 
 class DataParts(NamedTuple):
-    """Attributes of a data object; reading one is slow, so each is read once.
+    """Attributes of a data object; reading one is slow, so each is read once."""
 
-    Attributes:
-        edges: ``(2, E)``. weight: ``(E,)``, or None.
-        batch: the graph of each node, or None for a single graph.
-        nodes, graphs: number of nodes and of graphs.
-    """
-
-    edges: Tensor
-    weight: Tensor | None
-    batch: Tensor | None
+    edges: Tensor  # (2, E)
+    weight: Tensor | None  # (E,)
+    batch: Tensor | None  # the graph of each node, None for a single graph
     nodes: int
     graphs: int
 

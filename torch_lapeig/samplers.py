@@ -22,10 +22,7 @@ __all__ = ["EdgeSampler", "NeighborhoodSampler"]
 
 
 class _GraphSampler(Sampler[list[int]]):
-    """Batches of node numbers of one graph, determined by seed and epoch; each process has its own batches.
-
-    Epochs are counted from one iteration to the next, or set by `set_epoch`.
-    """
+    """Batches of node numbers of one graph, determined by seed and epoch; each process has its own batches."""
 
     def __init__(self, graph: Graph, batch_size: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
         check_whole(graph)

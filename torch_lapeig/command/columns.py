@@ -27,21 +27,17 @@ KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"
 
 @dataclass
 class Used:
-    """Used part of a file: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows.
-
-    ``columns`` are those of the file, ``names`` those of ``x``, with ``categories`` last, as 0 and 1;
-    ``shape`` is that of each point in the file. ``lines`` say what was used, ``advice`` what changes the answer.
-    """
+    """Used part of a file: points ``(N, D)`` or pairs ``(N, N)``, and pandas' index of the rows."""
 
     x: Any
     index: Any
-    columns: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    categories: dict[str, list[str]] = field(default_factory=dict)
+    columns: list[str] = field(default_factory=list)  # of the file
+    names: list[str] = field(default_factory=list)  # of the columns of x
+    categories: dict[str, list[str]] = field(default_factory=dict)  # the last columns of x, 0 and 1
     labels: Array | None = None
-    shape: tuple[int, ...] = ()
-    lines: dict[str, str] = field(default_factory=dict)
-    advice: list[str] = field(default_factory=list)
+    shape: tuple[int, ...] = ()  # of each point in the file
+    lines: dict[str, str] = field(default_factory=dict)  # what was used
+    advice: list[str] = field(default_factory=list)  # what changes the answer
 
 
 def used_of(data: Data, options: Namespace) -> Used:

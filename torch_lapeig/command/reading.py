@@ -77,18 +77,14 @@ class InputError(ValueError):
 
 
 class Data(NamedTuple):
-    """Rows of a file: a DataFrame, in which arrays have columns "0", "1", …, or a sparse matrix in CSR form.
-
-    ``said`` is how they were read, ``index`` a Series of their names, if any, ``labels`` a DataFrame of columns that
-    may only be labels, and ``shape`` that of each row of an array, such as height and width.
-    """
+    """Rows of a file: a DataFrame, in which arrays have columns "0", "1", …, or a sparse matrix in CSR form."""
 
     source: str
-    said: str
+    said: str  # how they were read
     rows: Any
-    index: Any = None
-    labels: Any = None
-    shape: tuple[int, ...] = ()
+    index: Any = None  # Series of their names
+    labels: Any = None  # DataFrame of columns that may only be labels
+    shape: tuple[int, ...] = ()  # of each row of an array, such as height and width
 
 
 def read(given: str, options: Namespace, count: int | None = None) -> Data:

@@ -69,11 +69,7 @@ def of_answer(answer: Answer, index: Any) -> list[Section]:
 
 
 def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
-    """Return a sentence for each nearly separate part of the graph, found by a sweep along each column.
-
-    The cut with the smallest share of leaving weight (the conductance) is taken. A part that is found leaves the graph
-    before the next sweep, so that it is named once.
-    """
+    """Return a sentence for each nearly separate part of the graph, found by a sweep along each column."""
     weights, y = answer.graph.to_scipy(), answer.module.embedding_.numpy()
     rest, said = np.arange(len(y)), []
     for column in columns:
@@ -83,10 +79,10 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
         leaving = volume - 2 * sparse.tril(sorted_weights).sum(1).cumsum()
         smaller = np.minimum(volume, volume[-1] - volume)
         share = np.divide(leaving, smaller, out=np.ones(len(order)), where=smaller > 0)
-        cut = int(share[:-1].argmin())
+        cut = int(share[:-1].argmin())  # of the smallest conductance
         if share[cut] < NEARLY_SEPARATE:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
-            rest = np.setdiff1d(rest, part)
+            rest = np.setdiff1d(rest, part)  # so that it is named once
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
             words = (
                 f"A nearly separate part of {len(part):,} points (rows {rows}): {max(share[cut], 0):.2g} of its weight"

@@ -16,11 +16,7 @@ from torch_lapeig.distributed.ranks import Ranks
 
 
 def own_rows(x: Any, ranks: Ranks, name: str) -> Any:
-    """Return this rank's rows of a `DTensor`, differentiable; return any other object as it is.
-
-    Raises:
-        ValueError: a `DTensor` of other placements, or over other processes.
-    """
+    """Return this rank's rows of a `DTensor`, differentiable; return any other object as it is."""
     if not isinstance(x, DTensor):
         return x
     mesh = x.device_mesh

@@ -63,10 +63,9 @@ class Sharded(nn.Module):
     see ``room_for``.
 
     Raises:
-        TypeError, ValueError: another module, or options that need the whole graph in one process
-            (``components="separate"``) or random numbers; when called, on the process with invalid input.
-        DistributedError: on the processes whose input is valid if another process raises; on all if their arguments
-            differ.
+        TypeError, ValueError: a module or options that need the whole graph in one process (``components="separate"``)
+            or random numbers; when called, on the process with invalid input.
+        DistributedError: another process has raised, or has other arguments.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x = torch.rand(
@@ -155,8 +154,7 @@ class Sharded(nn.Module):
                 ``{"model": module.state_dict()}``.
 
         Raises:
-            OSError: on a process that cannot read the checkpoint. DistributedError: on the other processes; on all if
-                they read different checkpoints.
+            OSError: the checkpoint cannot be read. DistributedError: by another process, or theirs differs.
 
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp

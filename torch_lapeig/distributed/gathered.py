@@ -28,21 +28,15 @@ GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank h
 
 @dataclass(frozen=True, eq=False)
 class GatheredGraph:
-    """Sharded graph gathered on the first rank, with nodes in the order of their numbers; empty on other ranks.
-
-    Attributes:
-        nodes_of, edges_of: the number of nodes and of edges of each rank.
-        edge, node: int64, the position among gathered edges and nodes of each edge of ``pattern`` and of each node.
-        place: inverse permutation of ``node``.
-    """
+    """Sharded graph gathered on the first rank, with nodes in the order of their numbers; empty on other ranks."""
 
     ranks: Ranks
-    nodes_of: list[int]
+    nodes_of: list[int]  # of each rank
     edges_of: list[int]
     pattern: SparsePattern | None
-    edge: Tensor
-    node: Tensor
-    place: Tensor
+    edge: Tensor  # int64, the position among gathered edges of each edge of the pattern
+    node: Tensor  # int64, the position among gathered nodes of each node
+    place: Tensor  # inverse permutation of node
 
     def __post_init__(self) -> None:
         make_usable(self)
@@ -83,13 +77,9 @@ class GatheredGraph:
         return [[e] * per_edge + [n] * per_node for e, n in zip(self.edges_of, self.nodes_of, strict=True)]
 
     def shared_out(self, pairs: Eigenpairs | None, given: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return own rows ``(n, k)`` of the vectors, Λ ``(k, k)`` and the values ``(k,)``; differentiable.
-
-        ``pairs``: the whole pairs on the first rank, None elsewhere.
-        ``given``: the gathered tensors, in the dtype of the pairs, which connect derivatives of any order to all ranks.
-        """
+        """Return own rows ``(n, k)`` of the first rank's vectors, Λ ``(k, k)`` and values ``(k,)``; differentiable."""
         if pairs is None:
-            rows = given.square().reshape(0, k)
+            rows = given.square().reshape(0, k)  # connects derivatives of any order to all ranks
         else:
             every, with_all = pairs.vectors.index_select(0, self.place), [pairs.projected, pairs.values[None]]
             rows = torch.cat([part for own in every.split(self.nodes_of) for part in (own, *with_all)])

@@ -13,20 +13,12 @@ from torch_lapeig.graph.products import csr, multiply
 
 
 class Halo:
-    """Rows of other ranks that this rank needs, and the lists of rows to send, made once.
-
-    Args:
-        offsets: the rows ``offsets[r]`` to ``offsets[r + 1]`` of all lie on rank r.
-        needed: numbers among all rows of the needed rows, int64, ascending, none of this rank.
-
-    Attributes:
-        sent: numbers on this rank of the rows that others need, by rank.
-        recv, send: number of rows from and to each rank.
-    """
+    """Rows of other ranks that this rank needs, and the lists of rows to send, made once."""
 
     def __init__(self, ranks: Ranks, offsets: list[int], needed: Tensor) -> None:
+        # The rows offsets[r] to offsets[r + 1] of all lie on rank r; needed are numbers among all, int64, ascending.
         self.ranks, self.offsets, self.needed = ranks, offsets, needed
-        self.recv = counts_by_rank(needed, offsets)
+        self.recv = counts_by_rank(needed, offsets)  # by rank
         self.send = ranks.counts(self.recv)
         self.sent = ranks.exchange(needed, self.recv, self.send) - offsets[ranks.rank]
         if ranks.world == 1:
@@ -77,14 +69,10 @@ def offsets_of(sizes: list[int]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class ShardedMatrix:
-    """Own rows of a matrix: CSR over the own columns, and a CSR over the halo's columns for the rows that have any.
+    """Own rows of a matrix: CSR over the own columns, and a CSR over the halo's columns for the rows that have any."""
 
-    Attributes:
-        own: CSR ``(n, n)``. far: CSR ``(b, h)`` of the rows ``border`` ``(b,)``.
-    """
-
-    own: Tensor
-    far: Tensor
+    own: Tensor  # (n, n)
+    far: Tensor  # (b, h), of the rows border (b,)
     border: Tensor
     halo: Halo
 
@@ -96,12 +84,9 @@ class ShardedMatrix:
         plus: float = 1,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients.
-
-        The halo is exchanged while the own columns are multiplied, unless its ``rows`` ``(h, m)`` are given. Every rank
-        must call this method, also a rank without a halo.
-        """
+        """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients."""
         y = y.detach()
+        # Exchanged while the own columns are multiplied, by every rank, also one without a halo.
         halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None
         others = None if other is None else other.detach()
         z = y.clone() if len(y) == 0 else multiply(self.own, y, others, times=times, plus=plus)

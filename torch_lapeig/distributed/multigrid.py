@@ -21,22 +21,15 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 
 @dataclass(frozen=True, eq=False)
 class ShardedMultigrid:
-    """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows.
-
-    Attributes:
-        matrix: the own rows of D^-½ L D^-½, for the finest Laplacian L and its diagonal D.
-        aggregate: ``(n + h,)``, the coarse node of each own node and of each node of the halo.
-        share: ``(n + h, 1)``, the entry of the prolongation at these nodes, in scaled coordinates.
-        scale: ``(n, 1)``, see `Multigrid`, divided by ``largest``, its maximum over all ranks.
-    """
+    """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows."""
 
     ranks: Ranks
-    matrix: ShardedMatrix
-    aggregate: Tensor
-    share: Tensor
+    matrix: ShardedMatrix  # D^-½ L D^-½, for the finest Laplacian L and its diagonal D
+    aggregate: Tensor  # (n + h,), the coarse node of each own node and of each node of the halo
+    share: Tensor  # (n + h, 1), the entry of the prolongation at these nodes, in scaled coordinates
     coarse: Hierarchy
-    scale: Tensor
-    largest: Tensor
+    scale: Tensor  # (n, 1), see `Multigrid`, divided by its maximum over all ranks
+    largest: Tensor  # this maximum
     smoothing: int
     near_null: int
 
@@ -67,11 +60,7 @@ class ShardedMultigrid:
 def multigrid_on_ranks(
     pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation
 ) -> ShardedMultigrid | None:
-    """Return the preconditioner of a sharded Laplacian; None where coarsening stops early.
-
-    Raises:
-        TypeError: an operator that is not made of affinities.
-    """
+    """Return the preconditioner of a sharded Laplacian; None where coarsening stops early."""
     if not operator.of_affinities or operator.null is None:
         raise TypeError("operator must be a Laplacian for multigrid, got another; use Lobpcg(preconditioner=None)")
     ranks, halo = pattern.ranks, pattern.halo

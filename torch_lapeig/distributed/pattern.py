@@ -194,12 +194,7 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
-        """Return the positions of the reverses of edges.
-
-        The parts are the edges within this rank and the reverse of each, the edges across ranks in the order in which
-        values are sent and in the order in which they are received, and the number of edges to each rank, equal to the
-        number from it.
-        """
+        """Return the edges within this rank and their reverses, those sent and received, and their number by rank."""
         reverse = self.inner[self.col[self.inner].argsort(stable=True)]
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]

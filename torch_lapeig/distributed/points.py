@@ -49,8 +49,7 @@ class ShardedPoints:
         """Spread the points of all ranks, ``(n_r, D)`` on rank r, n_r ≥ 0, by bisection along their longest directions.
 
         Raises:
-            TypeError, ValueError: on a rank whose points are not finite, not float32 or float64, or not ``(n, D)``; on
-                all ranks if there are fewer than two points in all.
+            TypeError, ValueError: on a rank with invalid points; on all ranks, fewer than two points in all.
             DistributedError: another rank has raised an error; D or dtype differ between ranks.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x))
@@ -114,10 +113,7 @@ def _facts_of_rows(y: Tensor, rows: int) -> dict[str, Any]:
 
 
 def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
-    """Return the part of each point ``(n, D)``, 0 … parts − 1, by repeatedly halving all parts; no point is moved.
-
-    Parts have about equal size. Each is cut across the direction in which it is longest. Equal points stay together.
-    """
+    """Return the part of each point ``(n, D)``, 0 … parts − 1, by halving all parts across their longest directions."""
     group, counts = torch.zeros(len(x), dtype=torch.int64, device=x.device), [parts]
     x = x.double()
     while max(counts) > 1:

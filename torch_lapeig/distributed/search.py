@@ -37,14 +37,7 @@ class ShardedNeighbors(NamedTuple):
 
 
 class ShardedSearch:
-    """Search among the points of all ranks.
-
-    Args:
-        points: points spread over ranks. metric: metric of the search; queries are results of `measured`.
-
-    Raises:
-        ValueError: on all ranks, a zero vector with ``"cosine"``.
-    """
+    """Search among the points of all ranks, for queries that are results of `measured`."""
 
     def __init__(self, points: ShardedPoints, metric: Metric = "euclidean") -> None:
         self.points, self.ranks, self.metric = points, points.ranks, metric
@@ -58,11 +51,7 @@ class ShardedSearch:
 
     @precision.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
-        """Return the ``k`` nearest points of every query of this rank, or of every own point among the others.
-
-        Raises:
-            ValueError: on all ranks, if there are too few points.
-        """
+        """Return the ``k`` nearest points of every query of this rank, or of every own point among the others."""
         most = self.points.offsets[-1] - (queries is None)
         if k > most:
             limit = "smaller than" if queries is None else "at most"
@@ -89,11 +78,7 @@ class ShardedSearch:
 
     @precision.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return all pairs of a query, or an own point, and another point whose ``reach`` ``(n,)`` covers it.
-
-        The parts ``(E,)`` are the position of the query on this rank, int64, the place of the point among all, int64,
-        and whether query and point are equal, bool.
-        """
+        """Return own numbers of queries, places of points and whether both are equal, for pairs within ``reach``."""
         begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
         itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
         asked = self.x if queries is None else checks.primal(queries)
@@ -252,14 +237,11 @@ class ShardedSearch:
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
-        """Return lower bounds ``(Q, W)`` of each query's distance to each rank's points; ∞ for a rank without points.
-
-        Bounds above ``within`` ``(Q,)``, if it is given, may be infinite, too. With the ``reach`` ``(n,)`` of each own
-        point they bound the distance to the balls of that radius around the points.
-        """
+        """Return lower bounds ``(Q, W)`` of distances to each rank's points, or to balls of ``reach`` around them."""
         balls, sizes = self._balls if reach is None else self._make_balls(reach)
         owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
         everything = torch.arange(len(balls), device=balls.device)
+        # Infinite for a rank without points, and for some that are farther than within.
         bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
         # Compare at most 512 queries at a time with the balls.
         step = min(512, rows_of_block(24 * max(1, len(balls)), queries.device))

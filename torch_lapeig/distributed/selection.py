@@ -14,18 +14,12 @@ WORD = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def medians_of_groups(ranks: Ranks, values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Return the lower median ``(total,)`` of the values ≥ 0 of each group over all ranks; 1 for an empty group.
-
-    Non-negative numbers have the order of their bits. Each round of histograms decides some bits, from the highest on,
-    exactly, in O(groups) memory and traffic. Gradients flow as on one process, see `with_equal_parts`.
-
-    Args:
-        values: ``(E,)`` on this rank. group: int64 ``(E,)``, the group of each, 0 ≤ group < total.
-    """
+    """Return the lower median ``(total,)`` of the values ≥ 0 of each group over all ranks; 1 for an empty group."""
     bare = checks.primal(values) + 0.0  # −0 has the sign bit
     bits, among = bare.view(WORD[bare.dtype]).long(), group
     count = ranks.sum(torch.bincount(group, minlength=total))
     left, found = (count + 1) // 2, torch.zeros_like(count)
+    # Non-negative numbers have the order of their bits, of which each round decides some, from the highest on, exactly.
     for shift in range(8 * bare.element_size() - BITS, -1, -BITS):
         digit = (bits >> shift) & (2**BITS - 1)
         counts = torch.bincount(among * 2**BITS + digit, minlength=total * 2**BITS)

@@ -11,11 +11,7 @@ from torch_lapeig.support.tuning import steps_between_checks
 
 
 def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
-    """Return labels int64 ``(total,)``, equal within each connected component and ascending by its first node.
-
-    Args:
-        row, col: ``(E,)``, both directions of every edge, ascending by row. crow: offsets of the rows, if known.
-    """
+    """Return labels int64 ``(total,)`` of the connected components of sorted edges, ascending by their first nodes."""
     if row.device.type != "cpu":
         roots = propagate_labels(row.long(), col.long(), total)
         return ((roots == torch.arange(total, device=row.device)).cumsum(0) - 1)[roots]

@@ -33,21 +33,12 @@ class Nearest(NamedTuple):
 
 
 def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
-    """Return the points whose Euclidean distances are the lengths of a metric, with gradients.
-
-    Args:
-        x: points ``(..., D)``.
-        metric: ``"euclidean"``: the points themselves; ``"cosine"``: the points scaled to length 1.
-        valid: bool ``(...)``, False for padding, which may hold zeros.
-
-    Raises:
-        ValueError: a zero vector, which has no direction, with ``"cosine"``.
-    """
+    """Return points ``(..., D)`` whose Euclidean distances are the lengths of a metric, with gradients."""
     if metric == "euclidean":
         return x
     largest = checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     zero = largest[..., 0] == 0
-    lacking = zero if valid is None else zero & valid
+    lacking = zero if valid is None else zero & valid  # padding may hold zeros
     precision.check_at_next_sync(lacking.any(), functools.partial(_refuse_zeros, lacking))
     x = x / torch.where(largest > 0, largest, 1)
     squares = x.square().sum(-1, keepdim=True)
@@ -69,27 +60,19 @@ def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
 
 
 def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
-    """Return `squared_distances` ``(Q, N)`` of ``(Q, D)`` and ``(N, D)``, with derivatives of any order and mode.
-
-    The values are those of direct differences, the derivatives those of the expanded square, which need no memory of
-    Q × N × D.
-    """
+    """Return `squared_distances` ``(Q, N)``, with derivatives of any order and mode."""
     direct = squared_distances(checks.primal(queries), checks.primal(points))
     if not _has_derivatives(queries, points):
         return direct
     centre = checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
+    # Derivatives of the expanded square need no memory of Q × N × D.
     expanded = queries.square().sum(1)[:, None] + points.square().sum(1) - 2 * precision.matmul(queries, points.mT)
     return expanded + (direct - checks.primal(expanded))
 
 
 def pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """Return ‖q − x‖² ``(E,)`` of pairs, without gradients, in blocks that stay in the cache.
-
-    Args:
-        queries, points: ``(Q, D)`` and ``(N, D)``, float32 or float64.
-        query, point: int64 ``(E,)``, the row of each that a pair joins.
-    """
+    """Return ‖q − x‖² ``(E,)`` of pairs of rows, without gradients, in blocks that stay in the cache."""
     is_wide = points.shape[1] > SHORT_ROW
     if is_wide and (found := native.pair_squares(queries, query, points, point)) is not None:
         return found
@@ -131,15 +114,7 @@ def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: boo
 
 
 def nearest_of_candidates(queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int) -> Nearest:
-    """Return the nearest of each query's own candidates, ``(Q, k)``, without gradients.
-
-    The distances equal `pair_distances` to the last bit.
-
-    Args:
-        queries: ``(Q, D)``. candidates: ``(Q, m, D)``, k ≤ m; overwritten.
-        number: int64 ``(Q, m)``, the number of each candidate.
-        missing: bool ``(Q, m)``, candidates that count as infinitely far.
-    """
+    """Return the nearest of each query's own candidates ``(Q, m, D)``, overwritten, as `pair_distances` measures."""
     distances = _sums_of_squares(candidates.sub_(queries[:, None, :])).masked_fill_(missing, torch.inf)
     return nearest_of_measured(distances, number, k)
 

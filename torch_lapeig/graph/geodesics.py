@@ -13,18 +13,11 @@ from torch_lapeig.support.tuning import rows_of_block
 
 
 def geodesic_distances(pattern: SparsePattern, lengths: Tensor, sources: Tensor) -> Tensor:
-    """Return lengths of the shortest paths from some nodes of one graph to all, by Dijkstra's algorithm on the CPU.
+    """Return lengths ``(S, N)`` of the shortest paths from nodes of one graph to all, infinite where there is none.
 
     Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
-    paths are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each
-    doubling of the number of edges on the longest path.
-
-    Args:
-        pattern: both directions of every edge. lengths: of the edges, non-negative and symmetric, ``(E,)``.
-        sources: int64 ``(S,)``.
-
-    Returns:
-        ``(S, N)`` of the dtype and device of ``lengths``; infinite where no path leads.
+    are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each doubling
+    of the number of edges on the longest path.
     """
     from scipy.sparse.csgraph import dijkstra  # slow to import, as in components.py
 

@@ -48,9 +48,8 @@ class Graph:
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
-        TypeError, ValueError: fields that do not match in shape, dtype or device; weights that are not finite,
-            non-negative, symmetric, and zero at padding. Unlike `with_weight`, the constructor accepts errors of
-            single weights of at most 1e-4 of the largest one, as finite differences need.
+        TypeError, ValueError: fields or weights other than these. Unlike `with_weight`, the constructor accepts errors
+            of single weights of at most 1e-4 of the largest one, as finite differences need.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -225,8 +224,7 @@ class Graph:
                 with ``batch``.
 
         Raises:
-            TypeError, ValueError: wrong dtypes; indices out of range; edges between graphs; weights that are negative,
-                not finite, or not symmetric.
+            TypeError, ValueError: wrong dtypes or ranges; edges between graphs; weights that are not symmetric.
         """
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
@@ -281,8 +279,7 @@ class Graph:
         """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
 
         Raises:
-            TypeError: not a SciPy sparse matrix of real numbers; ``dtype`` is neither float32 nor float64.
-            ValueError: as for ``from_dense``.
+            TypeError, ValueError: another matrix, or a ``dtype`` other than float32 and float64.
         """
         if not scipy.sparse.issparse(affinity):
             advice = checks.way_out(affinity, "affinity", "graph")
@@ -319,8 +316,7 @@ class Graph:
             num_nodes: default: the largest node plus one.
 
         Raises:
-            TypeError: wrong dtypes. ValueError: indices out of range, a node twice in one hyperedge, weights that are
-                negative or not finite.
+            TypeError, ValueError: arguments of other dtypes or ranges; a node twice in one hyperedge.
 
         >>> # {0, 1, 2} of weight 3 and {2, 3} of weight 2
         >>> members = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
@@ -388,8 +384,7 @@ class Graph:
         """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
 
         Raises:
-            TypeError: not a dense float tensor. ValueError: another shape; not finite, non-negative, or equal on both
-                directions of each edge.
+            TypeError, ValueError: another dtype or shape; weights that are not finite, non-negative and symmetric.
         """
         graph = self._with(weight=weight, density_correction=0.0)
         self.pattern.agree("Graph.with_weight", lambda: graph._check("weight"))
@@ -472,8 +467,7 @@ class Graph:
             One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
         Raises:
-            TypeError, ValueError: not int64; no nodes, or some that are out of range, repeated, or of several graphs of
-                a dense batch.
+            TypeError, ValueError: no nodes, or others than these.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))

@@ -21,11 +21,6 @@ from torch_lapeig.support import checks
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
 
-    Args:
-        values: ``(E, ...)``, float32 or float64; gradients flow to it.
-        group: int32 or int64 ``(E,)``, the group of each value, in any order; some groups may be empty.
-        total: number of groups.
-
     >>> sum_of_groups(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 2]), 3)
     tensor([2., 0., 4.])
     """
@@ -80,12 +75,7 @@ def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
 
 
 def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> Tensor:
-    """Return the k-th smallest value ``(total,)`` of each group, or its largest if it has fewer; 1 for an empty group.
-
-    Args:
-        values: ``(E,)``; gradients flow as in `with_equal_parts`. group: int64 ``(E,)``, the group of each value.
-        k: None for the lower median.
-    """
+    """Return each group's k-th smallest value (None: lower median), its largest if it has fewer, 1 if it is empty."""
     if len(values) == 0:
         return values.new_ones(total)
     bare = checks.primal(values)
@@ -111,15 +101,8 @@ def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
 def with_equal_parts(
     chosen: Tensor, values: Tensor, group: Tensor, add: Callable[[Tensor], Tensor] = lambda part: part
 ) -> Tensor:
-    """Return the chosen value of each group ``(total,)``; its gradient is shared equally by all values equal to it.
-
-    A gradient to one of the equal values would be a subgradient, too, but would depend on the order of the nodes.
-
-    Args:
-        chosen: ``(total,)``, without gradients.
-        values: ``(E,)``, to which gradients flow. group: int64 ``(E,)``, the group of each value.
-        add: sums over the ranks that hold values, with derivatives; see ``PatternBase.sum``.
-    """
+    """Return each group's ``chosen`` value ``(total,)``; its gradient is shared equally by all values equal to it."""
+    # A gradient to one of the equal values would be a subgradient, too, but depend on the order of the nodes.
     equal = checks.primal(values) == chosen.index_select(0, group)
     if values.device.type == "cpu":  # elsewhere the host would have to synchronise
         values, group, equal = values[equal], group[equal], equal[equal]

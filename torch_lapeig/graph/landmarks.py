@@ -27,10 +27,7 @@ from torch_lapeig.support.tuning import rows_of_block
 
 
 class Shares(NamedTuple):
-    """Shares of points in their landmarks: int64 ``landmark`` and floating ``share``, both ``(Q, r)``.
-
-    The shares of a point sum to one, or are zero where none of its landmarks has any weight.
-    """
+    """Shares of points in landmarks, both ``(Q, r)``, of sum one, or zero where no landmark of a point has weight."""
 
     landmark: Tensor
     share: Tensor
@@ -42,13 +39,10 @@ class Shares(NamedTuple):
 
 
 class LandmarkSums(NamedTuple):
-    """Upper triangle of Zᵀ Z over the points so far: keys i·m + j with i ≤ j, ascending, their sums, and m.
-
-    Sums are float64, whatever the dtype of the points: a stream may have many of them.
-    """
+    """Upper triangle of Zᵀ Z over the points so far, by keys i·m + j with i ≤ j, ascending."""
 
     key: Tensor
-    value: Tensor
+    value: Tensor  # float64 whatever the dtype of the points, as a stream may have many of them
     m: int
 
     @classmethod
@@ -65,10 +59,7 @@ class LandmarkSums(NamedTuple):
         return cls(row * m + col, weight[upper].double(), m)
 
     def add(self, shares: Shares, counts: Tensor | None = None) -> LandmarkSums:
-        """Return the sums with more points; differentiable in their shares.
-
-        ``counts`` ``(m,)``: how much a point at each landmark counts; a point has the mean by its shares. None for 1.
-        """
+        """Return the sums with more points, which count the mean of ``counts`` ``(m,)``; differentiable in shares."""
         r = shares.landmark.shape[1]
         first, second = torch.triu_indices(r, r, device=shares.landmark.device)
         rows = rows_of_block(64 * len(first), shares.landmark.device)

@@ -36,11 +36,7 @@ Part = tuple[Any, Any]
 
 
 class PatternBase:
-    """Operations on all nodes of a graph at once, where this process holds all nodes.
-
-    Reductions over nodes go through these methods, so that the rows of a graph may lie on several ranks
-    (`torch_lapeig.distributed`). Each rank passes its own result to ``sum`` and ``maximum``.
-    """
+    """Operations on all nodes of a graph, whose reductions `torch_lapeig.distributed` replaces by those over ranks."""
 
     is_sharded = False
     num_ranks = 1  # number of ranks that hold nodes; a loss divides shared terms by it
@@ -88,17 +84,14 @@ class PatternBase:
         return None
 
     def levels(self: Any, weight: Tensor) -> Tensor | None:
-        """Return l, powers of two about the roots of degrees, if derivatives in weights might overflow; else None.
-
-        A degree of 1e-250 has derivatives of its inverse root that float64 cannot hold, where those of the weights
-        w_ij / (l_i l_j) are near 1.
-        """
+        """Return l, powers of two about the roots of degrees, if derivatives in weights might overflow; else None."""
         if not (weight.requires_grad or checks.is_dual(weight)):
             return None
         degrees, tiny = self.sum_rows(checks.primal(weight)), torch.finfo(weight.dtype).tiny
         positive = degrees > tiny
         if not self.any((positive & (degrees.log().abs() > -math.log(tiny) / 4)).any()):
             return None
+        # Float64 cannot hold derivatives of a root of 1e-250; those of the weights w_ij / (l_i l_j) are near 1.
         return checks.next_power(torch.where(positive, degrees, 1).sqrt()) / 2
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
@@ -125,12 +118,7 @@ class PatternBase:
         return signs(x)
 
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check. Where nodes lie on several ranks, raise on all of them unless all pass, with equal facts.
-
-        Args:
-            call: the name of the call, which must agree on all ranks.
-            check: raises, or returns the facts to compare.
-        """
+        """Run a check; raise on all ranks unless it passes on all of them, with equal facts and ``call``."""
         check()
 
 
@@ -146,9 +134,7 @@ class SparsePattern(PatternBase):
     Indices are copied, to int32 wherever it suffices, which is fastest in torch's sparse products.
 
     Raises:
-        TypeError: tensors of other dtypes, a shape or a flag of another kind. IndexError: nodes out of range.
-        ValueError: other shapes, two devices, edges that are not sorted, repeated, without their reverse, or between
-            graphs; loops in spite of ``loops=False``.
+        TypeError, IndexError, ValueError: wrong dtypes, shapes or ranges; loops in spite of ``loops=False``.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> (
@@ -607,22 +593,16 @@ Pattern = SparsePattern | DensePattern
 
 
 def signs(vectors: Tensor) -> Tensor:
-    """Return ±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, that makes its entry of largest magnitude positive.
-
-    See `first_of_largest`.
-    """
+    """Return ±1 for each column of ``(B, N, k)``, ``(B, 1, k)``, with which `first_of_largest` is positive."""
     bare = vectors.detach()
     peaks = bare.gather(-2, first_of_largest(bare))
     return torch.copysign(torch.ones_like(peaks), peaks)
 
 
 def first_of_largest(vectors: Tensor) -> Tensor:
-    """Return the row of the entry of largest magnitude in each column of ``(B, N, k)``, int64 ``(B, 1, k)``.
-
-    Among entries within 0.1 % of the largest it is the first one, so that round-off cannot choose between the two ends
-    of a symmetric graph.
-    """
+    """Return the first row, int64 ``(B, 1, k)``, of an entry of nearly the largest magnitude in each column."""
     size = vectors.detach().abs()
+    # Round-off must not choose between the two ends of a symmetric graph.
     return (size >= 0.999 * size.amax(-2, keepdim=True)).view(torch.int8).argmax(-2, keepdim=True)
 
 
@@ -663,10 +643,7 @@ def check_ends(row: Any, col: Any, total: int) -> None:
 
 
 def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) -> None:
-    """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E).
-
-    ``back`` is the order of the edges by their second nodes: the reverse of each edge if every edge has one.
-    """
+    """Raise ValueError unless edges ascend, have their reverses and stay in their graphs, in O(E)."""
     n = shape[-1]
     follows = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (col[1:] > col[:-1]))
     if not follows.all():
@@ -682,7 +659,7 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
             f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
             f"between graphs of {n} nodes"
         )
-    lacks = (row[back] != col) | (col[back] != row)
+    lacks = (row[back] != col) | (col[back] != row)  # back: edges by second node; the reverses if every edge has one
     if lacks.any():
         e = int(lacks.int().argmax())
         here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))

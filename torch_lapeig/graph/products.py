@@ -154,15 +154,12 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
 
 
 class _Smoothness(precision.Function):
-    """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖².
-
-    The value comes from direct differences, which are exactly 0 for constant Y, where tr(Yᵀ L Y) leaves round-off.
-    """
+    """Smoothness ½ Σ m_ij ‖y_i − y_j‖², m symmetric: ∂Y = 2 (diag(M 1) − M) Y, one product, ∂m_ij = ½ ‖y_i − y_j‖²."""
 
     @staticmethod
     def forward(values: Tensor, y: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor | None]:
         values, y = values.detach(), y.detach()
-        found = pattern.direct_tension(values, y)
+        found = pattern.direct_tension(values, y)  # 0 for constant Y, where tr(Yᵀ L Y) leaves round-off
         if found is None:
             return (values * pattern.direct_lengths(y)).sum() / 2, None
         pull, energy = found

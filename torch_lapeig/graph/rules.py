@@ -172,8 +172,7 @@ def radius_graph(
         mask, metric, self_loops: as for `knn_graph`.
 
     Raises:
-        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, radius ≤ 0 or so small that its square
-            underflows, or, of a single graph, no edge.
+        TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
@@ -295,12 +294,7 @@ class ExtendingRule(NeighborRule, Protocol):
 
 
 def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> None:
-    """Raise TypeError unless ``neighbors`` is called as a `NeighborRule` is.
-
-    Args:
-        others: other accepted values of the argument, for the message.
-        extend: require an `ExtendingRule`.
-    """
+    """Raise TypeError, which names ``others`` as accepted too, unless a rule is called as a `NeighborRule` is."""
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
@@ -405,8 +399,7 @@ class KNN:
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
 
     Raises:
-        TypeError: ``k`` or ``recall`` is no number. ValueError: ``k`` < 1, unknown words, ``recall`` not in (0, 1].
-            When called: as `knn_graph`.
+        TypeError, ValueError: an argument of another type or out of range; when called, as `knn_graph`.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> graph, radii = KNN(1).with_state(x)
@@ -470,8 +463,7 @@ class Radius:
         metric: as for `KNN`.
 
     Raises:
-        TypeError: ``radius`` is no number. ValueError: it is not positive; unknown words. When called: as
-            `radius_graph`.
+        TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
 
     >>> Radius(1.5)(torch.tensor([[0.0], [1.0], [3.0]])).connected_components()
     tensor([0, 0, 1])
@@ -514,12 +506,7 @@ GraphRule = NeighborRule | Precomputed
 
 
 def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
-    """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``.
-
-    Raises:
-        TypeError, ValueError: ``neighbors`` is neither a rule nor ``Precomputed("affinity")``; ``weights`` is no
-            `Weighting`, or is not None although the affinities are given.
-    """
+    """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``."""
     check_weighting(weights)
     if not isinstance(neighbors, Precomputed):
         check_rule(neighbors, ', Precomputed("affinity")')

@@ -14,11 +14,10 @@ from torch_lapeig.support import checks
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64.
+    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64, or None.
 
-    None unless ``neighbors`` is an exact Euclidean `KNN` of fewer neighbours than points in each set, and ``weights`` a
-    `HeatKernel` with a number or ``"median"``. Gradients flow to the points and to a learnable bandwidth, in reverse
-    mode. Where copies of points make a bandwidth 0, values are not finite.
+    Gradients flow to the points and to a learnable bandwidth, in reverse mode only. Where copies of points make a
+    bandwidth 0, values are not finite.
     """
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
         return None

@@ -204,9 +204,7 @@ class KernelWeights(Weighting):
             may be a module with parameters, which are learned.
 
     Raises:
-        TypeError: ``kernel`` is not callable, or returns no tensor of float32 or float64.
-        ValueError: when called, if ``kernel`` returns another shape, or weights that are negative, not finite, or
-            different for the two directions of an edge.
+        TypeError, ValueError: ``kernel`` is not callable; when called, it returns other weights than these.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -273,8 +271,7 @@ class HeatKernel(Weighting):
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
 
     Raises:
-        TypeError, ValueError: ``t`` is neither a positive number nor one of the three strings; ``t`` is infinite and
-            ``learnable``, as no factor changes it.
+        TypeError, ValueError: another ``t``, or an infinite one that is ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -392,8 +389,7 @@ class DensityCorrected(Weighting):
         weights: K; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: ``alpha`` is no number in [0, 1]; ``weights`` is no `Weighting` or not symmetric
-            (`ImprovedWeights`), or when called the graph is not.
+        TypeError, ValueError: arguments other than these; `ImprovedWeights` for K, or a graph that it has weighted.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -535,18 +531,15 @@ def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.dtype) -> Graph:
-    """Return ``graph`` with its weights times exp(−d²/scale), computed in float64.
-
-    A factor below the smallest normal number of the points' ``dtype`` is zero, and no gradient flows through it. Where
-    derivatives in tiny weights might overflow, the graph keeps the exponent.
-    """
+    """Return ``graph`` with its weights times exp(−d²/scale), computed in float64."""
     negligible = -math.log(torch.finfo(dtype).tiny)
+    # A factor below the smallest normal number is zero, and no gradient flows through it.
     near = checks.primal(squared_lengths) <= negligible * checks.primal(scale)
     # Give far edges a zero derivative: the derivative of the quotient may be ∞.
     quotient = torch.where(near, squared_lengths, 0) / torch.where(near, scale, 1)
     exponent, wide = torch.where(near, -checks.finite_gradient(quotient), -torch.inf), graph.exact
     weight, to = wide * exponent.exp(), torch.promote_types(dtype, graph.weight.dtype)
-    if dtype == torch.float64 and graph.pattern.levels(weight) is not None:
+    if dtype == torch.float64 and graph.pattern.levels(weight) is not None:  # derivatives might overflow
         return graph._weighted(to, wide, exponent)
     return graph._weighted(to, weight, None)
 

@@ -79,8 +79,7 @@ class SpectralClustering(GraphEmbedding):
 
     Raises (``fit``, ``forward``):
         TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
-            positive degree than clusters (in a batch the columns it lacks are zero).
-        ImportError: ``fit`` by k-means without scikit-learn.
+            positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)

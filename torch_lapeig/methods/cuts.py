@@ -34,8 +34,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
         ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
     Raises:
-        TypeError: complex labels. ValueError: labels of another shape than the graph's or below −1, assignments that
-            are negative, not finite or do not sum to 1, a graph that is not symmetric.
+        TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -153,26 +152,17 @@ def _of_graph(chosen: Tensor, value: Tensor) -> Tensor:
 
 
 class Moves(NamedTuple):
-    """Partitions of B graphs into K clusters, and the gain of the best move of each node.
+    """Partitions of B graphs into K clusters, and the gain of the best move of each node."""
 
-    ``labels`` int64 ``(B, N)``; ``cut`` ``(B,)``, the normalised cut; ``volume`` ``(B, K)``, the degrees of each
-    cluster; ``gain`` ``(B, N)``, by which the cut gets smaller if the node moves to the cluster ``target`` int64
-    ``(B, N)``.
-    """
-
-    labels: Tensor
-    cut: Tensor
-    volume: Tensor
-    gain: Tensor
-    target: Tensor
+    labels: Tensor  # int64 (B, N)
+    cut: Tensor  # (B,), normalised
+    volume: Tensor  # (B, K), the degrees of each cluster, with self loops
+    gain: Tensor  # (B, N), by which the cut gets smaller if the node moves to its target
+    target: Tensor  # int64 (B, N)
 
     @classmethod
     def of(cls, labels: Tensor, links: Tensor, link_sums: Tensor, degrees: Tensor) -> Moves:
-        """Return the moves, given the weights ``links`` ``(B, N, K)`` between each node and each cluster.
-
-        Args:
-            link_sums: weights ``(B, N)`` between each node and all others. degrees: the same with self loops.
-        """
+        """Return the moves, given the weights between each node and each cluster, and between it and all others."""
         k, own = links.shape[2], labels.clamp_min(0)
         outside = (link_sums - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
         graphs = len(labels)

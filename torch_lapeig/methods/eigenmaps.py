@@ -203,9 +203,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
 
         Raises:
-            TypeError: blocks that can be read only once, unless resumed; other rules than `Landmarks`.
-            ValueError: no block, blocks that differ in dtype or dimension, points that are not finite, fewer than two
-                points; see ``fit``. RuntimeError: ``resume`` before a fit.
+            TypeError, ValueError: other blocks or rules than these; see ``fit``. RuntimeError: ``resume`` before a fit.
 
         >>> x = torch.rand(
         ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)

@@ -28,18 +28,12 @@ Step = tuple[int, float, Array, Array]
 
 @dataclass(frozen=True)
 class Elimination:
-    """Graph without its eliminated nodes, and what leads from its right-hand sides and solutions to those of all nodes.
+    """Graph without its eliminated nodes, and the way from its right-hand sides and solutions to those of all nodes."""
 
-    Attributes:
-        group: int ``(N,)``, the node that stands for each node; others than itself for eliminated nodes only.
-        steps: eliminated nodes, in their order.
-        ends, weight: int ``(2, E')`` and ``(E',)``, the edges that are new among the other nodes, both directions.
-    """
-
-    group: Array
-    steps: list[Step]
-    ends: Array
-    weight: Array
+    group: Array  # int (N,), the node that stands for each node; others than itself for eliminated nodes only
+    steps: list[Step]  # in their order
+    ends: Array  # int (2, E'), the new edges among the other nodes, both directions
+    weight: Array  # (E',)
 
     def reduced(self, rhs: Array) -> Array:
         """Return B ``(N, m)`` of the smaller graph, and at eliminated nodes what `solution` needs."""
@@ -57,13 +51,7 @@ class Elimination:
 
 
 def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:
-    """Eliminate the chosen nodes of a graph; return None if this would take more than some seconds.
-
-    Nodes that are joined so strongly that X is equal at them to ten digits are one node of the elimination.
-
-    Args:
-        ends: int ``(2, E)``, both directions of each edge, without loops. weight: ``(E,)``, positive, float64.
-        chosen: bool ``(N,)``; a path leads from each chosen node to one that is not.
+    """Eliminate chosen nodes, from each of which a path leads to others; None if it would take more than some seconds.
 
     >>> ends, weight = (
     ...     np.array([[0, 1, 1, 2], [1, 0, 2, 1]]),
@@ -76,6 +64,7 @@ def eliminate(ends: Array, weight: Array, chosen: Array) -> Elimination | None:
     group, nodes, number = np.arange(len(chosen)), np.flatnonzero(chosen), np.cumsum(chosen) - 1
     from_chosen, inside = chosen[ends[0]], chosen[ends].all(0)
     leak = np.bincount(ends[0][from_chosen & ~inside], weight[from_chosen & ~inside], len(chosen))[nodes]
+    # Nodes joined so strongly that X is equal at them to ten digits are one node.
     group[nodes] = nodes[_groups(number[ends[:, inside]], weight[inside], leak)]
     near: dict[int, dict[int, float]] = {}
     touches = chosen[ends].any(0)

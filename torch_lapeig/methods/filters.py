@@ -36,10 +36,7 @@ def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
 
 
 def check_pairs(pairs: Any, *, whole: bool = False) -> None:
-    """Raise TypeError for anything but `Eigenpairs`.
-
-    Raise ValueError if they must be ``whole`` and this process has some rows only: sums over nodes would be wrong.
-    """
+    """Raise TypeError for anything but `Eigenpairs`, ValueError where sums over all rows need ``whole`` pairs."""
     checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
     if whole and pairs.is_sharded:
         raise ValueError("pairs must be of a graph on one process, got rows on several ranks; gather the graph")
@@ -79,8 +76,7 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
         ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
 
     Raises:
-        TypeError: ``pairs`` or ``phi`` of another type; φ returns another dtype. ValueError: φ returns another shape,
-            NaN or Inf; φ′ is not finite and gradients to the graph are asked for.
+        TypeError, ValueError: arguments or responses of wrong type, dtype or shape; φ or its derivative is not finite.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -143,8 +139,7 @@ class SpectralFilter(nn.Module):
             all columns.
 
     Raises:
-        TypeError, ValueError: ``phi`` is not a function; when called: see `spectral_function`, and ``x`` or ``mask`` of
-            another shape, dtype or device, and pairs whose rows lie on several ranks.
+        TypeError, ValueError: arguments of another type, shape or dtype; pairs whose rows lie on several ranks.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))

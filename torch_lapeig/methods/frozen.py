@@ -93,10 +93,7 @@ class FixedPoints(nn.Module):
 
 
 class FrozenGraphMap(nn.Module):
-    """Rows of new points by the weights of their edges to fixed points, as `torch_lapeig.methods.nystrom` has them.
-
-    With `Landmarks` by their shares in the nearest of these, and ``counts``: see `torch_lapeig.methods.landmarks`.
-    """
+    """Rows of new points by the weights of their edges, or their shares in landmarks, as `nystrom` has them."""
 
     def __init__(
         self, rule: Any, weights: Weighting | None, state: State, *, normalized: bool = True, counts: Any = None

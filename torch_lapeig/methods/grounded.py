@@ -28,13 +28,8 @@ ACCEPTED = 1e-7  # its largest error
 
 
 def harmonic_extension(graph: Graph, free: Tensor, known: Tensor) -> Tensor:
-    """Return F ``(..., N, C)`` that equals ``known`` at grounded nodes, and at free nodes the mean of the neighbours.
-
-    Args:
-        graph: in float64, without loops; gradients flow to its weights, and to ``known`` ``(..., N, C)``.
-        free: bool of the graph's shape; a path leads from each free node to a grounded one.
-    """
-    weight = graph.weight
+    """Return F ``(..., N, C)``: ``known`` at grounded nodes, and the mean of the neighbours at ``free`` nodes."""
+    weight = graph.weight  # float64, without loops; a path leads from each free node to a grounded one
     inflow = free[..., None] * graph.pattern.matmul(weight, known, is_symmetric=True)
     blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
     none = blocks[..., :0]
@@ -43,10 +38,7 @@ def harmonic_extension(graph: Graph, free: Tensor, known: Tensor) -> Tensor:
 
 
 class Grounded(Operator):
-    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others.
-
-    Products are sums of differences, so that derivatives of strong edges are right beside those of weak ones.
-    """
+    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others."""
 
     def __init__(self, graph: Graph, free: Tensor) -> None:
         self.shape, self.dtype, self.device = graph.shape, graph.weight.dtype, graph.weight.device
@@ -68,6 +60,7 @@ class Grounded(Operator):
         """Return A Y at other weights."""
         pattern, (weight,), free = self.graph.pattern, parameters, self.free[..., None]
         blocks = y.reshape(*self.shape, -1)
+        # Sums of differences, so that derivatives of strong edges are right beside those of weak ones.
         columns = torch.where(free, blocks, 0).unbind(-1)
         flows = [pattern.sum_rows(weight * (pattern.at_row(x) - pattern.at_col(x))) for x in columns]
         return torch.where(free, torch.stack(flows, -1), blocks).reshape(y.shape)
@@ -147,8 +140,8 @@ def damped(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
     """Return A = I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``: N A N is D − Q W Q.
 
     D − Q W Q is the Laplacian of Q W Q plus the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum without cancellation. q = √α
-    is the system of label spreading. q = 0 at labels and 1 elsewhere removes the labels from the system: their rows are
-    rows of the identity, and edges to them only count on the diagonal.
+    is the system of label spreading. q = 0 at labels and 1 elsewhere takes the labels out of the system: edges to them
+    only count on the diagonal.
     """
     graph, batch = laplacian.graph, laplacian.graph.batch_size
     pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)

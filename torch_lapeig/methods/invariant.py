@@ -27,8 +27,7 @@ class SignInvariant(nn.Module):
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
     Raises:
-        TypeError, ValueError: ``phi`` is not a function; when called: vectors or values of another dtype or shape,
-            complex vectors, which have a phase in the place of a sign, or φ returns another shape.
+        TypeError, ValueError: ``phi`` is not a function, or returns another shape; vectors that are complex.
 
     >>> encode = SignInvariant(nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 4)))
     >>> vectors = torch.randn(10, 3)
@@ -84,9 +83,8 @@ class StableEncoding(nn.Module):
             again. None: all.
 
     Raises:
-        TypeError, ValueError: an argument of another type or out of range; when called: see `spectral_function`, a mask
-            of another shape, pairs whose rows lie on several ranks, or ρ returns another shape or takes no complex
-            numbers.
+        TypeError, ValueError: an argument of another type, shape or range; see also `spectral_function`; pairs whose
+            rows lie on several ranks; ρ returns another shape or takes no complex numbers.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> pairs = eigenpairs(Laplacian(KNN(5)(torch.rand(50, 3))), 8)
@@ -184,8 +182,7 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
         tolerance: tolerance of ‖P e_i‖ and ‖P x‖; default √eps.
 
     Raises:
-        TypeError, ValueError: ``pairs`` are not `Eigenpairs`; vectors that are not orthonormal, or on several ranks;
-            a tolerance that is not positive.
+        TypeError, ValueError: arguments of another type or range; vectors not orthonormal, or on several ranks.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> tree = torch.tensor([[0, 0, 0, 1, 2, 3, 3, 4], [1, 2, 3, 0, 0, 0, 4, 3]])

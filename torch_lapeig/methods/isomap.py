@@ -49,8 +49,7 @@ class Isomap(CentredKernelEmbedding):
         ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
 
     Raises (``fit``, ``forward``):
-        ValueError: the graph has several connected components, between which geodesics are infinite; fewer positive
-            eigenvalues than components; landmarks out of range.
+        ValueError: a graph of several components; fewer positive eigenvalues than components; landmarks out of range.
 
     >>> angle = torch.linspace(0, 3, 40, dtype=torch.float64)  # half a circle
     >>> x = torch.stack([angle.cos(), angle.sin()], 1)

@@ -83,11 +83,8 @@ class CentredKernelEmbedding(EmbeddingModule):
 
 
 def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
-    """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K, expectations over the training points (Bengio et al. 2003).
-
-    ``means`` ``(N,)`` are the row means of the training kernel, ``own_means`` ``(Q,)`` those of ``kernel`` ``(Q, N)``.
-    """
-    own_means = kernel.mean(1) if own_means is None else own_means
+    """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K over the training points x' (Bengio et al. 2003)."""
+    own_means = kernel.mean(1) if own_means is None else own_means  # E_x' K(x, x'); means are E_x' K(x', i)
     return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 
@@ -105,10 +102,7 @@ def _power(matrix: Tensor, power: float) -> Tensor:
 
 
 class KernelEmbedding(CentredKernelEmbedding):
-    """Embedding by a kernel of any two points, or by a given matrix.
-
-    A method defines ``_kernel``, and ``_check_training`` if a given matrix may be invalid.
-    """
+    """Embedding by a kernel of any two points, or by a given matrix."""
 
     @abstractmethod
     def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:

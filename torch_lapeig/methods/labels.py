@@ -21,17 +21,11 @@ ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
 
 
 def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return labels by QR with column pivoting (Damle, Minden & Ying, *Information and Inference* 2019).
+    """Return labels ``(N,)`` of ``(N, k)`` by QR with column pivoting, and the axes ``(k, k)`` as columns.
 
-    The pivots are rows as orthogonal to each other as possible, one of each cluster. The nearest rotation takes the
-    rows of a cluster to an axis. There is no iteration and no randomness, and the labels do not depend on the basis of
-    the columns.
-
-    Args:
-        rows: ``(N, k)``, k ≤ N, floating, of rank k.
-
-    Returns:
-        int64 ``(N,)``, the axis of the largest coordinate of each row, and the axes ``(k, k)`` as columns.
+    Damle, Minden & Ying, *Information and Inference* 2019. The pivots are rows as orthogonal to each other as possible,
+    one of each cluster. The nearest rotation takes the rows of a cluster to an axis. There is no iteration and no
+    randomness, and the labels do not depend on the basis of the columns.
 
     >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[
     ...     0
@@ -50,17 +44,10 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Return labels by the partition nearest to the rotated rows (Yu & Shi, *Multiclass spectral clustering*, 2003).
+    """Return labels ``(N,)`` by the partition nearest to the rotated rows, and the axes ``(k, k)`` as columns.
 
-    Partition and rotation are computed in turn until neither changes. The first rotation has a random row and the rows
-    most orthogonal to it.
-
-    Args:
-        rows: ``(N, k)``, floating, without rows of zeros.
-        random: generator that draws the first row.
-
-    Returns:
-        int64 ``(N,)``, the axis of the largest coordinate of each row, and the axes ``(k, k)`` as columns.
+    Yu & Shi, *Multiclass spectral clustering*, 2003. Partition and rotation are computed in turn until neither changes.
+    The first rotation has a random row and the rows most orthogonal to it.
     """
     n, k = rows.shape
     # Scale columns to length √N, with signs that do not depend on those of the eigenvectors, as in scikit-learn.

@@ -28,9 +28,8 @@ from torch_lapeig.support.tuning import rows_of_block
 class OnLandmarks:
     """Steps of a layer on the shares of points in landmarks, in place of the steps on a graph of the points.
 
-    With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are the generalised
-    eigenvectors of the landmark graph Zᵀ Z, scaled as Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. New points have
-    the same formula, which is Nyström's.
+    With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
+    landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
 
     W has degrees of 1 whatever the density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
     `DensityCorrected` acts on how much points count: c_i = q_i^-α, where q is the sum of the kernel at landmarks. Then

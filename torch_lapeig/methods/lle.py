@@ -115,10 +115,7 @@ class LLE(EmbeddingModule):
 
 
 def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: float) -> Tensor:
-    """Return the weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003).
-
-    ``reg`` times the trace is added to the diagonal of the local Gram matrix; ``reg`` itself if the trace is 0.
-    """
+    """Return weights ``(Q, m)`` of sum 1 that reconstruct each ``x`` best from its neighbours (Saul & Roweis 2003)."""
     m = indices.shape[1]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
 
@@ -126,7 +123,7 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
         difference = points[indices[rows]] - x[rows, None]  # (Q, m, D)
         gram = precision.matmul(difference, difference.mT)
         trace = gram.diagonal(dim1=1, dim2=2).sum(1)
-        ridge = reg * torch.where(trace > 0, trace, 1)
+        ridge = reg * torch.where(trace > 0, trace, 1)  # to be added to the diagonal
         weights = solve_each(gram + ridge[:, None, None] * eye, gram.new_ones(len(rows), m, 1))[..., 0]
         return weights / weights.sum(1, keepdim=True)
 

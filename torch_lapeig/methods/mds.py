@@ -34,8 +34,7 @@ class MDS(KernelEmbedding):
         ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
 
     Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; distances that are negative, not symmetric, or not zero
-            from a point to itself.
+        ValueError: fewer positive eigenvalues than components; other numbers than distances.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)

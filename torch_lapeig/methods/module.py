@@ -67,11 +67,7 @@ def check_solve(solve: Any) -> None:
 
 
 class PointsModule(FittedModule):
-    """Steps that embeddings and label propagation share: checked sets of points, and new points given a fit.
-
-    The first name in ``FITTED`` names a tensor with one row for each point. A method defines ``_extend`` and
-    ``_width``.
-    """
+    """Steps that methods share; ``FITTED`` begins with the name of a tensor with one row for each point."""
 
     @property
     def pairs_given(self) -> str | None:
@@ -86,8 +82,7 @@ class PointsModule(FittedModule):
         pairs, ``x_new`` holds the pairs of new and training points, ``(Q, N)``. The result has the dtype of ``x_new``.
 
         Raises:
-            RuntimeError: not fitted. TypeError, ValueError: new points that are not finite, or not of the dtype or
-                dimension of the training points.
+            RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
@@ -262,8 +257,7 @@ class EmbeddingModule(PointsModule):
                 are its gradients.
 
         Raises:
-            TypeError, ValueError: points that are not floating, not finite, of another shape or too few; see also the
-                class.
+            TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
         """
         return self.embed(x, mask).embedding
 
@@ -332,9 +326,8 @@ class EmbeddingModule(PointsModule):
         and training of a kernel that is a module do not change it.
 
         Raises:
-            RuntimeError: not fitted. TypeError: a method, rule or weighting that has no such form: `Isomap`, whose
-                rows need shortest paths, `LLE`, whose rows need a linear solve each, and rules and weightings of the
-                user's own. When called: points of another dtype or shape. `torch.jit.script` of the module.
+            RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear solve
+                each, and rules and weightings of the user's own; when called, points of another dtype or shape.
 
         >>> import torch
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
@@ -392,12 +385,8 @@ class EmbeddingModule(PointsModule):
         }
 
     @abstractmethod
-    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        """Return the embedding of checked points and the tensors that new points need, by the names in ``FITTED``.
-
-        The pairs of each eigenproblem are appended to ``solved``. With ``fill``, for an item of a batch, columns for
-        which there are too few points are zero; without it they are an error.
-        """
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:  # fill: missing columns with 0
+        """Return the tensors of ``FITTED`` of checked points; append the pairs of each eigenproblem to ``solved``."""
 
 
 def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:

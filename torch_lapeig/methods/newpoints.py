@@ -54,15 +54,12 @@ def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[G
 
 
 def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
-    """Return affinities of new points ``(Q, D)``, or given affinities ``(Q, N)``; warn of points without affinities.
-
-    A new point that equals a fitted point has the edges of the fitted point. Given affinities do not show which new
-    points equal fitted ones.
-    """
+    """Return affinities of new points ``(Q, D)``, or given ones ``(Q, N)``; warn of points without affinities."""
     if isinstance(neighbors, Precomputed) or weights is None:
         if (x < 0).any():
             raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
         query, point = x.detach().nonzero(as_tuple=True)
+        # Given affinities do not show which new points equal fitted ones.
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
@@ -82,14 +79,10 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
 
 @torch.no_grad()
 def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor) -> Extension:
-    """Return the edges of queries to training points.
-
-    A query that equals a fitted point gets the edges of the fitted point, with their ``connectivity`` ``(E,)``. A
-    search for the query would find the point itself, and may resolve ties otherwise.
-    """
+    """Return the edges of queries to training points; a query that equals a fitted point gets its edges."""
     points = state["train_points"].detach()
     found = extended(neighbors, x.detach(), points, state["train_rule"])
-    coincides = found.same >= 0
+    coincides = found.same >= 0  # searches for these would find the point itself, and may resolve ties otherwise
     if not coincides.any():
         return found
     row, col = state["train_edges"]

@@ -24,18 +24,18 @@ from torch_lapeig.support import checks, precision
 
 
 def nystrom(
-    log_affinity: Tensor,
+    log_affinity: Tensor,  # (E,), log W of query and point
     query: Tensor,
     point: Tensor,
     num_queries: int,
-    embedding: Tensor,
-    eigenvalues: Tensor,
+    embedding: Tensor,  # Y (N, k)
+    eigenvalues: Tensor,  # λ (k,), or (N, k) if training points belong to separate problems
     *,
     normalized: bool = True,
-    degrees: Tensor | None = None,
-    off: Tensor | None = None,
-    same: Tensor | None = None,
-    noise: Tensor | None = None,
+    degrees: Tensor | None = None,  # d (N,) if Y has the eigenvectors of L_sym
+    off: Tensor | None = None,  # (k, k) or (N, k, k) off the diagonal of Λ: 0, with derivatives at equal eigenvalues
+    same: Tensor | None = None,  # (Q,), the training point that a query equals, or −1
+    noise: Tensor | None = None,  # (N,), the error of λ at each training point, for L y = λ y
 ) -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
@@ -48,13 +48,8 @@ def nystrom(
     the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of the
     problem and returns its row of Y.
 
-    ``log_affinity`` ``(E,)`` is log W of ``query`` and ``point`` ``(E,)``, ``embedding`` Y ``(N, k)``, ``eigenvalues``
-    λ ``(k,)``, or ``(N, k)`` if training points belong to separate problems, and ``degrees`` d ``(N,)`` if Y has the
-    eigenvectors of L_sym. ``off`` ``(k, k)`` or ``(N, k, k)`` are the entries of Λ off its diagonal
-    (`Eigenpairs.projected`), which are 0 but have derivatives where eigenvalues are equal. ``same`` ``(Q,)`` is the
-    training point that a query equals, or −1. ``noise`` ``(N,)`` is the error of λ at each training point, for
-    L y = λ y. Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ,
-    they are the training row of a training point, and zero, with a `GraphWarning`, for another query.
+    Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ, they are
+    the training row of a training point, and zero, with a `GraphWarning`, for another query.
     """
     total = segment_logsumexp(log_affinity, query, num_queries)
     share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())

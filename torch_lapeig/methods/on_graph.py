@@ -55,18 +55,14 @@ class OnGraph(PointsModule):
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):
-    """Embeddings by the eigenvectors of the Laplacian of a weighted graph, built from points or given.
-
-    A method defines ``_normalization`` and ``_solve_graph``. If its rows are not the vectors that Nyström's formula
-    extends, it keeps the vectors as ``train_vectors``.
-    """
+    """Embeddings by the eigenvectors of the Laplacian of a weighted graph, built from points or given."""
 
     FITTED: ClassVar[tuple[str, ...]] = (
         *EmbeddingModule.FITTED,
         *GRAPH_STATE,
         "train_eigenvalues",
         "train_degrees",
-        "train_vectors",
+        "train_vectors",  # which Nyström's formula extends, if the rows are others
         "train_noise",
     )
 

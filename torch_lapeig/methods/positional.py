@@ -104,12 +104,9 @@ def columns_of_nodes(
     edge_weight: Tensor | None,
     normalization: Normalization,
     solve: Solve | Solver | None,
-    columns: ColumnFunction | None = None,
+    columns: ColumnFunction | None = None,  # of all k + 1 pairs, in place of the vectors after the first
 ) -> tuple[NodeEncoding, Tensor]:
-    """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`.
-
-    ``columns``: a function of all k + 1 pairs that replaces the vectors after the first, and its width.
-    """
+    """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`."""
     check_edge_index(edge_index)
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     check_solve(solve)
@@ -244,10 +241,7 @@ def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tenso
 
 
 def part_of_batch(graphs: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return some graphs, int64 ascending, of graphs one after the other; ``batch`` is the graph of each node.
-
-    The parts are their nodes, their edges, numbered among these nodes, the numbers of the edges, and the nodes' graphs.
-    """
+    """Return the nodes, edges by place among these nodes, numbers of edges, and nodes' graphs of some graphs."""
     number = torch.full((int(batch[-1]) + 1,), -1, device=batch.device)
     at_node = number.index_copy_(0, graphs, torch.arange(len(graphs), device=graphs.device))[batch]
     chosen = (at_node >= 0).nonzero().flatten()

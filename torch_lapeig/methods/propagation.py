@@ -105,15 +105,12 @@ class LabelSpreading(SemiSupervised):
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
-        """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached.
-
-        A solve has the round-off of its largest entries, and scores fall with the distance from labels. So the rows
-        that a solve resolves are kept. With these rows given, the other rows are solved for, in a unit of their own,
-        until all rows are resolved.
-        """
+        """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached."""
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
         unit = source.new_zeros(*source.shape[:-2], 1, 1)  # binary logarithm of the unit of a solve
         units = torch.zeros_like(source[..., :1])  # binary logarithms of the units of resolved rows
+        # A solve has the round-off of its largest entries, and scores fall with the distance from labels: with the rows
+        # that are resolved given, the others are solved for in a unit of their own.
         while (reached & ~known).any():
             inflow = _times_power(scores, units - unit)
             given = self.alpha * pattern.matmul(laplacian.values, inflow, is_symmetric=True)
@@ -298,11 +295,7 @@ def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
-    """Return bool ``(..., N, 1)``: True for wanted rows that a solve has resolved, at least the largest of each graph.
-
-    If the residual ``rest`` of every row is small relative to the row, all are resolved. Otherwise rows are that are
-    large compared with the largest residual.
-    """
+    """Return bool ``(..., N, 1)``: True for wanted rows that a solve has resolved, at least each graph's largest."""
     largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
     error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
     # Errors below 1e-9 of their row do not count.

@@ -94,9 +94,7 @@ class SemiSupervised(OnGraph):
                 with a `Graph`, which has its own mask.
 
         Raises:
-            TypeError: labels without an axis of classes that are not integers. ValueError: no label at all, labels
-                below −1 or not below ``n_classes``, of another shape; soft labels that are not finite and ≥ 0; invalid
-                points, see `EmbeddingModule`.
+            TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         targets = self._targets(labels, points, mask)
@@ -234,10 +232,7 @@ class SemiSupervised(OnGraph):
 
     @abstractmethod
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        """Return ``scores_`` of the nodes of a graph or a batch, and the state that `_extended` needs of one graph.
-
-        With ``fill``, for items of a batch, a graph may be too small for the method; without it that is an error.
-        """
+        """Return ``scores_`` and the state for `_extended`; with ``fill`` a graph of a batch may be too small."""
 
 
 def _hard_targets(

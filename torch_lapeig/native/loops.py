@@ -298,14 +298,7 @@ def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
 
 
 def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points by direct differences.
-
-    Ties go to the smaller number.
-
-    Args:
-        points, queries: ``(B, N, D)`` and ``(B, Q, D)``. valid: bool ``(B, N)``, of at least k others in each set.
-        itself: the queries are the points, none its own neighbour.
-    """
+    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points, ties to the smaller number."""
     (sets, n, dims), q = points.shape, queries.shape[1]
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
@@ -329,12 +322,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
 
 
 def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """Return the edges among some nodes of CSR rows, in the order of the nodes, without a pass over the whole graph.
-
-    Returns:
-        ``crow``, row and column of each edge, and its number here, int64. None where C cannot read them, where nothing
-        is compiled, or where nodes, int64 ``(M,)``, do not exist or are not distinct.
-    """
+    """Return ``crow``, rows, columns and numbers of the edges among nodes, in their order; None where C cannot."""
     nodes = nodes.contiguous()
     is_right = nodes.dtype == torch.int64 and nodes.ndim == 1 and crow.dtype == col.dtype == torch.int32
     if library() is None or not is_right or not crow.is_contiguous() or not col.is_contiguous():
@@ -447,39 +435,28 @@ def least_pivot(dtype: torch.dtype) -> float:
 
 
 class Spectrum(NamedTuple):
-    """Known numbers of spectra, each ``(B,)``: null vectors (int64); bound, round-off, and mean of the values or None,
-    in the dtype of the matrix."""
+    """Known numbers of spectra, each ``(B,)``, in the dtype of the matrix."""
 
-    nullity: Tensor
+    nullity: Tensor  # int64, number of null vectors
     bound: Tensor
     round_off: Tensor
-    centre: Tensor | None
+    centre: Tensor | None  # mean of the values
 
 
 class SubspacePairs(NamedTuple):
-    """Ritz values ``(B, m)``, vectors ``(B, N, m)``, the maximum number of Chebyshev filters of a graph, and the
-    converged graphs, bool ``(B,)``."""
+    """Result of `subspace`."""
 
-    values: Tensor
-    vectors: Tensor
-    iterations: int
-    finished: Tensor
+    values: Tensor  # Ritz values (B, m)
+    vectors: Tensor  # (B, N, m)
+    iterations: int  # maximum number of Chebyshev filters of a graph
+    finished: Tensor  # bool (B,)
 
 
 def subspace(
     rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, settings: dict[str, float]
 ) -> SubspacePairs | None:
-    """Return the pairs that `ChebyshevSubspace` finds.
-
-    None where C cannot read the tensors, and where columns of a graph become dependent, which Python handles.
-
-    Args:
-        rows: of B graphs.
-        block: random columns ``(B, N, m)``, which are overwritten.
-        null: orthonormal null vectors ``(B, N, c)``, or columns of zeros.
-        settings: numbers of `FilterSettings`, by name.
-    """
-    graphs, n, m = block.shape
+    """Return the pairs that `ChebyshevSubspace` finds; None where C cannot, or columns become dependent."""
+    graphs, n, m = block.shape  # random columns, which are overwritten
     bound, round_off = spectrum.bound.contiguous(), spectrum.round_off.contiguous()
     fits = graphs * n == len(rows.crow) - 1 and null.shape[:2] == block.shape[:2] and bound.shape == (graphs,)
     if not (fits and rows.reads(block, null, bound) and block.is_contiguous()):

@@ -44,15 +44,11 @@ class SymbolicFactor:
 
     Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
     below them are eliminated together, as a dense matrix (Duff & Reid 1983).
-
-    Attributes:
-        nodes: rows of the matrix. entries: numbers that L holds, with some zeros.
-        work: multiplications, c² for each column of c entries.
-        bytes: maximum memory of the factors and of their computation.
     """
 
     def __init__(self, pointer: int) -> None:
         found: Any = library().structures["SymbolicFactor"].from_address(pointer)  # type: ignore[union-attr]
+        # Work is in multiplications, c² for each column of c entries; entries hold some zeros.
         self.pointer, self.work, self.nodes = pointer, float(found.work), int(found.nodes)
         self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
         self.bytes = 8 * (self.entries + call("room_of_factors", pointer))
@@ -149,15 +145,7 @@ class NextBlock(NamedTuple):
 
 
 def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None) -> NextBlock:
-    """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`.
-
-    Args:
-        near: number of the first rows, of which the block has hardly a part.
-        mass: M of the inner product, in CSR of int32; None for the identity.
-
-    Raises:
-        MemoryError.
-    """
+    """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`."""
     (width, n), threads = block.shape, num_threads()
     products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
     parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
@@ -168,7 +156,7 @@ def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass
         weighted=None,
         nodes=n,
         rows=len(rows),
-        near=near,
+        near=near,  # number of the first rows, of which the block has hardly a part
         width=width,
         basis=rows,
         block=block,

@@ -40,15 +40,10 @@ ASYMMETRY = 1e-5  # maximum relative difference of two directions that counts as
 
 
 class Affinities(ABC):
-    """Affinities of the training samples with each other, and of new samples with training samples.
-
-    Attributes:
-        samples: a copy of the training samples, because the caller may change them.
-        matrix: ``(N, N)``, an array or sparse, symmetric and non-negative, of the dtype of the samples.
-    """
+    """Affinities ``(N, N)`` of the training samples, symmetric and non-negative, and of new samples with them."""
 
     def __init__(self, samples: Matrix, matrix: Matrix) -> None:
-        self.samples, self.matrix = samples, symmetric(matrix)
+        self.samples, self.matrix = samples, symmetric(matrix)  # a copy, because the caller may change its samples
 
     def graph(self, device: str | torch.device) -> Graph:
         """Return the graph of the matrix, without its diagonal."""
@@ -114,15 +109,10 @@ class PairwiseKernel:
 
 
 class MatrixFunction:
-    """Function from samples to their affinities ``(N, N)``, and with ``Y=`` to the affinities with other samples.
-
-    Args:
-        takes_pair: call the function with two sets of samples, as scikit-learn does, if it takes two arguments:
-            ``function(X, X)``, ``function(X_new, X)``.
-    """
+    """Function from samples to their affinities ``(N, N)``, and with ``Y=`` to the affinities with other samples."""
 
     def __init__(self, function: Callable[..., Matrix], takes_pair: bool = False) -> None:
-        self.function, self.takes_pair = function, takes_pair
+        self.function, self.takes_pair = function, takes_pair  # function(X, X), as scikit-learn calls it
 
     def __call__(self, X: Matrix, Y: Matrix | None = None) -> Matrix:
         """Return affinities of samples, or of samples with others."""
@@ -151,16 +141,13 @@ class MatrixFunction:
 
 
 class OfDistances(Affinities):
-    """Affinities of nearest neighbours by given distances: 1 if each sample is among the nearest of the other, else ½.
-
-    A given distance of a sample to itself counts among the ``n_neighbors``. A new sample has as many other neighbours
-    as training samples have, and is a neighbour of each training sample whose last neighbour is not nearer.
-    """
+    """Affinities of nearest neighbours by given distances: 1 if each is among the nearest of the other, else ½."""
 
     def __init__(self, distances: Matrix, n_neighbors: int) -> None:
         n, distances = distances.shape[0], self._checked(distances)
         column, distance = nearest(distances, n_neighbors, np.arange(n))
         itself = bool((column == np.arange(n)[:, None]).any())
+        # A new sample has as many other neighbours, and is one of samples whose last neighbour is not nearer.
         self.others, self.reach = n_neighbors - itself, distance[:, -1]
         ends = np.arange(n + 1) * n_neighbors
         chosen = csr_array((np.full(column.size, 1, distances.dtype), column.ravel(), ends), shape=(n, n))
@@ -256,10 +243,7 @@ def rbf(gamma: Any, X: Matrix) -> PairwiseKernel:
 
 
 def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Matrix:
-    """Return finite, non-negative affinities of a shape, in CSR form if sparse; raise ValueError for others.
-
-    Less than round-off below zero counts as zero.
-    """
+    """Return finite affinities, at least 0 but for round-off, of a shape, in CSR form if sparse; refuse others."""
     check_entries_of(matrix, name)
     matrix = check_array(matrix, accept_sparse="csr", dtype=dtype, ensure_min_features=0, input_name=name)
     if matrix.shape != shape:
@@ -287,12 +271,7 @@ def symmetric(matrix: Matrix) -> Matrix:
 
 
 def nearest(distances: Matrix, k: int, itself: Array | None = None) -> tuple[Array, Array]:
-    """Return the k nearest of each row of distances, their columns and distances ``(Q, k)``; of equal ones the first.
-
-    Args:
-        distances: ``(Q, N)``, an array, or sparse: missing entries are too far.
-        itself: the column of each row that comes first, if it is stored.
-    """
+    """Return columns and distances ``(Q, k)`` of the k nearest in each row, ``itself`` first, then ties by column."""
     count = np.diff(distances.indptr) if issparse(distances) else np.full(*distances.shape)
     if len(count) and count.min() < k:
         raise ValueError(

@@ -46,12 +46,9 @@ EFFECTS: list[tuple[str, str, Callable[[Any], bool], str]] = [
 
 
 class Estimator(BaseEstimator):  # type: ignore[misc]
-    """Estimator that checks its input, calls a module, and has the module's state as NumPy arrays.
+    """Estimator that checks its input, calls a module, and has the module's state as NumPy arrays."""
 
-    ``ARRAYS`` names the arrays; the first one has a row for each sample.
-    """
-
-    ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")
+    ARRAYS: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_")  # the first by samples
     SPARSE: ClassVar[str | bool] = False  # accepted format of SciPy for X
     device: str | torch.device
     module_: Any

@@ -125,8 +125,7 @@ class Isomap(Embedding):
             the fitted `MDS`.
 
     Raises (``fit``, ``transform``):
-        ValueError, TypeError, NotFittedError: see `ClassicalMDS`. RuntimeError: sparse distances that leave the graph
-            disconnected.
+        ValueError, TypeError, NotFittedError: see `ClassicalMDS`. RuntimeError: sparse distances of several components.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -244,8 +243,7 @@ class LocallyLinearEmbedding(Embedding):
     Neighbourhoods that do not connect all samples cause a `GraphWarning`.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range.
-            NotFittedError: ``transform`` before ``fit``.
+        TypeError, ValueError: invalid samples or parameters. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))

@@ -157,9 +157,8 @@ class SpectralEmbedding(Embedding, Spectral):
             `LaplacianEigenmaps`.
 
     Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range, negative
-            affinities, new samples for a function without an argument ``Y``. NotFittedError: ``transform`` before
-            ``fit``.
+        TypeError, ValueError: invalid samples, parameters or affinities; new samples for a function without an argument
+            ``Y``. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 3))

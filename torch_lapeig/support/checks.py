@@ -356,11 +356,7 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
 
 
 def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str, pattern: Any = None) -> None:
-    """Raise ValueError if values on a pattern differ from their mirror images by more than round-off explains.
-
-    Cancellation leaves the larger part of it beside the largest entry of the two rows off the diagonal, and some eps of
-    the largest entry of the matrix. Equal values need no pattern. Values that are not finite pass.
-    """
+    """Raise ValueError if values on a pattern differ from their mirror images by more than round-off explains."""
     size, eps = primal(value).abs(), torch.finfo(value.dtype).eps
     if torch.equal(primal(value), primal(reverse)):
         return
@@ -371,6 +367,7 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str, pattern: A
         return x.new_zeros(pattern.total).scatter_reduce(0, pattern.row.long(), x, "amax").reshape(pattern.shape)
 
     own, most = peaks(pattern.without_loops(size)), peaks(size).amax(-1, keepdim=True)
+    # Cancellation leaves the larger part beside the largest entry of the two rows off the diagonal.
     scale = 10 * eps**0.5 * own + 10 * eps * most
     check_symmetric(value, reverse, name, torch.maximum(pattern.at_row(scale), pattern.at_col(scale)))
 

@@ -33,13 +33,9 @@ class Configured:
 
 
 class FittedModule(Configured, nn.Module):
-    """Module that keeps the tensors named in ``FITTED``, the first of which is None until it is fitted.
+    """Module that keeps the tensors of ``FITTED``, the first None until it is fitted, and loads them."""
 
-    The tensors move with the module and are part of ``state_dict``, which loads into a module of equal configuration,
-    whatever that module was fitted to. They are not buffers: `DistributedDataParallel` broadcasts buffers at each
-    forward, and a fit belongs to the data of its own process, of any size.
-    """
-
+    # No buffers: `DistributedDataParallel` broadcasts buffers at each forward, and a fit belongs to its own process.
     FITTED: ClassVar[tuple[str, ...]]
     if TYPE_CHECKING:
 

@@ -153,14 +153,9 @@ def without_autocast(function: F) -> F:
 
 
 def full_precision(function: F) -> F:
-    """Run ``function`` with autocast off and float32 products in IEEE arithmetic.
+    """Run ``function`` with autocast off and float32 products in IEEE arithmetic."""
 
-    Distances and eigenvectors then keep their input's precision. So do all derivatives, wherever ``backward()`` is
-    called, because derivatives here multiply by Functions of this library and by `matmul`. Under `torch.compile` the
-    call is a graph break and runs uncompiled. It cannot be recorded once and for all, because the result depends on the
-    data at every step: `torch.export` and `torch.jit.trace` raise a RuntimeError.
-    """
-
+    # Derivatives keep their precision too, wherever they are computed: they multiply by `Function` and by `matmul`.
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
@@ -238,13 +233,9 @@ def synchronise(*flags: Tensor) -> list[bool]:
 
 
 def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
-    """Call ``say`` if a flag ``()`` is true, when the host next synchronises, or when the outermost call ends.
-
-    Use it for warnings, and for errors that may be raised late: if another error is raised, the remaining flags are
-    checked first. On the processor, where a check costs nothing, ``say`` is called at once.
-    """
+    """Call ``say`` if a flag ``()`` is true, on the CPU at once, else at the next synchronisation or the call's end."""
     if flag.device.type != "cpu" and vars(_thread).get("inside", False):
-        vars(_thread).setdefault("pending", []).append((flag, say))
+        vars(_thread).setdefault("pending", []).append((flag, say))  # checked first if another error is raised
     elif flag:
         say()
 
@@ -296,13 +287,10 @@ class _Matmul(Function):
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B.
-
-    Under autocast, torch rounds the backward of its own product to half precision, and of no other operation that is
-    differentiated here. So this one function is enough.
-    """
+    """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B."""
     if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b
+    # Under autocast torch rounds the backward of its own product, and of nothing else that is differentiated here.
     return _Matmul.apply(a, b)  # type: ignore[no-any-return]
 
 

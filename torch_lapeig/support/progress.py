@@ -27,10 +27,7 @@ def bar(**options: Any) -> Any:
 
 @contextlib.contextmanager
 def searches_reported(progress: Progress | bool) -> Iterator[None]:
-    """Report the searches for neighbours made within, by bars or to a function.
-
-    The function is called with (number of finished blocks, share of blocks that are left, 0.0).
-    """
+    """Report the searches for neighbours made within, by bars or to a function."""
     with contextlib.ExitStack() as open_bars:
         bars: dict[str, Any] = {}
 
@@ -43,7 +40,7 @@ def searches_reported(progress: Progress | bool) -> Iterator[None]:
 
         def call(done: int, count: int) -> None:
             assert not isinstance(progress, bool)
-            progress(done, 1 - done / count, 0.0)
+            progress(done, 1 - done / count, 0.0)  # finished blocks, share of blocks that are left
 
         token = _report.set(show if progress is True else call if progress else None)
         try:

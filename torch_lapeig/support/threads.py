@@ -35,12 +35,10 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> list[T]:
-    """Return the results of tasks, run on as many threads as torch may use here, several tasks on each.
+    """Return the results of tasks, run in order of start on as many threads as torch may use here, several on each.
 
-    Tasks of an accelerator are run one after the other by the caller, whose stream they belong to. Others start in
-    their order, under the grad mode, inference mode and autocast of the caller, and should release Python's lock for
-    most of their time. Warnings are given when all are done. Tasks inside a task run on its own thread. The error of
-    the first task that fails is raised; tasks after it may not be run.
+    Tasks have the caller's grad mode, inference mode and autocast, and should release Python's lock most of the time.
+    Tasks of an accelerator, and tasks inside a task, run one after the other. The first task's error is raised.
     """
     threads = _threads_here()
     if len(tasks) < 2 or device.type != "cpu" or threads == 1:  # a single task has all threads of torch

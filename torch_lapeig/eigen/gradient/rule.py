@@ -53,6 +53,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.clusters import couplings, differences, inverse_differences
 from torch_lapeig.eigen.gradient.complement import Complement
+from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.support import checks
 from torch_lapeig.support.precision import Function, matmul
 
@@ -219,7 +220,8 @@ class Values(_Implicit):
 
 def values_of(projected: Tensor, dtype: torch.dtype) -> Tensor:
     """Return λ of Λ, with derivatives where Λ has them, for a loss that is computed in a dtype."""
-    return Values.apply(torch.finfo(dtype).eps, projected)  # type: ignore[no-any-return]
+    eps = torch.finfo(dtype).eps
+    return Values.apply(eps, projected) if needs_derivatives(projected) else Values.forward(eps, projected)
 
 
 class Outside(_Implicit):

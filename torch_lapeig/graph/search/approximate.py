@@ -41,17 +41,7 @@ logger = logging.getLogger("torch_lapeig")
 def approximate_neighbors(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: ExactSearch
 ) -> tuple[Nearest, float]:
-    """Return neighbours ``(Q, k)``, and the measured share of true ones among them.
-
-    Args:
-        points, queries, valid: ``(N, D)``, ``(Q, D)`` and bool ``(N,)``.
-        itself: the queries are the points, and none is its own neighbour.
-        recall: the requested recall, below 1.
-        exact: returns the true neighbours of some rows of queries, int64 ``(R,)``.
-
-    Raises:
-        ImportError: faiss is not installed.
-    """
+    """Return neighbours ``(Q, k)``, and the measured share of true ones, which ``exact`` finds for a sample."""
     faiss = _import_faiss()
     asked = valid.nonzero().flatten() if itself else torch.arange(len(queries), device=queries.device)
     sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]

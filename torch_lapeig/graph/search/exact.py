@@ -66,15 +66,12 @@ Images = tuple[Tensor, Tensor, float]
 
 
 class Sets(NamedTuple):
-    """Points ``(B, N, D)``, queries ``(B, Q, D)``, and bool ``(B, N)``, True for valid points.
-
-    ``itself``: the queries are the points, and none is its own neighbour.
-    """
+    """Sets of points ``(B, N, D)``, queries ``(B, Q, D)``, and bool ``(B, N)``, True for valid points."""
 
     points: Tensor
     queries: Tensor
     valid: Tensor
-    itself: bool
+    itself: bool  # the queries are the points, and none is its own neighbour
 
     def split(self, count: int) -> list[Sets]:
         """Return the items of the batch in parts of ``count`` items."""
@@ -151,12 +148,8 @@ class Table:
         return max(16, min(int(left / row_bytes), most))  # blocks of fewer rows take too long
 
     def each_block(self, queries: Tensor, itself: bool, rows: int, work: Callable[[ProductBlock, slice], T]) -> list[T]:
-        """Return ``work`` of the products of queries ``(B, Q, D)``, for each block of ``rows`` queries of all items.
-
-        ``itself``: queries are the points, and products of a point and itself are infinite. On the processor each
-        thread writes its blocks one after the other to one memory of its own.
-        """
-        rooms: dict[int, Tensor] = {}
+        """Return ``work`` of the products of queries ``(B, Q, D)``, for each block of ``rows`` queries of all items."""
+        rooms: dict[int, Tensor] = {}  # one for each thread, which writes its blocks one after the other
         rows = min(rows, queries.shape[1])
 
         def task(first: int) -> T:
@@ -188,11 +181,7 @@ class Table:
 
 
 def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> Nearest:
-    """Return the nearest valid points of each query, ``(B, Q, k)``, ascending, ties by number.
-
-    Each set must have k valid points, not counting the query. ``budget``: bytes. ``images``: for a single set; their
-    products bound the distances.
-    """
+    """Return the nearest of at least k valid points, ``(B, Q, k)``, in ``budget`` bytes, ascending, ties by number."""
     if images is None and (found := nearest_directly(*sets, k)) is not None:
         return found
     (b, q, d), n = sets.queries.shape, sets.points.shape[1]
@@ -202,6 +191,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
         parts = zip(*together(reporting(tasks), sets.points.device), strict=True)
         return Nearest(*(torch.cat(part) for part in parts))
+    # Products of images, of a single set, bound the distances.
     points, queries, slack_unit = (sets.points, sets.queries, None) if images is None else images
     table = Table(points, sets.valid, slack_unit=slack_unit)
     indices = torch.empty(b, q, k, dtype=torch.int64, device=sets.points.device)

@@ -90,8 +90,7 @@ def nearest_neighbors(
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
     Raises:
-        TypeError: wrong dtype. ValueError: wrong rank or option; non-finite points; k out of range; a zero vector with
-            ``"cosine"``. ImportError: an approximate search without faiss.
+        TypeError, ValueError: wrong arguments; a zero vector with ``"cosine"``. ImportError: approximate without faiss.
 
     Warns:
         ConvergenceWarning: the measured recall is below the requested one. GraphWarning: squared distances of distinct
@@ -153,12 +152,9 @@ def radius_neighbors(
 
 @torch.no_grad()
 def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
-    """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards.
-
-    It is computed by direct differences: a product has errors of up to 0.1 %, which would put points at exactly this
-    distance out of reach.
-    """
+    """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
     points = _prepare(x, None, None, metric).points[0]
+    # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
     squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
     return roots_no_less(squares).clamp_min(least_reach(metric, x.dtype))
 

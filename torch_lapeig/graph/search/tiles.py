@@ -44,14 +44,11 @@ BlockTiles = tuple[Tensor, Tensor]
 
 
 class Blocks(NamedTuple):
-    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``, and bool ``(T, S)``.
-
-    ``valid`` is False for padding, which repeats points or queries at equal steps.
-    """
+    """Points or queries in blocks of equal size: numbers ``(T, S)``, images ``(T, S, p)``, and bool ``(T, S)``."""
 
     number: Tensor
     image: Tensor
-    valid: Tensor
+    valid: Tensor  # False for padding, which repeats points or queries at equal steps
 
 
 class Tiles:
@@ -72,12 +69,7 @@ class Tiles:
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
     def nearest(self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None) -> Nearest | None:
-        """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay.
-
-        Args:
-            k: number of neighbours. queries: ``(Q, D)``; None: the points, none its own neighbour.
-            reach: ``(Q,)``, distance beyond which the result may hold any points.
-        """
+        """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay."""
         itself = queries is None
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         wanted = k + self.padding + itself
@@ -92,7 +84,7 @@ class Tiles:
             sets = Sets(self.x[numbers], asked[blocks.number[some]], torch.ones_like(numbers, dtype=torch.bool), False)
             kth = nearest_in_sets(sets, wanted, budget).squared_distances[..., -1]
             within = kth.double().sqrt() * self.slack + self.least
-            if reach is not None:
+            if reach is not None:  # beyond which the result may hold any points
                 within = torch.minimum(within, reach.double()[blocks.number[some]] * self.slack + self.least)
             return self._near(blocks.image[some], within, torch.zeros_like(self.low[:, 0]), guide[some])
 
@@ -115,10 +107,7 @@ class Tiles:
         return Nearest(indices, distances)
 
     def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> NeighborPairs | None:
-        """Return all pairs with d² ≤ ``reach`` ``(N,)`` of the point, ascending; None where tiles do not pay.
-
-        ``queries`` and ``budget``: as for `nearest`.
-        """
+        """Return all pairs with d² ≤ ``reach`` ``(N,)`` of the point, ascending; None where tiles do not pay."""
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least
 
