@@ -109,9 +109,8 @@ def spectral(
     parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
     place = parameters.get("use_rep") or "X_pca"
     points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
-    start = spectral_init(
-        graph, n_comps, seed, points=None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
-    )
+    points = None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
+    start = spectral_init(graph, n_comps, seed, points=points)
     adata.obsm["X_spectral"] = start.embedding.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
     return adata if copy else None

@@ -202,9 +202,10 @@ def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: to
         residuals[parts] = pairs.residuals.reshape(len(parts), -1)[:, 1:].masked_fill(~is_known, torch.inf)
         converged = converged and bool(pairs.converged.all())
     if (lacking := int(eigenvalues.isinf().all(0).sum())) > 0:
+        way = f"; use k={sizes.max() - 1} at most" if sizes.max() > 1 else ""
         checks.warn(
             f"the last {lacking} of {k} columns are random: the largest component of the graph has {sizes.max()} nodes "
-            f"and as many eigenvectors, the trivial one included; use k={sizes.max() - 1} at most",
+            f"and as many eigenvectors, the trivial one included{way}",
             checks.GraphWarning,
         )
     return InitialLayout(columns, component, eigenvalues, residuals, converged and bool(residuals.isfinite().all()))

@@ -102,7 +102,6 @@ class SmoothnessCallback(Callback):
         checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
         if nodes is not last_of_batch and not isinstance(graph_from, Graph):
             raise ValueError("nodes needs graph_from to be a Graph of all points, got another graph_from; leave it out")
-        self.nodes = nodes
         if not callable(graph_from) and not isinstance(graph_from, Graph):
             checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
         checks.check_instance(module, "module", str, "the name of a submodule")
@@ -110,10 +109,9 @@ class SmoothnessCallback(Callback):
         if loss is not None:
             checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
         self.weight = checks.check_positive(weight, "weight")
-        self.module = module
+        self.module, self.name, self.nodes = module, name, nodes
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from
-        self.name = name
         if any(parameter.requires_grad for parameter in self.loss.parameters()):
             raise ValueError("loss must have no learnable parameters, which no optimiser would train; fix them")
 

@@ -105,8 +105,7 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
-    columns, degrees, _ = _with_row_weights(y, graph, mask, "orthogonality")
-    nodes = _nodes_of(graph)
+    columns, degrees, _, nodes = _with_row_weights(y, graph, mask, "orthogonality")
     volume = nodes.sum(degrees.sum(-1))
     share = (degrees / torch.where(volume > 0, volume, 1)[..., None])[..., None]
     moments = nodes.sum(precision.matmul(columns.mT, share * columns))
@@ -138,8 +137,8 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
     tensor(True)
     """
-    columns, degrees, valid = _with_row_weights(y, graph, mask, "whiten")
-    mean, matrix, _ = _whitening(columns, degrees, _nodes_of(graph), checks.half_to_float32(y).dtype)
+    columns, degrees, valid, nodes = _with_row_weights(y, graph, mask, "whiten")
+    mean, matrix, _ = _whitening(columns, degrees, nodes, checks.half_to_float32(y).dtype)
     z = precision.matmul(columns - mean, matrix).to(y.dtype)
     return z if valid is None else z.masked_fill(~valid[..., None], 0)
 
@@ -174,8 +173,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)
     1.0
     """
-    columns, degrees, _ = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
-    nodes = _nodes_of(graph)
+    columns, degrees, _, nodes = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
     mean, matrix, missing = _whitening(columns, degrees, nodes, checks.half_to_float32(y).dtype)
     smoothness = graph.pattern.smoothness(graph.exact, precision.matmul(columns - mean, matrix))
     volume = nodes.sum(degrees.sum(-1))
@@ -332,13 +330,13 @@ class Whitening(FittedModule):
             TypeError, ValueError: arguments of another dtype or shape; columns that are constant or linearly dependent.
         """
         check_whole(graph)
-        columns, degrees, valid = _with_row_weights(y, _symmetric(graph), None, "Whitening.fit")
+        columns, degrees, valid, nodes = _with_row_weights(y, _symmetric(graph), None, "Whitening.fit")
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
         checks.check_finite(columns, "y")
         dtype = checks.half_to_float32(y).dtype
-        mean, matrix, missing = _whitening(columns, degrees, PatternBase(), dtype)
+        mean, matrix, missing = _whitening(columns, degrees, nodes, dtype)
         if missing > 0.5:
             raise ValueError(
                 f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
@@ -388,27 +386,23 @@ def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
 
 def _with_row_weights(
     y: Tensor, graph: Graph | None, mask: Tensor | None, call: str
-) -> tuple[Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, PatternBase]:
     """Return ``y`` in float64, zero at padding, with the degrees and mask of a graph, or equal weights and a mask."""
+    # Last the operations on all rows, which may lie on several ranks.
     if graph is not None:
         if mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
         columns = _columns(y, graph, call)
-        return columns, Laplacian(graph, "unnormalized").exact_degrees, graph.mask
+        return columns, Laplacian(graph, "unnormalized").exact_degrees, graph.mask, graph.pattern
     columns = checks.half_to_float32(y)
     checks.check_floating(columns, "y")
     if y.ndim not in (2, 3) or y.shape[-1] == 0:
         raise ValueError(f"y must have shape (N, k) or (B, N, k), got {tuple(y.shape)}")
     columns = columns.double()
     if mask is None:
-        return columns, columns.new_ones(y.shape[:-1]), None
+        return columns, columns.new_ones(y.shape[:-1]), None, PatternBase()
     checks.check_mask(mask, y)
-    return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask
-
-
-def _nodes_of(graph: Graph | None) -> PatternBase:
-    """Return the operations on all rows, which may lie on several ranks."""
-    return PatternBase() if graph is None else graph.pattern
+    return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask, PatternBase()
 
 
 def _symmetric(graph: Graph) -> Graph:

@@ -85,9 +85,7 @@ def plot_embedding(
     for panel, nodes in zip(axes, panels, strict=True):
         size = _size(len(nodes))
         if rings is not None:
-            panel.scatter(
-                rings[:, 0], rings[:, 1], s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9
-            )
+            panel.scatter(*rings.T, s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9)
         nodes = order[np.isin(order, nodes)]
         panel.scatter(y[nodes, 0], y[nodes, 1], s=size, c=of_points[nodes], lw=0)
         if pictures is not None:

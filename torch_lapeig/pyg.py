@@ -71,11 +71,8 @@ class AddLaplacianPE:
                 raise ValueError(f"{name} must be without 'index' and 'batch', and not 'face', got {value!r}")
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         self.k = checks.check_width(k, "k")
-        self.attr_name = attr_name
-        self.eigenvalues = eigenvalues
-        self.normalization = normalization
         check_solve(solve)
-        self.solve = solve
+        self.attr_name, self.eigenvalues, self.normalization, self.solve = attr_name, eigenvalues, normalization, solve
         self.random_signs = checks.check_flag(random_signs, "random_signs")
 
     def __call__(self, data: Any) -> Any:
@@ -95,35 +92,24 @@ class AddLaplacianPE:
         if ((edge_index < 0) | (edge_index >= nodes.to(edge_index)[item])).any():
             raise ValueError("edge_index must lie in [0, num_nodes) of its data")
         edge_index = edge_index + first_nodes.to(edge_index)[item]
-        if all(part.batch is None for part in parts):
-            batch = torch.arange(len(items)).repeat_interleave(nodes).to(edge_index)
-        else:
-            batch = torch.cat([*map(DataParts.batch_from, parts, first_graphs.tolist())])
+        batch = first_graphs.repeat_interleave(nodes).to(edge_index)
+        if any(part.batch is not None for part in parts):
+            own = [batch.new_zeros(part.nodes) if part.batch is None else part.batch for part in parts]
+            batch = batch + torch.cat(own)
         if all(part.weight is None for part in parts):
             weight = torch.ones(edge_index.shape[1], device=edge_index.device)
         else:
             weight = torch.cat([part.weights() for part in parts])
         found = self._encode(edge_index, batch, weight)
         # Graphs without nodes at the end have no number in the batch.
-        values = torch.nn.functional.pad(
-            found.values, (0, 0, 0, int(graphs.sum()) - len(found.values)), value=torch.inf
-        )
-        results = [
-            self._with(*column)
-            for column in zip(items, found.vectors.split(nodes.tolist()), values.split(graphs.tolist()), strict=True)
-        ]
+        lacking = int(graphs.sum()) - len(found.values)
+        values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf).split(graphs.tolist())
+        results = [*map(self._with, items, found.vectors.split(nodes.tolist()), values)]
         return results if isinstance(data, (list, tuple)) else results[0]
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
-        return laplacian_positional_encoding(
-            edge_index,
-            nodes,
-            self.k,
-            weight,
-            normalization=self.normalization,
-            random_signs=self.random_signs,
-            solve=self.solve,
-        )
+        options: Any = {"normalization": self.normalization, "random_signs": self.random_signs, "solve": self.solve}
+        return laplacian_positional_encoding(edge_index, nodes, self.k, weight, **options)
 
     def _with(self, item: Any, vectors: Tensor, values: Tensor) -> Any:
         item = copy.copy(item)
@@ -281,9 +267,3 @@ class DataParts(NamedTuple):
         if self.weight is None:
             return torch.ones(self.edges.shape[1], device=self.edges.device)
         return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()
-
-    def batch_from(self, first: int) -> Tensor:
-        """Return the graph of each node, counted from ``first``."""
-        if self.batch is None:
-            return torch.full((self.nodes,), first, device=self.edges.device)
-        return self.batch + first

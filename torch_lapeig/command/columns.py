@@ -193,10 +193,8 @@ def advice(used: Used, data: Data) -> list[str]:
     """Return sentences on columns that may change the answer; raise `InputError` if nothing can be embedded."""
     x, names, said = used.x, used.names, []
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
-        got = f"got {x.shape[0]} × {x.shape[1]}"
-        raise InputError(
-            f"{data.source} must have {LEAST_POINTS} rows, not all equal in {x.dtype}, and a column, {got}"
-        )
+        least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
+        raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
     width, limits = np.ptp(x.astype(np.float64), axis=0), np.finfo(x.dtype)
     if not 1e4 * float(limits.tiny) ** 0.5 < width.max() < 1e-4 * float(limits.max) ** 0.5:
         unit = f"the widest column spreads over {width.max():.1e}, whose square leaves {x.dtype}"

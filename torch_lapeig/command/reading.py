@@ -23,15 +23,8 @@ from scipy.io import mmread
 
 BLANKS = r"\s+"  # separator: any number of blanks
 SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
-LIKELY = (
-    "utf-8",
-    "cp1252",
-    "utf-16",
-    "utf-16-be",
-    "utf-32",
-    "mac_roman",
-    "cp1251",
-)  # encodings of a text that is not UTF-8
+# Encodings of a text that is not UTF-8.
+LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
 UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
 # What is read: how its bytes begin (an archive by its members), the library that reads it, and what numpy.save would

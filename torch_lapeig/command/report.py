@@ -84,11 +84,9 @@ def nearly_separate(answer: Answer, index: Any, columns: range) -> list[str]:
             part = np.sort(min(order[: cut + 1], order[cut + 1 :], key=len))
             rest = np.setdiff1d(rest, part)  # so that it is named once
             rows = ", ".join(map(str, index[part][:SHOWN])) + (", …" if len(part) > SHOWN else "")
-            words = (
-                f"A nearly separate part of {len(part):,} points (rows {rows}): {max(share[cut], 0):.2g} of its weight"
-            )
             said.append(
-                f"{words} leads elsewhere. If it is not a cluster, --standardize or more --neighbors may join it."
+                f"A nearly separate part of {len(part):,} points (rows {rows}): {max(share[cut], 0):.2g} of its weight "
+                "leads elsewhere. If it is not a cluster, --standardize or more --neighbors may join it."
             )
     return said
 
@@ -128,9 +126,8 @@ def scatter(y: Array, used: Used, name: str) -> str:
     colour: dict[str, Any] = {}
     if used.labels is not None:
         words = used.labels.astype(str)
-        source["label"] = np.where(
-            checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES), "(no label)", words
-        ).tolist()
+        is_lost = checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES)
+        source["label"] = np.where(is_lost, "(no label)", words).tolist()
         kinds = sorted({*source["label"]})
         tips.append((name, "@label"))
         if len(kinds) <= CLASSES:

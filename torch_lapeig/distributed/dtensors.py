@@ -60,8 +60,7 @@ def part_of(ranks: Ranks, total: int, rank: int) -> tuple[int, int]:
 
 def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
     """Return rows ``(n, ...)`` of points in equal parts of all, in the order of their numbers; without gradients."""
-    offsets = [part_of(points.ranks, points.offsets[-1], rank)[0] for rank in range(points.ranks.world)]
-    offsets.append(points.offsets[-1])
+    offsets = [part_of(points.ranks, points.offsets[-1], rank)[0] for rank in range(points.ranks.world + 1)]
     numbers, arrived = to_owners(points.ranks, offsets, points.numbers, points.numbers, rows)
     return arrived[numbers.argsort()]
 

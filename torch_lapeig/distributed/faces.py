@@ -202,12 +202,7 @@ class Sharded(nn.Module):
             destination[prefix + ENTRY] = entry_of(self.module)
 
     def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        *keys: list[str],
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool, *keys: list[str]
     ) -> None:
         missing_keys, unexpected_keys, error_msgs = keys
         self._wrap_names(state_dict, prefix)

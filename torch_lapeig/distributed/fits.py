@@ -30,12 +30,7 @@ class ShardedFit:
     """Fitted points spread over the ranks, their unweighted graph, and the node values that new points need."""
 
     def __init__(
-        self,
-        module: Any,
-        points: ShardedPoints,
-        graph: ShardedGraph,
-        nodes: State,
-        eigenvalues: Tensor,
+        self, module: Any, points: ShardedPoints, graph: ShardedGraph, nodes: State, eigenvalues: Tensor
     ) -> None:
         self.module, self.points, self.nodes = module, points, nodes
         self.eigenvalues = eigenvalues.masked_fill(eigenvalues.isinf(), 0)

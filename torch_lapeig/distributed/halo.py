@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.products import csr, multiply
+from torch_lapeig.graph.products import multiply
 
 
 class Halo:
@@ -18,11 +19,9 @@ class Halo:
     def __init__(self, ranks: Ranks, offsets: list[int], needed: Tensor) -> None:
         # The rows offsets[r] to offsets[r + 1] of all lie on rank r; needed are numbers among all, int64, ascending.
         self.ranks, self.offsets, self.needed = ranks, offsets, needed
-        self.recv = counts_by_rank(needed, offsets)  # by rank
+        self.recv = torch.bincount(owners(needed, offsets), minlength=ranks.world).tolist()  # by rank
         self.send = ranks.counts(self.recv)
         self.sent = ranks.exchange(needed, self.recv, self.send) - offsets[ranks.rank]
-        if ranks.world == 1:
-            self.sent = needed
 
     def __len__(self) -> int:
         return len(self.needed)
@@ -46,25 +45,17 @@ def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
     return torch.bucketize(numbers.contiguous(), ends, right=True)
 
 
-def counts_by_rank(numbers: Tensor, offsets: list[int]) -> list[int]:
-    """Return the number of row numbers on each rank."""
-    counts: list[int] = torch.bincount(owners(numbers, offsets), minlength=len(offsets) - 1).tolist()
-    return counts
-
-
 def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     """Send rows ``(m, ...)`` to the owners of their row numbers ``(m,)``, and return the rows received there."""
-    order, send = owners(numbers, offsets).argsort(stable=True), counts_by_rank(numbers, offsets)
+    rank = owners(numbers, offsets)
+    order, send = rank.argsort(stable=True), torch.bincount(rank, minlength=ranks.world).tolist()
     recv = ranks.counts(send)
     return tuple(ranks.exchange(part[order], send, recv) for part in rows)
 
 
 def offsets_of(sizes: list[int]) -> list[int]:
     """Return the first row of each rank among all rows, and the total number of rows."""
-    offsets = [0]
-    for size in sizes:
-        offsets.append(offsets[-1] + size)
-    return offsets
+    return [*itertools.accumulate(sizes, initial=0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +68,7 @@ class ShardedMatrix:
     halo: Halo
 
     def times(
-        self,
-        y: Tensor,
-        other: Tensor | None = None,
-        times: float = 1,
-        plus: float = 1,
-        rows: Tensor | None = None,
+        self, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1, rows: Tensor | None = None
     ) -> Tensor:
         """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients."""
         y = y.detach()
@@ -98,9 +84,3 @@ class ShardedMatrix:
     def to(self, dtype: torch.dtype) -> ShardedMatrix:
         """Return the matrix in another precision."""
         return ShardedMatrix(self.own.to(dtype), self.far.to(dtype), self.border, self.halo)
-
-
-def csr_of(row: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Return the CSR of entries in ascending order of their rows."""
-    crow = torch.searchsorted(row, torch.arange(shape[0] + 1, device=row.device, dtype=row.dtype))
-    return csr(crow.to(torch.int32), col.to(torch.int32), values, shape)

@@ -42,14 +42,11 @@ class ShardedMultigrid:
         part.index_add_(0, self.aggregate[: len(b)], self.share[: len(b)] * residual)
         part = self.ranks.sum(part).to(self.coarse.coarse_inverse.dtype)
         (e,) = self.ranks.same_on_all_ranks(self.coarse.cycle(part))
-        up, far = self.prolonged(e).split([len(b), len(self.share) - len(b)])
+        # Enlarge coarse corrections, because unsmoothed aggregates are too stiff (Braess 1995). No exchange is needed.
+        e = self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
+        up, far = e.split([len(b), len(e) - len(b)])
         x = self._smooth(self.matrix.times(up, residual, times=-1, rows=far), x.add_(up))
         return x.to(r.dtype).mul_(self.scale).mul_(self.largest).mul_(self.largest)
-
-    def prolonged(self, e: Tensor) -> Tensor:
-        """Return the prolongation of coarse values ``e`` to own nodes and the halo, without an exchange."""
-        # Enlarge coarse corrections, because unsmoothed aggregates are too stiff (Braess 1995).
-        return self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
         """Smooth x of residual r; the spectrum ends at 2 with a unit diagonal."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.gathered import GatheredGraph, eigenpairs_on_ranks
-from torch_lapeig.distributed.halo import Halo, ShardedMatrix, csr_of, owners
+from torch_lapeig.distributed.halo import Halo, ShardedMatrix, owners
 from torch_lapeig.distributed.multigrid import multigrid_on_ranks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
@@ -22,8 +22,8 @@ from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.products import edge_products, product, sampled_product
-from torch_lapeig.support import checks, precision
+from torch_lapeig.graph.products import csr, edge_products
+from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
 
@@ -65,19 +65,10 @@ class ShardedPattern(SparsePattern):
         order = (row * (n + len(needed) + 1) + col).argsort()  # the own columns first in each row
         self._put(row[order], col[order], (n,), None)
         self.given_order = order  # order of the given edges in storage
-        self.ranks, self.numbers, self.halo = ranks, numbers, Halo(ranks, offsets, needed)
+        self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
+        self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
-
-    @property
-    def num_ranks(self) -> int:  # type: ignore[override]
-        """Return the number of ranks."""
-        return self.ranks.world
-
-    @property
-    def offsets(self) -> list[int]:
-        """Return the first node of each rank among all nodes, and the total number."""
-        return self.halo.offsets
 
     def __repr__(self) -> str:
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
@@ -102,10 +93,7 @@ class ShardedPattern(SparsePattern):
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
-        bare = checks.primal(x).abs()
-        bare = bare.nan_to_num(torch.inf, torch.inf) if bare.is_floating_point() else bare
-        zero = bare.new_zeros(*bare.shape[:-2], 1, bare.shape[-1])  # a rank may have no rows
-        return self.ranks.maximum(torch.cat([bare, zero], -2).amax(-2))
+        return self.ranks.maximum(super().largest(x).nan_to_num(torch.inf, torch.inf))
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
@@ -205,16 +193,6 @@ class ShardedPattern(SparsePattern):
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
-    @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
-        """Return M Y for ``y`` ``(..., n, m)``; see `SparsePattern.matmul`."""
-        return product(values, y.reshape(y.shape[-2:]), self, **known).reshape(y.shape)
-
-    @precision.full_precision
-    def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return (X Yᵀ)_ij on the edges for ``(..., n, m)``; differentiable in both at any order."""
-        return sampled_product(x.reshape(x.shape[-2:]), y.reshape(y.shape[-2:]), self)
-
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """Return `matmul` without gradients, for ``(n, m)``."""
         return self.to_matrix(values).times(y)
@@ -225,7 +203,7 @@ class ShardedPattern(SparsePattern):
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""
-        others = self.halo.with_halo(x.detach().reshape(x.shape[-2:]))
+        others = self.halo.with_halo(self._points(x.detach()))
         return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> None:
@@ -256,8 +234,8 @@ class ShardedPattern(SparsePattern):
         in_place: bool = False,
     ) -> Tensor:
         """Return times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``, in new memory."""
-        others = None if other is None else other.reshape(other.shape[-2:])
-        return matrix.times(y.reshape(y.shape[-2:]), others, times, plus).reshape(y.shape)
+        others = None if other is None else self._points(other)
+        return matrix.times(self._points(y), others, times, plus).reshape(y.shape)
 
     @cached_property
     def _inner_pattern(self) -> SparsePattern:
@@ -265,13 +243,14 @@ class ShardedPattern(SparsePattern):
 
     @cached_property
     def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the border, rows with edges to the halo, and the position in it and the column of each such edge."""
-        border, row = self.row[self.cross].unique_consecutive(return_inverse=True)
-        return border, row, self.col[self.cross] - self.total
+        """Return the border, rows with edges to the halo, where the edges of each begin, and their columns there."""
+        border, counts = self.row[self.cross].unique_consecutive(return_counts=True)
+        begin = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        return border, begin.to(torch.int32), (self.col[self.cross] - self.total).to(torch.int32)
 
     def _sharded(self, own: Tensor, values: Tensor) -> ShardedMatrix:
-        border, row, col = self._far
-        far = csr_of(row, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
+        border, begin, col = self._far
+        far = csr(begin, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
         return ShardedMatrix(own, far, border, self.halo)
 
     # Operations that one rank cannot do.

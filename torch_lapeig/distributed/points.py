@@ -70,18 +70,9 @@ class ShardedPoints:
         halvings = max(0, (len(arrived) // 32).bit_length() - 1)
         leaves = bisect(checks.primal(arrived), 2**halvings, Ranks.alone())
         second = leaves.argsort(stable=True)
-        return cls(
-            ranks,
-            arrived.index_select(0, second),
-            numbers[second],
-            offsets_of(ranks.sizes(len(second))),
-            leaves[second],
-            len(x),
-            first,
-            send,
-            recv,
-            second,
-        )
+        offsets = offsets_of(ranks.sizes(len(second)))
+        stored = arrived.index_select(0, second), numbers[second], offsets, leaves[second]
+        return cls(ranks, *stored, len(x), first, send, recv, second)
 
     def home(self, y: Tensor) -> Tensor:
         """Send rows ``(n, ...)`` of these points to the ranks that passed them, in their order; differentiable."""
@@ -154,11 +145,9 @@ def _quantiles(values: Tensor, group: Tensor, below: Tensor, ranks: Ranks) -> Te
     """Return a cut of each group ``(g,)`` with about ``below`` of its values under it, by histograms that zoom in."""
     groups = len(below)
     ends = values.new_full((2, groups), -torch.inf)
-    ends[0].scatter_reduce_(0, group, values, "amax")
-    ends[1].scatter_reduce_(0, group, -values, "amax")
-    high, low = ranks.maximum(ends)
-    low = torch.where(low.isfinite(), -low, 0.0)
-    high = torch.where(high.isfinite(), high, 0.0)
+    ends.scatter_reduce_(1, group.expand(2, -1), torch.stack([-values, values]), "amax")
+    low, high = ranks.maximum(ends).nan_to_num(0, 0, 0).unbind()  # infinite for a group without values
+    low = -low
     for _ in range(ZOOMS):
         width = (high - low) / BINS
         place = ((values - low[group]) / width[group].clamp_min(1e-300)).clamp(-1, BINS).nan_to_num(0)

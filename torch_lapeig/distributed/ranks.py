@@ -92,7 +92,10 @@ class Ranks:
         self.device = torch.device("cpu")
         if self.world > 1 and not self._listens:
             self.device = torch.device("cuda", torch.cuda.current_device())
-        self._store, self._key = _store() if self.world > 1 else None, ""
+        # The store by which the processes were initialised; without it errors of other ranks are not heard.
+        store = getattr(dist.distributed_c10d, "_get_default_store", lambda: None)
+        self._store: Any = store() if self.world > 1 else None
+        self._key = ""
         if self.world > 1:  # a new name for this group of ranks
             token = time.time_ns() % 2**53 if self.rank == 0 else 0
             self._key = f"torch_lapeig/{int(self.sum(torch.tensor(token, device=self.device)))}"
@@ -140,8 +143,7 @@ class Ranks:
             return x
         out = x.detach().contiguous().clone()
         self.sent += out.numel() * out.element_size()
-        self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), 0)()
-        return out
+        return self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), out, 0)()
 
     # --- Rows ---------------------------------------------------------------------------------------------------------
 
@@ -159,13 +161,8 @@ class Ranks:
         self.sent += (len(rows) - send[self.rank]) * bytes_of_row
         self.messages += sum(count > 0 for to, count in enumerate(send) if to != self.rank)
         arguments = (list(recv), list(send), self.group, True)
-        wait = self._call(lambda: dist.all_to_all_single(_lent(out), _lent(rows), *arguments), max(len(rows), len(out)))
-
-        def finish() -> Tensor:
-            wait()
-            return out
-
-        return finish
+        most = max(len(rows), len(out))
+        return self._call(lambda: dist.all_to_all_single(_lent(out), _lent(rows), *arguments), out, most)
 
     def moved(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
         """Return `exchange` with derivatives of any order."""
@@ -292,24 +289,22 @@ class Ranks:
         if self._failure is None and not self._all_failed():
             self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
             with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
-                if self._store is not None:
-                    self._store.set(self._key, self._failure)
+                self._store.set(self._key, self._failure)
 
     def _all_failed(self) -> bool:
         """Return whether all ranks have failed after one collective: then none waits, and the group stays usable."""
         self._failures += 1
         name, deadline = f"{self._key}/{self._failures}/{self.calls}", time.monotonic() + GRACE
         with contextlib.suppress(Exception):
-            if self._store is not None:
-                count = self._store.add(name, 1)
-                while count < self.world and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    count = self._store.add(name, 0)
-                return bool(count >= self.world)
+            count = self._store.add(name, 1)
+            while count < self.world and time.monotonic() < deadline:
+                time.sleep(0.02)
+                count = self._store.add(name, 0)
+            return bool(count >= self.world)
         return False
 
-    def _call(self, begin: Callable[[], Any], rows: int) -> Callable[[], None]:
-        """Begin a collective, and return a function that waits for its end."""
+    def _call(self, begin: Callable[[], Any], out: Tensor, rows: int) -> Callable[[], Tensor]:
+        """Begin a collective, and return a function that waits for its end and returns ``out``."""
         self.calls += 1
         self.most_rows = max(self.most_rows, rows)
         self._check_sound()
@@ -317,7 +312,12 @@ class Ranks:
             work = begin()
         except RuntimeError as error:
             raise self._lost(error) from error
-        return lambda: self._wait(work)
+
+        def end() -> Tensor:
+            self._wait(work)
+            return out
+
+        return end
 
     def _wait(self, work: Any) -> None:
         if not self._listens:
@@ -350,7 +350,7 @@ class Ranks:
         """Raise the error that another rank has sent, if any."""
         told = ""
         with contextlib.suppress(Exception):
-            if self._store is not None and self._store.check([self._key]):
+            if self._store.check([self._key]):
                 told = self._store.get(self._key).decode()
         if told:
             self._failure = told
@@ -428,12 +428,6 @@ def _group_of(group: Any) -> Any:
     if isinstance(group, dist.ProcessGroup):
         return group
     raise TypeError(f"group must be a process group, a DeviceMesh or None, got {checks.describe(group)}")
-
-
-def _store() -> Any:
-    """Return the store by which the processes were initialised, or None."""
-    get = getattr(dist.distributed_c10d, "_get_default_store", None)
-    return None if get is None else get()
 
 
 def _is_reachable(store: Any) -> bool:

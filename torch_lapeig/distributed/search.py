@@ -79,39 +79,38 @@ class ShardedSearch:
     @precision.full_precision
     def within(self, reach: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return own numbers of queries, places of points and whether both are equal, for pairs within ``reach``."""
-        begin, none = self.points.offsets[self.ranks.rank], self.order[:0]
-        itself, same = queries is None, least_reach(self.metric, self.x.dtype) ** 2
-        asked = self.x if queries is None else checks.primal(queries)
+        begin, same = self.points.offsets[self.ranks.rank], least_reach(self.metric, self.x.dtype) ** 2
+        given = None if queries is None else checks.primal(queries)
+        asked, is_alone = self.x if given is None else given, self.ranks.world == 1
 
-        def answer(asked: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-            """Return positions of queries, places of points, and 1 for equal ones; None: own points are queries."""
+        def answer(asked: Tensor | None) -> Tensor:
+            """Return query, place of a point and 1 for equal ones, of each pair ``(P, 3)``; None: own points ask."""
             if len(self.x) < 1 + (asked is None) or (asked is not None and len(asked) == 0):
-                return none, none, none
+                return self.order.new_zeros(0, 3)
             radii = reach[self.order][None].to(self.x.dtype)
             pairs = radius_neighbors(self.sorted[None], radii, None if asked is None else asked[None])
             query = self.order[pairs.query] if asked is None else pairs.query
-            return query, self.order[pairs.point] + begin, (pairs.squared_distances <= same).long()
+            return torch.stack([query, self.order[pairs.point] + begin, (pairs.squared_distances <= same).long()], 1)
 
-        found = [torch.stack(answer(None), 1)] if itself else []
-        if self.ranks.world == 1:
-            found = found or [torch.stack(answer(asked), 1)]
-            pairs = torch.cat(found)
-            return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
-        wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
-        if itself:
-            wanted[:, self.ranks.rank] = False
-        for chosen, send, recv in self._rounds(wanted):
-            position, place, equal = answer(self.ranks.exchange(asked[chosen], send, recv))
-            order = position.argsort(stable=True)
-            position, place, equal = position[order], place[order], equal[order]
-            source, begin_of = _source_and_begin(recv, position.device)
-            rank = source[position]
+        found = [answer(given) if given is None or is_alone else self.order.new_zeros(0, 3)]
+        rounds = []
+        if not is_alone:
+            wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
+            wanted[:, self.ranks.rank] &= given is not None  # own points have been answered
+            rounds = self._rounds(wanted)
+        for chosen, send, recv in rounds:
+            pairs = answer(self.ranks.exchange(asked[chosen], send, recv))
+            pairs = pairs[pairs[:, 0].argsort(stable=True)]
+            source, begin_of = _source_and_begin(recv, pairs.device)
+            rank = source[pairs[:, 0]]
+            pairs[:, 0] -= begin_of[rank]
             back = torch.bincount(rank, minlength=self.ranks.world).tolist()
             counts = self.ranks.counts(back)
-            pairs = self.ranks.exchange(torch.stack([position - begin_of[rank], place, equal], 1), back, counts)
+            pairs = self.ranks.exchange(pairs, back, counts)
             first = _source_and_begin(send, pairs.device)[1][_source_and_begin(counts, pairs.device)[0]]
-            found.append(torch.cat([chosen[pairs[:, 0] + first][:, None], pairs[:, 1:]], 1))
-        pairs = torch.cat([*found, torch.stack([none] * 3, 1)])
+            pairs[:, 0] = chosen[pairs[:, 0] + first]
+            found.append(pairs)
+        pairs = torch.cat(found)
         return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
 
     @property
@@ -129,11 +128,9 @@ class ShardedSearch:
         index, distances = self._nearest_here(here, queries, reach)
         begin = self.points.offsets[self.ranks.rank]
         for rows in _blocks(len(asked)):  # intermediate results need several times the memory of the answer
-            found.places[rows, :here] = index[rows] + begin
-            found.numbers[rows, :here] = self.points.numbers[index[rows]]
-            found.squared_distances[rows, :here] = distances[rows]
-            for part, ordered in zip(found, _sorted(ShardedNeighbors(*(part[rows] for part in found))), strict=True):
-                part[rows] = ordered
+            near = _sorted(ShardedNeighbors(index[rows] + begin, self.points.numbers[index[rows]], distances[rows]))
+            for whole, part in zip(found, near, strict=True):
+                whole[rows, :here] = part
         return found
 
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -189,8 +186,6 @@ class ShardedSearch:
         """Return for each round the queries to send, by the rank asked, and their counts to and from each rank."""
         # Rank r asks rank r + s in a round that depends only on s.
         world, rank = self.ranks.world, self.ranks.rank
-        if world == 1:
-            return []
         counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
         target = torch.arange(world, device=counts.device)
         # Also a rank with fewer points may receive up to 4096 queries in one round.
@@ -225,15 +220,15 @@ class ShardedSearch:
         leaf = self.points.leaf
         count = int(leaf.max()) + 1 if len(leaf) else 0
         most = max(1, min(BALLS, BALL_NUMBERS // (self.ranks.world * (self.x.shape[1] + 1))))
-        part = _merged(leaf, count, most)
-        parts = int(part.max()) + 1 if len(part) else 0
+        while count > most:  # merge the two halves of each part
+            leaf, count = leaf // 2, (count + 1) // 2
         x = self.x.double()
-        size = torch.bincount(part, minlength=parts).clamp_min(1)
-        centre = x.new_zeros(parts, x.shape[1]).index_add_(0, part, x) / size[:, None]
-        away = (x - centre[part]).norm(dim=1)
+        size = torch.bincount(leaf, minlength=count).clamp_min(1)
+        centre = x.new_zeros(count, x.shape[1]).index_add_(0, leaf, x) / size[:, None]
+        away = (x - centre[leaf]).norm(dim=1)
         away = away if reach is None else away + reach.double() * self._slack
-        radius = away.new_zeros(parts).scatter_reduce_(0, part, away, "amax")
-        sizes = self.ranks.sizes(parts)
+        radius = away.new_zeros(count).scatter_reduce_(0, leaf, away, "amax")
+        sizes = self.ranks.sizes(count)
         return self.ranks.gather(torch.cat([centre, radius[:, None]], 1), sizes), sizes
 
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
@@ -275,10 +270,3 @@ def _sorted(found: ShardedNeighbors) -> ShardedNeighbors:
     order = found.numbers.argsort(1)
     order = order.gather(1, found.squared_distances.gather(1, order).argsort(dim=1, stable=True))
     return ShardedNeighbors(*(part.gather(1, order) for part in found))
-
-
-def _merged(leaf: Tensor, leaves: int, most: int) -> Tensor:
-    """Return the leaves merged to at most ``most`` parts, always the two halves of one part."""
-    while leaves > most:
-        leaf, leaves = leaf // 2, (leaves + 1) // 2
-    return leaf

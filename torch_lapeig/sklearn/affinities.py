@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, eye, issparse
+from scipy.sparse import csr_array, diags, eye, issparse
 from sklearn.metrics.pairwise import pairwise_distances, pairwise_kernels
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
@@ -51,9 +51,7 @@ class Affinities(ABC):
             weight = torch.tensor(self.matrix, device=device).fill_diagonal_(0)
             # The matrix is checked already; a second check would take as long as the kernel.
             return Graph.trusted(DensePattern((len(weight),)), weight)
-        entries = self.matrix.tocoo()
-        off = entries.row != entries.col
-        matrix = csr_array((entries.data[off], (entries.row[off], entries.col[off])), shape=entries.shape)
+        matrix = self.matrix - diags(self.matrix.diagonal())
         return Graph.from_scipy(matrix, torch.float32 if matrix.dtype == np.float32 else torch.float64).to(device)
 
     @abstractmethod
@@ -130,11 +128,9 @@ class MatrixFunction:
     def _takes(self, *samples: Matrix, **named: Matrix) -> bool:
         """Return whether the function accepts the call; True for a function without a signature."""
         try:
-            signature = inspect.signature(self.function)
-        except ValueError:
+            inspect.signature(self.function).bind(*samples, **named)
+        except ValueError:  # it has no signature
             return True
-        try:
-            signature.bind(*samples, **named)
         except TypeError:
             return False
         return True

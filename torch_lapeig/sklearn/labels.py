@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, TypeVar
@@ -13,15 +12,14 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from torch_lapeig import methods
-from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
-from torch_lapeig.sklearn.base import as_numpy, check_below, check_entries_of, check_shared
+from torch_lapeig.sklearn.base import as_numpy, check_below, check_entries_of
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
@@ -32,6 +30,8 @@ Own = TypeVar("Own", bound="FromLabels")
 class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
     """Base of the classifiers that carry the labels of some samples to all samples, and to new samples."""
 
+    MODULE: ClassVar[Any]  # the class of the module, and its options with the names of parameters
+    OPTIONS: ClassVar[tuple[str, ...]] = ("class_prior", "unreached")
     ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
     SPARSE: ClassVar[str | bool] = "csr"
     kernel: str | Callable[..., Any] = "rbf"
@@ -45,14 +45,10 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
 
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1, None or NaN for samples without one, to all samples ``(N, D)``."""
-        check_shared(self)
-        check_entries_of(X)
         check_entries_of(y, "y")
         if np.asarray(y).dtype.kind in "fO" and y is not None:  # `validate_data` refuses None and NaN
             y = np.where(checks.are_unlabelled(y, minus_one=False), UNLABELLED, np.asarray(y))
-        X, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
-        )
+        X, y = self._samples(X, y)
         unlabelled = checks.are_unlabelled(y)
         if unlabelled.all():
             raise ValueError("y must hold at least one class, got −1 for every sample")
@@ -62,7 +58,9 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         labels = np.full(len(y), UNLABELLED)
         self.classes_, labels[~unlabelled] = np.unique(given, return_inverse=True)
         x = self._graph(X)
-        self._keep(self._module(*self._rule(), len(self.classes_)).fit(x, self._on_device(labels)))
+        options = {name: getattr(self, name) for name in self.OPTIONS}
+        module = self.MODULE(*self._rule(), n_classes=len(self.classes_), **options)
+        self._keep(module.fit(x, self._on_device(labels)))
         self.label_distributions_ = as_numpy(self.module_.predict_proba())
         self.transduction_ = self._classes_of(self.scores_)
         self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter
@@ -101,10 +99,6 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
             classes = classes if classes.dtype.kind in "if" else classes.astype(object)
             classes[unreached] = UNLABELLED
         return classes
-
-    @abstractmethod
-    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        """Return the module of these samples."""
 
 
 @dataclass(eq=False, repr=False)
@@ -148,15 +142,13 @@ class LabelSpreading(FromLabels):
     [0, 0, 0, 1, 1]
     """
 
+    MODULE: ClassVar[Any] = methods.LabelSpreading
+    OPTIONS: ClassVar[tuple[str, ...]] = (*FromLabels.OPTIONS, "alpha")
     _: KW_ONLY
     alpha: float = 0.2
     max_iter: int = 30
     tol: float = 1e-3
     n_jobs: int | None = None
-
-    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
-        return methods.LabelSpreading(neighbors, weights, alpha=self.alpha, n_classes=n_classes, **options)
 
 
 @dataclass(eq=False, repr=False)
@@ -182,11 +174,8 @@ class HarmonicFunction(FromLabels):
     [0, 0, 0, 1, 1]
     """
 
+    MODULE: ClassVar[Any] = methods.HarmonicFunction
     _: KW_ONLY
     max_iter: int = 1000
     tol: float = 1e-3
     n_jobs: int | None = None
-
-    def _module(self, neighbors: GraphRule, weights: Weighting | None, n_classes: int) -> Any:
-        options: dict[str, Any] = {"class_prior": self.class_prior, "unreached": self.unreached}
-        return methods.HarmonicFunction(neighbors, weights, n_classes=n_classes, **options)

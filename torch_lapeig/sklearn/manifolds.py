@@ -189,19 +189,18 @@ class Isomap(Embedding):
             )
         checks.warn(f"{finding}: their closest samples are joined; use more neighbours", checks.GraphWarning)
         edges = graph.tocoo()
-        row, column, length = [edges.row], [edges.col], [edges.data]
+        parts = [(edges.row, edges.col, edges.data)]
         metric, parameters = self.nbrs_.effective_metric_, self.nbrs_.effective_metric_params_
         places = [np.flatnonzero(component == number) for number in range(count)]
         for one, other in itertools.combinations(reversed(places), 2):
-            between = X[np.ix_(one, other)] if self._pairwise else None
-            if between is None:
+            if self._pairwise:
+                between = X[np.ix_(one, other)]
+            else:
                 between = pairwise_distances(X[one], X[other], metric=metric, **parameters)
             i, j = np.unravel_index(between.argmin(), between.shape)
-            row.append(one[i : i + 1])
-            column.append(other[j : j + 1])
-            length.append(between[i, j : j + 1])
-        entries = np.concatenate(length), (np.concatenate(row), np.concatenate(column))
-        return csr_array(entries, shape=graph.shape)
+            parts.append((one[[i]], other[[j]], between[i, [j]]))
+        row, column, length = map(np.concatenate, zip(*parts, strict=True))
+        return csr_array((length, (row, column)), shape=graph.shape)
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
         """Return ``function`` of geodesics of new samples, by their neighbours among the training samples."""
@@ -343,8 +342,7 @@ class KernelPCA(OfPairs):
         return {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
 
     def _matrix(self, X: Any, samples: Any = None) -> Array:
-        options = {"filter_params": True, **self._parameters}
-        return pairwise_kernels(X, samples, metric=self.kernel, **options)  # type: ignore[no-any-return]
+        return pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **self._parameters)  # type: ignore[no-any-return]
 
     def _columns(self, x: Tensor) -> int:
         k = len(x) - 1 if self.n_components is None else super()._columns(x)

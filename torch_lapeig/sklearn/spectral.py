@@ -282,16 +282,9 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         # scikit-learn draws the start of ARPACK first. With the same seed, k-means begins with the same samples.
         random.uniform(-1, 1, x.shape[0])
-        module = methods.SpectralClustering(
-            self.n_clusters,
-            *self._rule(),
-            variant=self.variant,
-            assign_labels=self.assign_labels,
-            n_components=self.n_components,
-            n_init=self.n_init,
-            label_isolated=True,
-            solve=self._solve(),
-        )
+        options: Any = {"n_components": self.n_components, "variant": self.variant, "solve": self._solve()}
+        options |= {"assign_labels": self.assign_labels, "n_init": self.n_init, "label_isolated": True}
+        module = methods.SpectralClustering(self.n_clusters, *self._rule(), **options)
         self._keep(module.fit_with(x, random, int(self.verbose)))
         return self
 
