@@ -1,5 +1,7 @@
 """Singular triplets: residuals, and gradients of first and second order, at equal and at zero singular values, too."""
 
+import copy
+
 import pytest
 import scipy.sparse
 import torch
@@ -7,6 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from problems import points
 from torch_lapeig import DegeneracyWarning, svd
+from torch_lapeig.eigen import Eigh
 
 ORTHOGONAL = torch.linalg.qr(points(4, 4)).Q
 LOW = points(6, 2) @ points(2, 5, seed=1)
@@ -114,6 +117,37 @@ def test_functions_and_sparse_matrices_have_the_gradients_of_dense_ones():
         torch.testing.assert_close(sparse.grad.to_dense(), dense.grad * (SPARSE != 0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_taken_as_float32(dtype):
+    matrix = (ORTHOGONAL * torch.linspace(1, 0.02, ORTHOGONAL.shape[1])).to(dtype).requires_grad_()
+    found = svd(matrix)
+    torch.testing.assert_close(found.U @ found.projected @ found.Vh, matrix.float(), atol=1e-6, rtol=0)
+    found.S.sum().backward()  # U Vᴴ, with all singular values 1
+    torch.testing.assert_close(torch.linalg.svdvals(matrix.grad.float()), torch.ones(len(found.S)), atol=0.02, rtol=0)
+
+
+def test_a_batch_of_several_ranks():
+    low = points(6, 2) @ points(2, 5, seed=1)
+    matrices, loss = torch.stack([low, points(6, 5, seed=2)]).requires_grad_(), points(6, 5, seed=3)
+    found = svd(matrices)
+    (loss * (found.U @ found.projected @ found.Vh)).sum().backward()
+    torch.testing.assert_close(matrices.grad[1], loss)
+    u, _, vh = torch.linalg.svd(low)
+    torch.testing.assert_close(matrices.grad[0], loss - u[:, 2:] @ u[:, 2:].mT @ loss @ vh[2:].mT @ vh[2:])
+
+
+def test_other_solvers_of_large_matrices_and_of_what_is_no_matrix():
+    matrix = points(600, 300)
+    torch.testing.assert_close(svd(matrix, 3, Eigh()).S, torch.linalg.svdvals(matrix)[:3])
+    for options in ({"shape": (3, 3)}, {"parameters": [matrix]}):
+        with pytest.raises(ValueError, match="shape and parameters must be left out with a matrix"):
+            svd(matrix, 3, **options)
+    with pytest.raises(TypeError, match=r"shape must be \(m, n\) or \(B, m, n\) of two functions, got 5"):
+        svd((torch.neg, torch.neg), 1, shape=5)
+    with pytest.raises(RuntimeError, match=r"detach\(\) them"):
+        copy.deepcopy(svd(matrix[:4, :3].clone().requires_grad_()))
+
+
 def test_signs_and_what_has_no_gradient():
     u = svd(points(9, 6)).U
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
@@ -128,7 +162,8 @@ REFUSED = {
     "k must be at most 2": points(3, 2),
     "matrix must be finite, got 12 NaN": points(3, 4) * torch.nan,
     "matrix must be float32 or float64, got torch.int64": points(3, 4).long(),
-    "matrix must be dense, COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
+    "matrix must be dense, or one in COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
+    "sparse_coo of shape .2, 4, 4.; use matrix.to_dense": points(8, 4).reshape(2, 4, 4).to_sparse(),
 }
 
 

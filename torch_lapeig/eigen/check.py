@@ -239,9 +239,12 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     failed = ~solution.converged
     residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
     worst = int(residuals.argmax())
-    if isinstance(solution.solver, Eigh):
+    operator, x = solution.operator, solution.vectors
+    if bool((operator.dots(x, operator.matmul(x)) < -operator.round_off[:, None]).any()):
+        advice = "an operator with negative eigenvalues goes in as a matrix, or a FunctionOperator without a bound"
+    elif isinstance(solution.solver, Eigh):
         advice = "dense arithmetic may not resolve the entries: rescale or prune the weights"
-    elif not knows_entries(solution.operator):
+    elif not knows_entries(operator):
         advice = "use Lobpcg(preconditioner=...) with an approximate inverse, more iterations, or a larger tolerance"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"

@@ -70,12 +70,14 @@ class FunctionOperator(Operator):
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
         first = self.parameters[0] if self.parameters else None
+        name = "dtype" if self.dtype or first is None else "parameters[0]"
         dtype = self.dtype or (torch.float64 if first is None else first.dtype)
         device = torch.device(self.device or ("cpu" if first is None else first.device))
         checks.set_frozen(self, dtype=dtype, device=device)
         self.check()
         if dtype not in checks.FLOATS:
-            raise TypeError(f"dtype must be float32 or float64, got {dtype}; a Hermitian matrix has a real form")
+            real = "; a Hermitian matrix has a real form" if dtype.is_complex else ""
+            raise TypeError(f"{name} must be float32 or float64, got {dtype}{real}")
         unit = self._probe(checks.check_seed(seed))
         with torch.no_grad():
             self._set_bound(seed, unit)
@@ -157,7 +159,8 @@ def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
     found = tuple(parameters)
     for i, tensor in enumerate(found):
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {checks.describe(tensor)}")
+            got = tensor.dtype if isinstance(tensor, Tensor) else checks.describe(tensor)
+            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {got}")
     return found
 
 

@@ -120,7 +120,7 @@ def mesh_laplacian(
         areas = (volumes[:, None] * numbers**3 / 4).expand(-1, 4)
         return MeshLaplacian(stiffness, _mass(areas, corners, shape, mass).to(vertices.dtype))
     lengths = _norms(points.roll(-2, 1) - points.roll(-1, 1))
-    _refuse_faces((lengths == 0).any(1), corners, "must have sides of positive length; merge equal vertices")
+    _refuse_faces((lengths == 0).any(1), corners, "have sides of positive length", "merge equal vertices")
     eps, triangles, copies = torch.finfo(vertices.dtype).eps, Triangles.of_points(points), 1
     is_flat = triangles.twice_area <= 4 * eps * lengths.amax(1).square()
     if intrinsic:
@@ -137,7 +137,8 @@ def mesh_laplacian(
         areas = areas * torch.where(whole > 0, whole / found, 1 / copies)[mesh, None]
     else:
         areas = (triangles.twice_area / 6)[:, None].expand(-1, 3)
-        _refuse_faces(is_flat, corners, "must have an area; use intrinsic=True")
+        lumped = "" if mass == "lumped" else ' and mass="lumped"'
+        _refuse_faces(is_flat, corners, "have an area", f"use intrinsic=True{lumped}")
     numbers = unit.reshape(-1, 1)[corners[:, 0] // shape[-1]]
     stiffness = _stiffness(triangles.cotangents / copies, sides, shape, vertices.dtype, mask)
     return MeshLaplacian(stiffness, _mass(areas * numbers**2, corners, shape, mass).to(vertices.dtype))
@@ -176,7 +177,7 @@ def _of_tetrahedra(points: Tensor, corners: Tensor, eps: float) -> tuple[Tensor,
     six = (a * normals[:, 0]).sum(1)
     longest = checks.primal(points[:, 1:] - points[:, :1]).square().sum(2).amax(1).sqrt()
     is_flat = six.detach().abs() <= 8 * eps * longest**3
-    _refuse_faces(is_flat, corners, f"must have a volume; drop tetrahedra of none, {SPLIT}")
+    _refuse_faces(is_flat, corners, "have a volume", f"drop tetrahedra of none, {SPLIT}")
     normals = torch.cat([-normals.sum(1, keepdim=True), normals], 1)
     pairs = [(normals[:, i] * normals[:, j]).sum(1) for i, j in combinations(range(4), 2)]
     return torch.stack(pairs, 1) / (-6 * six.abs())[:, None], six.abs() / 6
@@ -209,16 +210,16 @@ def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
     if len(corners) == 0:
         raise ValueError(f"faces must hold at least one triangle, got {tuple(faces.shape)}")
     if mask is not None:
-        _refuse_faces(~mask.flatten()[corners].all(1), corners, "must join vertices inside the mask")
+        _refuse_faces(~mask.flatten()[corners].all(1), corners, "join vertices inside the mask")
     same = (corners.sort(1).values.diff(dim=1) == 0).any(1)
-    _refuse_faces(same, corners, f"must have {'three' if corners.shape[1] == 3 else 'four'} different vertices")
+    _refuse_faces(same, corners, f"have {'three' if corners.shape[1] == 3 else 'four'} different vertices")
     return vertices, corners
 
 
-def _refuse_faces(bad: Tensor, corners: Tensor, what: str) -> None:
+def _refuse_faces(bad: Tensor, corners: Tensor, must: str, way: str = "") -> None:
     if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(f"faces {what}, got {int(bad.sum())} that do not, first {corners[first].tolist()}")
+        got = f"{int(bad.sum())} that do not, first {corners[int(bad.nonzero()[0])].tolist()}"
+        raise ValueError(f"faces must {must}, got {got}{way and f'; {way}'}")
 
 
 def _refuse_copies(corners: Tensor, sides: Sides) -> None:
@@ -228,7 +229,7 @@ def _refuse_copies(corners: Tensor, sides: Sides) -> None:
     order = keys.argsort(stable=True)
     is_copy = torch.zeros_like(keys, dtype=torch.bool)
     is_copy[order[1:]] = keys[order].diff() == 0
-    _refuse_faces(is_copy, corners, "must be different; drop copies of faces,")
+    _refuse_faces(is_copy, corners, "be different", "drop copies of faces")
 
 
 class Sides(NamedTuple):

@@ -345,11 +345,16 @@ def knows_entries(operator: Operator) -> TypeGuard[WithEntries]:
     return WithEntries in type(operator).__mro__
 
 
+def name_of(operator: Operator) -> str:
+    """Return the name of the class of an operator, as the user gave it."""
+    return type(getattr(operator, "inside", operator)).__name__
+
+
 def entries_of(operator: Operator, needed_by: object) -> WithEntries:
     """Return the operator if it has entries; else raise TypeError, which names ``needed_by``."""
     if not knows_entries(operator):
         raise TypeError(
-            f"{needed_by} needs the entries of the matrix, got a {type(operator).__name__}, which has products only; "
+            f"{needed_by} needs the entries of the matrix, got a {name_of(operator)}, which has products only; "
             "use Krylov() or ChebyshevSubspace()"
         )
     if operator.is_sharded:

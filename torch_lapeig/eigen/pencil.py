@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
-from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.operator import Operator, knows_entries, name_of
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
@@ -34,7 +34,7 @@ DENSE_NODES = 600  # the same where K or M is dense
 DENSE_PRODUCTS = 3000  # the same where K gives products only
 MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 PRODUCTS = 1000  # with M⁻¹ K, which find the pairs of most matrices of no shape
-POLISH_STEPS = 3  # of the inverse inside the spectrum, until residuals are round-off
+POLISH_STEPS = 30  # of the inverse inside the spectrum, until residuals are round-off
 SHIFT = 0.1  # s over an estimate of the first eigenvalue
 
 
@@ -52,7 +52,7 @@ def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_
 
 
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
-    """Return a mass in float64 with gradients, a diagonal ``(N,)`` or a matrix ``(N, N)``, zero at inactive nodes."""
+    """Return a mass, a diagonal ``(N,)`` or a matrix ``(N, N)``, in the operator's dtype, zero at inactive nodes."""
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
     if not is_matrix(mass):
         checks.check_tensor(mass, "mass")
@@ -74,7 +74,8 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         keep = pattern.at_row(active) & pattern.at_col(active)
         values, diagonal = torch.where(keep, -values, 0), active.new_zeros(n)
     checks.check_same_device(values, "mass", operator.bound, "laplacian")
-    return SymmetricOperator(pattern, values.double(), torch.where(active, diagonal, 0).double(), trusted=True)
+    dtype = operator.dtype  # float32 of products in float32 alone
+    return SymmetricOperator(pattern, values.to(dtype), torch.where(active, diagonal, 0).to(dtype), trusted=True)
 
 
 def _not_definite(seen: str) -> ValueError:
@@ -187,8 +188,9 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
 
     if not knows_entries(operator):
         raise TypeError(
-            f"mass and nearest must be None beyond {DENSE_PRODUCTS} nodes of a {type(operator).__name__}, which has "
-            "products only: K − σ M is factorised; a mass near a multiple of 1 may be a diagonal"
+            f"{'nearest' if operator.mass is None else 'mass'} must be None beyond {DENSE_PRODUCTS} nodes of a "
+            f"{name_of(operator)}, which has products only: K − σ M is factorised"
+            f"{'' if operator.mass is None else '; a mass near a multiple of 1 may be a diagonal'}"
         )
     # A copy: SciPy rearranges entries in place, and these are those of the tensor.
     mass = eye_array(operator.num_nodes) if operator.mass is None else to_scipy(operator.mass, "a mass matrix").copy()
@@ -251,9 +253,10 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
 
     # Where pivots are not exchanged, the factors are those of another matrix, with other eigenvectors.
     round_off = 40 * torch.finfo(torch.float64).eps * float(operator.bound)
-    is_accurate = target is None or inverse.probe()[0] <= round_off
-    solve: Callable[[Tensor], Tensor] = inverse if is_accurate else refined
-    form = Form(operator, lambda x: solve(form.weighted(x)), matrix, inverse, sigma, target, memory)
+    rounding = 0.0 if target is None else inverse.probe()[0]
+    solve: Callable[[Tensor], Tensor] = inverse if rounding <= round_off else refined
+    rounding = min(rounding, round_off)
+    form = Form(operator, lambda x: solve(form.weighted(x)), matrix, inverse, sigma, target, memory, rounding)
     return found(form, Krylov().max_products, shift, measure)
 
 

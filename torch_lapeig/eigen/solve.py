@@ -359,7 +359,10 @@ def eigenpairs(
     if form is not None:
         root = None
         if k > operator.fewest_active:
-            raise ValueError(f"k must be at most {operator.fewest_active}, the nodes of positive degree, got k={k}")
+            raise ValueError(
+                f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, beside "
+                f"which no missing pairs are filled, got k={k}"
+            )
         if not isinstance(solve.solver, (Auto, Eigh)):
             raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
     if largest and (on_ranks or operator.is_sharded or fill):
@@ -528,6 +531,9 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian.symmetric
     if is_operator(laplacian):
         laplacian.check()
+        if tuple(getattr(laplacian.bound, "shape", ("none",))) != (laplacian.batch_size,):
+            sizes = f"a tensor {(laplacian.batch_size,)}, a number for each graph"
+            raise ValueError(f"bound of the operator must be {sizes}, got {checks.describe(laplacian.bound)}")
         for tensor in laplacian.parameters:
             checks.check_outside_func(tensor, "a parameter of the operator")
         return laplacian

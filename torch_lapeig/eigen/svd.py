@@ -23,6 +23,7 @@ from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.cached import deep_copy
 
 MATRIX_NODES = 800  # m + n of dense matrices up to which H is made for few triplets, too
 
@@ -48,6 +49,8 @@ class SingularTriplets:
     residuals: Tensor
     gap: Tensor
     converged: Tensor
+
+    __deepcopy__ = deep_copy
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yield U, S and Vh."""
@@ -89,19 +92,29 @@ def svd(
     if not (is_functions or is_matrix(matrix)):
         got = f"{checks.describe(matrix)}{checks.way_out(matrix, 'matrix')}"
         raise TypeError(f"matrix must be a tensor, a sparse matrix, or two functions with shape=(m, n), got {got}")
+    checks.check_instance(shape, "shape", (tuple, list), "(m, n) or (B, m, n) of two functions")
+    if not is_functions and (len(shape) or len(parameters)):
+        raise ValueError(
+            "shape and parameters must be left out with a matrix, which has its own; they are of functions"
+        )
     size = tuple(shape) if is_functions else tuple(matrix.shape)
     if len(size) not in (2, 3) or min(size) < 1:
         raise ValueError(f"{'shape' if is_functions else 'matrix'} must be (m, n) or (B, m, n), from 1 on, got {size}")
     k = min(size[-2:]) if k is None else checks.check_count(k, "k", maximum=min(size[-2:]))
-    given = _bordered(matrix, size, k, parameters)
+    solve, matrix = Solve.of(solve, **options), checks.half_to_float32(matrix)
+    given = _bordered(matrix, size, k, parameters, is_free=isinstance(solve.solver, Auto | Krylov))
     kind = matrix.dtype if isinstance(matrix, Tensor) else given.dtype
-    solve = Solve.of(solve, **options)
     if isinstance(given, Tensor) and given.is_sparse and len(given) > MATRIX_NODES and isinstance(solve.solver, Auto):
         solve = replace(solve, solver=Krylov())  # the largest pairs are not as crowded as a Laplacian's smallest
     pairs = whole = eigenpairs(given, k, solve, largest=True)
     level = checks.primal(whole.values).clamp_min(0)
     is_positive = (level > 50 * torch.finfo(kind).eps * level[..., :1])[..., None, :]
-    if 0 < (rank := int(is_positive.sum(-1).max())) < k:  # a cut among zeros has no gradient
+    ranks = is_positive.sum(-1).flatten()
+    if isinstance(given, Tensor) and len(ranks) > 1 and bool((ranks != ranks[0]).any()):
+        alike = [(ranks == rank).nonzero().flatten() for rank in ranks.unique()]
+        parts, order = [vars(svd(matrix[at], k, solve)) for at in alike], torch.cat(alike).argsort()
+        return SingularTriplets(**{name: torch.cat([part[name] for part in parts])[order] for name in parts[0]})
+    if 0 < (rank := int(ranks.max())) < k:  # a cut among zeros has no gradient
         pairs = eigenpairs(given, rank, solve, largest=True)
     more = k - pairs.values.shape[-1]
     parts = pad(pairs.vectors * 2**0.5, (0, more)).split(size[-2:], -2)
@@ -116,12 +129,16 @@ def svd(
     return SingularTriplets(u.to(kind), values, (v * phase).mH.to(kind), projected, residuals, gap, whole.converged)
 
 
-def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any) -> Any:
-    """Return H of a matrix, or of functions; by products, in float64, for few triplets of a large dense matrix."""
+def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, *, is_free: bool) -> Any:
+    """Return H of a matrix, or of functions; by products, in float64, for few triplets of a large dense matrix.
+
+    Only where the solver ``is_free``: others need entries.
+    """
     m, n = size[-2:]
     if (layout := getattr(matrix, "layout", None)) == torch.strided:
+        checks.check_outside_func(matrix, "matrix")
         checks.check_finite(matrix, "matrix", "check what it is computed from")
-        if m + n <= MATRIX_NODES or 10 * k > min(m, n) or is_complex(matrix):
+        if m + n <= MATRIX_NODES or 10 * k > min(m, n) or is_complex(matrix) or not is_free:
             return torch.cat([pad(matrix, (m, 0)), pad(matrix.mH, (0, n))], -2)
         checks.check_floating(matrix, "matrix")
         matrix, parameters = (lambda y, a: a @ y, lambda x, a: a.mT @ x), (matrix.double(),)
@@ -136,11 +153,13 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any) -> An
         coo = canonical_csr(matrix, "matrix").tocoo()
         index, entries = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
         entries = entries if entries.is_complex() else entries.double()
-    elif layout in (torch.sparse_coo, torch.sparse_csr):
+    elif layout in (torch.sparse_coo, torch.sparse_csr) and len(size) == 2 and not matrix.dense_dim():
         coo = matrix.to_sparse_coo().coalesce()
         index, entries = coo.indices().clone(), coo.values()
     else:
-        raise TypeError(f"matrix must be dense, COO, CSR or of SciPy, got {layout}; use matrix.to_sparse_coo()")
+        raise TypeError(
+            f"matrix must be dense, or one in COO, CSR or of SciPy, got {layout} of shape {size}; use matrix.to_dense()"
+        )
     index[1] += m
     index, entries = torch.cat([index, index.flip(0)], 1), torch.cat([entries, entries.conj()])
     return torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)

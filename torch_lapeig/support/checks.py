@@ -219,7 +219,11 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
         None: "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "",
         **CONVERSIONS[wanted],
     }
-    found = ways[next((key for at, own in keys for key in (f"{at}.{own}", at) if key in ways), None)]
+    at = next((key for at, own in keys for key in (f"{at}.{own}", at) if key in ways), None)
+    found = ways[at]
+    if name == "x" and at in ("networkx", "igraph", "scipy"):  # rows of an adjacency matrix are no points
+        graph = CONVERSIONS["graph"][at]
+        found = f'{f"{found} of rows of points, or " if at == "scipy" else ""}{graph}, with Precomputed("affinity")'
     return f"; use {found.format(name)}" if found else ""
 
 

@@ -308,6 +308,28 @@ def test_pairs_nearest_a_number_of_matrices_without_stable_pivots(n, seed):
         )
 
 
+@pytest.mark.parametrize(
+    ("graph", "target"), [(grid(20, 20), 4.0), (grid(20, 20), 3.999), (hypercube(8), 4.0), (hypercube(8), 1.0)]
+)
+@pytest.mark.parametrize("k", [1, 5, 12, 20])
+def test_a_cut_through_copies_nearest_a_number(graph, target, k):
+    """Multiple values at the target, or as far from it on either side: those that k leaves out are counted."""
+    laplacian = Laplacian(scipy_graph(graph), "unnormalized")
+    far = (torch.linalg.eigvalsh(laplacian.to_dense()) - target).abs().sort().values
+    pairs = eigenpairs(laplacian, k, nearest=target)
+    assert pairs.converged
+    np.testing.assert_allclose((pairs.values - target).abs().sort().values, far[:k], atol=1e-12, rtol=0)
+    assert float(pairs.gap) == pytest.approx(float(far[k] - far[k - 1]), abs=1e-9)
+
+
+def test_values_on_both_sides_of_a_number_are_not_equal():
+    path = torch.ones(5, dtype=torch.float64).diag(1)
+    matrix = (path + path.mT).requires_grad_()
+    pairs = eigenpairs(matrix, 5, nearest=0.0)
+    assert pairs.gap.abs() < 1e-12
+    (pairs.vectors @ pairs.vectors.mT)[0, 1].backward()  # without a warning of a cluster that is cut
+
+
 def test_what_excludes_pairs_nearest_a_number():
     a = torch.diag(torch.arange(5.0, dtype=torch.float64))
     for matrix, options in ((a, {"largest": True}), (a, {"fill": True}), (a[None], {}), (a.to(torch.complex128), {})):

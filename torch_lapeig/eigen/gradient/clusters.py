@@ -253,7 +253,10 @@ class _Pass:
                 checks.DegeneracyWarning,
             )
         width = self.found.width.flatten()
-        cut = (self.s.gap <= width) & ((self.size > 0) | ((varies * self.to_values)[:, -1] != 0))
+        # Nearest a number, values on either side of it may be as far away without being equal.
+        apart = (self.s.guard_values[:, :, None] - self.s.values[:, None]).abs().flatten(1)
+        is_split = (torch.nn.functional.pad(apart, (0, 1), value=torch.inf).amin(1) <= width) & (self.s.gap <= width)
+        cut = is_split & ((self.size > 0) | ((varies * self.to_values)[:, -1] != 0))
         if cut.any():
             b = int(cut.nonzero()[0])
             checks.warn(

@@ -37,7 +37,7 @@ CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the tim
 FEWEST_CHECKS = 3  # of a search for copies: a random start may hold next to nothing of one, until products amplify it
 POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
 FAINT = 1e-5  # share of the largest value of an inverse, below which its round-off hides digits of another value
-FAINT_TO_ROUNDOFF = 0.1  # the same where all digits are wanted
+FAINT_TO_ROUNDOFF, FAINT_INSIDE = 0.1, 1e-3  # the same where all digits are wanted; inside the spectrum
 # Tolerance of a block's pairs, by which a copy has appeared that the random columns hold so little of; values nearer
 # to each other than a hundred times as much are counted as copies.
 SURE = 1e-6
@@ -97,13 +97,16 @@ class Form:
     sigma: float = 0.0  # σ, below the spectrum, or near the target
     target: float | None = None  # a number inside, to which the wanted values are the nearest
     memory: float = math.inf  # maximum bytes of factors
+    rounding: float = 0.0  # size of E, where the inverse inside the spectrum is that of A + E − σ M
 
     def rank(self, theta: Tensor) -> Tensor:
         """Return numbers by which the wanted values are the smallest: θ or −1 / the distance of λ."""
         if self.target is None:
             return theta if self.inverse is None else -theta
-        far = (1 - theta * (self.target - self.sigma)).abs()
-        return -theta.abs() / far.clamp_min(torch.finfo(theta.dtype).eps)
+        # Below round-off all distances are one: copies of a value at the target count as equal.
+        round_off = 300 * torch.finfo(theta.dtype).eps * float(self.operator.bound)
+        far = (1 - theta * (self.target - self.sigma)).abs() / theta.abs()
+        return -1 / far.clamp_min(round_off)
 
     def weighted(self, y: Tensor) -> Tensor:
         """Return M Y."""
@@ -165,8 +168,10 @@ def pairs_by_krylov(request: Request, form: Form, most: int, seed: int, size: in
     """Return the wanted pairs beside null vectors, with all copies of multiple values, and the next one or more."""
     search = _Search(request, form, most, itertools.count(seed), size)
     found, shortfall = search.attempt(request.tolerance)
-    # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off.
-    if found.finished and shortfall > 1 and request.tolerance > 0 and 2 * search.products < most:
+    # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off. Inside the
+    # spectrum steps of the inverse follow.
+    is_short = found.finished and shortfall > 1 and form.target is None
+    if is_short and request.tolerance > 0 and 2 * search.products < most:
         found, _ = search.attempt(0.0)
     return found
 
@@ -201,7 +206,8 @@ class _Search:
             known, count = torch.cat([null, locked], 1), self.request.wanted - locked.shape[1]
             found = self._space(known, count + 1, partial(self._shortfall, tolerance, count))
             # Values far beyond the others hide these in the round-off of the inverse: search for those beside them.
-            size, share = found.theta[:count].abs(), FAINT if tolerance > 0 else FAINT_TO_ROUNDOFF
+            share = FAINT_INSIDE if form.target is not None else FAINT if tolerance > 0 else FAINT_TO_ROUNDOFF
+            size = found.theta[:count].abs()
             faint = (size > size[-1:] / share) & (size > share * size[:1])
             if form.inverse is None or not found.finished or not bool(faint.any()):
                 break
@@ -243,16 +249,26 @@ class _Search:
                 keep = min(columns + more, space.size - space.following)
                 space.restart(theta[:keep], turn[:, :keep])
 
-    def _round_off(self, theta: Tensor) -> float:
-        """Return the round-off of residuals."""
-        request, is_given = self.request, self.form.inverse is None and self.form.mass is None
-        return request.round_off if is_given else request.round_off / request.bound * float(theta.abs().max())
+    def _round_off(self, theta: Tensor) -> Tensor:
+        """Return the round-off of the residual of each θ."""
+        request, form, size = self.request, self.form, theta.abs()
+        if form.inverse is None and form.mass is None:
+            return torch.full_like(size, request.round_off)
+        share = request.round_off / request.bound
+        # (A + E − σ M)⁻¹ differs from the inverse by θ² E, which only matters inside the spectrum, close to σ.
+        return share * size.max() + size.square() * form.rounding
 
     def _shortfall(self, tolerance: float, count: int, theta: Tensor, residuals: Tensor) -> float:
         """Return the ratio of residuals of the first pairs to allowed ones; call ``progress`` in terms of A."""
         request, form, rank = self.request, self.form, self.form.rank(theta)[: count + 1]
         rank = rank if form.inverse is None else rank - 2 * rank[0]
-        ratio, worst, allowed = ratio_to_allowed(rank, residuals[: count + 1], count, tolerance, self._round_off(theta))
+        noise = self._round_off(theta)[: count + 1]
+        last = noise[max(count, 1) - 1]
+        scaled = residuals[: count + 1] * (last / noise).clamp_max(1)
+        ratio, worst, allowed = ratio_to_allowed(rank, scaled, count, tolerance, float(last))
+        if form.target is not None and len(rank) > count:  # the gap in θ may be wide beside a θ of the next value
+            next_allowed = max(SURE * float(theta[count].abs()), float(noise[count]))
+            ratio = max(ratio, float(residuals[count]) / next_allowed)
         if request.progress is not None:
             scale = 1.0 if form.inverse is None else float(theta[max(count, 1) - 1]) ** -2
             request.progress(self.products, worst * scale, allowed * scale)
@@ -265,7 +281,7 @@ class _Search:
         else the complement is searched from new vectors, until its first value is none of the wanted ones.
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
-        rank, round_off = self.form.rank(theta), self._round_off(theta)
+        rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
         if not found.finished or found.is_whole or count == 0 or not self._may_lack(rank, count, round_off):
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
@@ -278,7 +294,7 @@ class _Search:
                 far = self.form.rank(theta) - most
                 # The gap is not known yet: a copy that was missed lies within it. What is counted is there.
                 share = torch.where((far > 0) | (number is not None and tolerance > 0), NEXT_RESIDUAL, tolerance)
-                return residuals / (share * far.abs()).clamp_min(round_off)
+                return residuals / (share * far.abs()).maximum(self._round_off(theta)).clamp_min(round_off)
 
             outside = torch.cat([known, basis(self.form, x, known)], 1)
             new = self._space(outside, 1, lambda *pairs: float(excess(*pairs)[0]), FEWEST_CHECKS)
@@ -288,8 +304,10 @@ class _Search:
             rank, order = self.form.rank(theta).sort(stable=True)
             theta, residuals = theta[order], residuals[order]
             x = torch.cat([x, new.vectors[:, :told]], 1)[:, to_device(order, x)]
-            is_beyond = float(self.form.rank(new.theta[:1])) >= most - round_off or x.shape[1] == free
+            limit = most - round_off if number is None else cut
+            is_beyond = float(self.form.rank(new.theta[:1])) >= limit or x.shape[1] == free
             is_last, is_certain = is_beyond or not new.finished, new.finished
+        is_certain = is_certain and (number is None or int((rank < cut).sum()) >= number)
         return x, is_certain, self._shortfall(tolerance, count, theta, residuals)
 
     def _may_lack(self, rank: Tensor, count: int, round_off: float) -> bool:
