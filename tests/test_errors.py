@@ -633,6 +633,9 @@ DiffusionMap(weights=3) → weights must be a Weighting
 LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
 spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
 spreading(labels=np.array(["a", "b"] * 30)) → got ndarray; number the words, with −1 for none
+Laplacian(networkx.DiGraph([(0, 1)])) → use DirectedGraph.from_scipy.networkx
+LaplacianEigenmaps(1)(OF_RING["networkx"]) → use Graph.from_scipy.*, with Precomputed."affinity".
+LaplacianEigenmaps(1)(OF_RING["SciPy"]) → toarray.. of rows of points, or Graph.from_scipy.x., with Precomputed
 Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs

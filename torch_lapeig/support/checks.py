@@ -224,6 +224,8 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
     if name == "x" and at in ("networkx", "igraph", "scipy"):  # rows of an adjacency matrix are no points
         graph = CONVERSIONS["graph"][at]
         found = f'{f"{found} of rows of points, or " if at == "scipy" else ""}{graph}, with Precomputed("affinity")'
+    if at in GRAPHS and getattr(value, "is_directed", bool)():
+        found = found.replace("Laplacian(", "MagneticLaplacian(").replace("Graph.", "DirectedGraph.")
     return f"; use {found.format(name)}" if found else ""
 
 
