@@ -635,7 +635,7 @@ spreading(labels=["a", None] * 30) → got list; number the words, with −1 for
 spreading(labels=np.array(["a", "b"] * 30)) → got ndarray; number the words, with −1 for none
 Laplacian(networkx.DiGraph([(0, 1)])) → use DirectedGraph.from_scipy.networkx
 LaplacianEigenmaps(1)(networkx.cycle_graph(8)) → use Graph.from_scipy.*, with Precomputed
-LaplacianEigenmaps(1)(csr_array(np.eye(3))) → toarray.. of rows of points, or Graph.from_scipy.x., with Precomputed
+LaplacianEigenmaps(1)(csr_array(np.eye(3))) → toarray.+ of rows of points, or Graph.from_scipy.x., with Precomputed
 Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
 # Parts of graphs

@@ -7,6 +7,7 @@ import scipy
 import torch
 from torch import Tensor
 
+from torch_lapeig.graph.groups import offsets_of_groups
 from torch_lapeig.support.tuning import steps_between_checks
 
 
@@ -18,8 +19,7 @@ def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None =
     # Imported here, as it loads all of SciPy's linear algebra.
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-    if crow is None:
-        crow = torch.searchsorted(row, torch.arange(total + 1, dtype=row.dtype), out_int32=row.dtype == torch.int32)
+    crow = offsets_of_groups(row, total) if crow is None else crow
     structure = scipy.sparse.csr_array((np.ones(len(col)), col.numpy(), crow.numpy()), shape=(total, total))
     # Most graphs are connected, which a search from one node shows in a quarter of the time.
     if total and len(breadth_first_order(structure, 0, return_predecessors=False)) == total:

@@ -48,13 +48,10 @@ class SignedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of |W_ij|, whose gradient at a weight of 0 is 0, the mean of the one-sided derivatives."""
-        if self.weight._version != self._version:
-            self.check_again()
+        self.check_again()
         return Graph.trusted(self.pattern, self.weight.abs(), self.mask)
 
-    def _check_weights(self, name: str, slack: float) -> None:
-        checks.check_finite(self.weight, name)
-        allowed = slack * checks.largest(self.weight) if slack else 0.0
+    def _check_weights(self, name: str, allowed: float | Tensor) -> None:
         checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
 
@@ -75,24 +72,21 @@ class DirectedGraph(_OfAffinities):
 
     def affinities(self) -> Graph:
         """Return the graph of (W + Wᵀ) / 2."""
-        if self.weight._version != self._version:
-            self.check_again()
+        self.check_again()
         return Graph.trusted(self.pattern, self.weight / 2 + self.pattern.transpose(self.weight) / 2, self.mask)
 
-    def _check_weights(self, name: str, slack: float) -> None:
-        checks.check_finite(self.weight, name)
-        checks.check_non_negative(self.weight, name, slack * checks.largest(self.weight) if slack else 0.0)
+    def _check_weights(self, name: str, allowed: float | Tensor) -> None:
+        checks.check_non_negative(self.weight, name, allowed)
 
     @classmethod
     def _of_edges(
-        cls, row: Tensor, col: Tensor, weight: Tensor, shape: tuple[int, ...], mask: Tensor | None, *names: str
+        cls, keys: Tensor, weight: Tensor, shape: tuple[int, ...], mask: Tensor | None, *names: str
     ) -> DirectedGraph:
         """Return the graph of arcs in CSR order, with the missing directions of weight 0."""
         total = math.prod(shape)
-        given, back = row.long() * total + col, col.long() * total + row
-        keys = torch.cat([given, back]).unique()
-        whole = weight.new_zeros(len(keys)).index_copy(0, torch.searchsorted(keys, given), weight)
-        return super()._of_edges(keys // total, keys % total, whole, shape, mask, *names)
+        both = torch.cat([keys, keys % total * total + keys // total]).unique()
+        whole = weight.new_zeros(len(both)).index_copy(0, torch.searchsorted(both, keys), weight)
+        return super()._of_edges(both, whole, shape, mask, *names)
 
 
 torch.serialization.add_safe_globals([SignedGraph, DirectedGraph])

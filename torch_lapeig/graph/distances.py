@@ -6,7 +6,6 @@ squared differences instead. The search, the weights and the formulas for new po
 
 from __future__ import annotations
 
-import functools
 from typing import Literal, NamedTuple
 
 import torch
@@ -39,14 +38,14 @@ def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
     largest = checks.primal(x).abs().amax(-1, keepdim=True)  # so that no square overflows or underflows
     zero = largest[..., 0] == 0
     lacking = zero if valid is None else zero & valid  # padding may hold zeros
-    precision.check_at_next_sync(lacking.any(), functools.partial(_refuse_zeros, lacking))
+
+    def refuse() -> None:
+        raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(lacking.sum())} zero vectors')
+
+    precision.check_at_next_sync(lacking.any(), refuse)
     x = x / torch.where(largest > 0, largest, 1)
     squares = x.square().sum(-1, keepdim=True)
     return x / torch.where(squares > 0, squares, 1).sqrt()
-
-
-def _refuse_zeros(zero: Tensor) -> None:
-    raise ValueError(f'metric="cosine" needs vectors of positive length, got {int(zero.sum())} zero vectors')
 
 
 def least_reach(metric: Metric, dtype: torch.dtype) -> float:
@@ -99,8 +98,7 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
     """Return `pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
     if not _has_derivatives(queries, points):
         return pair_distances(checks.primal(queries), query, checks.primal(points), point)
-    difference = queries[query] - points[point]
-    return difference.square().sum(1)
+    return (queries[query] - points[point]).square().sum(1)
 
 
 def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Nearest | None:

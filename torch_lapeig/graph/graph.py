@@ -76,8 +76,9 @@ class Graph:
 
     def check_again(self) -> None:
         """Check weights that have changed in place; those of which they were the rounding are gone."""
-        vars(self).update(wide=None, exponent=None)
-        self.__post_init__()
+        if self.weight._version != self._version:
+            vars(self).update(wide=None, exponent=None)
+            self.__post_init__()
 
     @property
     def _sources(self) -> tuple[Tensor]:
@@ -106,8 +107,7 @@ class Graph:
     @property
     def exact(self) -> Tensor:
         """Return the weights in float64, with gradients: those of which ``weight`` is the rounding, if known."""
-        if self.weight._version != self._version:
-            self.check_again()
+        self.check_again()
         if self.weight.dtype == torch.float64:
             return checks.finite_gradient(self.weight)
         return in_double(self.pattern, self.weight) if self.wide is None else self.wide
@@ -117,14 +117,6 @@ class Graph:
         if self.wide is None or self.exponent is None:
             return checks.finite_gradient(exact) / one / other
         return _times_exp(self.wide, self.exponent - one.log() - other.log())
-
-    def _masked(self: G, mask: Tensor, name: str) -> G:
-        """Return the graph with this mask; raise ValueError if it has another mask, or edges at padding."""
-        if self.mask is not None and not torch.equal(self.mask, mask):
-            raise ValueError(f"{name} must have the mask of the points, got another mask")
-        graph = self._with(mask=mask)
-        graph._check_padding(name)
-        return graph
 
     def _check(self, name: str, slack: float = 0.0) -> None:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
@@ -141,15 +133,14 @@ class Graph:
             checks.check_same_device(r, "similarity", self.weight, "the weights")
         if self.pattern.is_sharded:  # reversed edges lie on other ranks: `ShardedGraph.from_rows` checks
             return
-        self._check_weights(name, slack)
+        checks.check_finite(self.weight, name)
+        self._check_weights(name, slack * checks.largest(self.weight) if slack else 0.0)
         self._check_padding(name, slack)
         if r is not None and not (r > 0).all():
             raise ValueError(f"similarity must be positive, got a minimum of {r.min():.3g}")
 
-    def _check_weights(self, name: str, slack: float) -> None:
-        """Raise unless weights are finite, non-negative, and equal to the reversed edges' weights, up to ``slack``."""
-        checks.check_finite(self.weight, name)
-        allowed = slack * checks.largest(self.weight) if slack else 0.0
+    def _check_weights(self, name: str, allowed: float | Tensor) -> None:
+        """Raise unless weights are non-negative, and equal to the reversed edges' weights, up to ``allowed``."""
         checks.check_non_negative(self.weight, name, allowed)
         checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
@@ -230,8 +221,6 @@ class Graph:
         edges = edge_index.shape[1]
         weight = torch.ones(edges, device=edge_index.device) if edge_weight is None else edge_weight
         checks.check_floating(weight, "edge_weight")
-        if num_nodes is not None:
-            num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         if weight.shape != (edges,):
             raise ValueError(f"edge_weight must have shape ({edges},) to go with edge_index, got {tuple(weight.shape)}")
         if num_nodes is None and batch is not None:
@@ -239,7 +228,7 @@ class Graph:
             num_nodes = batch.numel()
         elif num_nodes is None:
             num_nodes = _nodes_of(edge_index)
-        checked_shape((num_nodes,), "num_nodes")
+        num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         check_edge_index(edge_index, num_nodes)
         checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
         shape, place, mask = _layout(num_nodes, batch, num_graphs, edge_index)
@@ -253,22 +242,16 @@ class Graph:
             "edge_index must hold both directions of every edge; add the reversed edges, "
             "torch.cat([edge_index, edge_index.flip(0)], 1)"
         )
-        return cls._of_edges(distinct // total, distinct % total, summed, shape, mask, "edge_weight", advice)
+        return cls._of_edges(distinct, summed, shape, mask, "edge_weight", advice)
 
     @classmethod
     def _of_edges(
-        cls: type[G],
-        row: Tensor,
-        col: Tensor,
-        weight: Tensor,
-        shape: tuple[int, ...],
-        mask: Tensor | None,
-        name: str,
-        advice: str,
+        cls: type[G], keys: Tensor, weight: Tensor, shape: tuple[int, ...], mask: Tensor | None, name: str, advice: str
     ) -> G:
-        """Return the graph of edges in CSR order; raise ValueError with the advice where an edge lacks its reverse."""
+        """Return the graph of edges row * total + col, ascending; raise ValueError where an edge lacks its reverse."""
         total = math.prod(shape)
-        if not torch.equal((col * total + row).sort().values, row * total + col):
+        row, col = keys // total, keys % total
+        if not torch.equal((col * total + row).sort().values, keys):
             raise ValueError(advice)
         graph = cls.trusted(SparsePattern.trusted(row, col, shape), weight, mask)
         graph._check(name)
@@ -293,11 +276,10 @@ class Graph:
         matrix = canonical_csr(affinity, "affinity").copy()  # the caller's matrix stays as it is
         matrix.eliminate_zeros()
         n = matrix.shape[0]
-        row = torch.from_numpy(np.repeat(np.arange(n), np.diff(matrix.indptr)))
-        col = torch.from_numpy(matrix.indices.astype(np.int64))
+        row = np.repeat(np.arange(n), np.diff(matrix.indptr))
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
-        advice = "affinity must be symmetric; use (affinity + affinity.T) / 2"
-        return cls._of_edges(row, col, weight, (n,), None, "affinity", advice)
+        advice = "affinity must be symmetric; of one stored direction take affinity.maximum(affinity.T), of two their mean"
+        return cls._of_edges(torch.from_numpy(row * n + matrix.indices), weight, (n,), None, "affinity", advice)
 
     @classmethod
     @precision.full_precision
@@ -336,8 +318,7 @@ class Graph:
         checks.check_same_device(weight, "hyperedge_weight", node, "hyperedge_index")
         checks.check_finite(weight, "hyperedge_weight")
         checks.check_non_negative(weight, "hyperedge_weight")
-        n = _nodes_of(hyperedge_index[:1]) if num_nodes is None else checks.check_count(num_nodes, "num_nodes", 0)
-        checked_shape((n,), "num_nodes")
+        n = checks.check_count(_nodes_of(hyperedge_index[:1]) if num_nodes is None else num_nodes, "num_nodes", 0)
         checks.check_indices(node, "nodes of hyperedge_index", n)
         checks.check_indices(hyperedge, "hyperedges of hyperedge_index", len(weight))
         checks.check_distinct(hyperedge * n + node, "memberships hyperedge * num_nodes + node of hyperedge_index")
@@ -351,7 +332,7 @@ class Graph:
         second = (size.cumsum(0) - size)[hyperedge] + turn
         keys, position = (node[first] * n + node[second]).unique(return_inverse=True)
         affinity = sum_of_groups((weight / size.clamp_min(1)).index_select(0, hyperedge), position, len(keys))
-        return cls._of_edges(keys // n, keys % n, affinity, (n,), None, "hyperedge_weight", "")
+        return cls._of_edges(keys, affinity, (n,), None, "hyperedge_weight", "")
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -401,12 +382,12 @@ class Graph:
             except RuntimeError as error:
                 raise ValueError(f"target must be a device such as 'cpu' or 'cuda', got {target!r}") from error
         weight = (self.exact if target == torch.float64 else self.weight).to(target)
-        parts = {"similarity": self.similarity.to(target)} if self.similarity is not None else {}
-        if weight.dtype == self.weight.dtype:  # only a rounding of ``wide`` loses it
-            kept = {name: getattr(self, name) for name in ("wide", "exponent")}
-            parts |= {name: part.to(weight.device) for name, part in kept.items() if part is not None}
-        mask = None if self.mask is None else self.mask.to(weight.device)
-        return self._with(pattern=self.pattern.to(weight.device), weight=weight, mask=mask, **parts)
+        # Only a rounding of ``wide`` loses it.
+        names = ("mask", "wide", "exponent") if weight.dtype == self.weight.dtype else ("mask",)
+        parts = {name: part.to(weight.device) for name in names if (part := getattr(self, name)) is not None}
+        if self.similarity is not None:
+            parts["similarity"] = self.similarity.to(target)
+        return self._with(pattern=self.pattern.to(weight.device), weight=weight, **parts)
 
     def to_dense(self) -> Tensor:
         """Return the affinity matrix ``(N, N)`` or ``(B, N, N)``, with gradients."""
@@ -431,14 +412,12 @@ class Graph:
         """Return the graph stored sparsely: the non-zero entries of a dense one, with gradients."""
         if self.is_sparse:
             return self
-        n = self.num_nodes
-        weight = self.weight.reshape(self.batch_size, n, n)
-        present = weight.detach() != 0
-        item, i, j = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
-        pattern = SparsePattern.trusted(item * n + i, item * n + j, self.shape)
-        kept = (None if x is None else x.reshape(weight.shape)[item, i, j] for x in (self.wide, self.exponent))
-        wide, exponent = kept
-        return self._with(pattern=pattern, weight=weight[item, i, j], wide=wide, exponent=exponent)
+        present = self.weight.detach() != 0
+        at = (present | present.mT).nonzero(as_tuple=True)  # weights of arcs may be zero in one direction
+        start = at[0] * self.num_nodes if len(at) > 2 else 0
+        pattern = SparsePattern.trusted(start + at[-2], start + at[-1], self.shape)
+        wide, exponent = (None if x is None else x[at] for x in (self.wide, self.exponent))
+        return self._with(pattern=pattern, weight=self.weight[at], wide=wide, exponent=exponent)
 
     def to_scipy(self) -> scipy.sparse.csr_array:
         """Return the affinity of one graph as a SciPy CSR matrix, without gradients."""
@@ -537,8 +516,7 @@ def check_graph(graph: Any, name: str = "graph") -> None:
     if not isinstance(graph, Graph):
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_dense, Graph.from_scipy, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
-    if graph.weight._version != graph._version:
-        graph.check_again()
+    graph.check_again()
 
 
 def check_whole(graph: Graph, name: str = "graph") -> None:
@@ -606,24 +584,24 @@ def check_entries(matrix: Any, name: str) -> None:
 
 def _has_entries_inside(matrix: Any) -> bool:
     """Return whether a SciPy matrix has all indices in range; SciPy's own check leaves out some."""
-    ends: tuple[Any, ...]
     if matrix.format == "lil" and [*map(len, matrix.rows)] != [*map(len, matrix.data)]:
         return False
     if matrix.format not in ("csr", "csc", "bsr"):
         matrix = matrix.tocoo()
-        ends, sizes, count = (matrix.row, matrix.col), matrix.shape, len(matrix.data)
+        ends = [(matrix.row, matrix.shape[0]), (matrix.col, matrix.shape[1])]
     else:
-        offsets, count = matrix.indptr, len(matrix.data)
+        offsets = matrix.indptr
         rows, columns = matrix.shape[:: -1 if matrix.format == "csc" else 1]
         if matrix.format == "bsr":
             rows, columns = rows // matrix.blocksize[0], columns // matrix.blocksize[1]
         is_right = offsets.shape == (rows + 1,) and offsets.dtype in INDICES and offsets[0] == 0
-        if not (is_right and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= count):
+        if not (is_right and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= len(matrix.data)):
             return False
-        ends, sizes = (matrix.indices,), (columns,)
+        ends = [(matrix.indices, columns)]
+    count = len(matrix.data)
     return all(
         end.shape == (count,) and end.dtype in INDICES and (not count or 0 <= end.min() <= end.max() < size)
-        for end, size in zip(ends, sizes, strict=True)
+        for end, size in ends
     )
 
 
@@ -650,9 +628,8 @@ def _layout(
         raise ValueError(f"num_graphs must be at least {len(counts)} to go with batch, got {num_graphs}")
     widest = int(counts.max())
     checked_shape((len(counts), widest), "batch")
-    place = batch * widest + torch.arange(num_nodes, device=batch.device) - (counts.cumsum(0) - counts)[batch]
-    mask = torch.zeros(len(counts) * widest, dtype=torch.bool, device=batch.device).index_fill_(0, place, True)
-    return (len(counts), widest), place, mask.reshape(len(counts), widest)
+    mask = torch.arange(widest, device=batch.device) < counts[:, None]
+    return (len(counts), widest), mask.flatten().nonzero().flatten(), mask
 
 
 def _nodes_of(edge_index: Tensor) -> int:

@@ -115,9 +115,8 @@ def with_equal_parts(
 def both_ways(row: Tensor, col: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows, columns and directions (1 or 2) of edges and their reverses, ascending by row, then column."""
     if row.device.type != "cpu":
-        keys, directions = (
-            torch.cat([row * total + col, col * total + row]).sort().values.unique_consecutive(return_counts=True)
-        )
+        keys = torch.cat([row * total + col, col * total + row]).sort().values
+        keys, directions = keys.unique_consecutive(return_counts=True)
         return keys // total, keys % total, directions
     # SciPy counts entries into rows: a sort takes four times as long, NumPy's on AMD's Zen 4 ten times.
     ones = np.ones(len(row), dtype=np.int8)

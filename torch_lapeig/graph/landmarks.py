@@ -72,8 +72,7 @@ class LandmarkSums(NamedTuple):
             products = share[:, first] * share[:, second]
             if counts is not None:
                 products = products * (share * counts[landmark]).sum(1, keepdim=True)
-            value = torch.cat([value, products.flatten()])
-            value = sum_of_groups(value, place, len(key))
+            value = sum_of_groups(torch.cat([value, products.flatten()]), place, len(key))
         return LandmarkSums(key, value, self.m)
 
     def graph(self, dtype: torch.dtype) -> Graph:
@@ -82,8 +81,7 @@ class LandmarkSums(NamedTuple):
         off = (row != col).nonzero().flatten()
         key, order = torch.cat([self.key, col[off] * self.m + row[off]]).sort()
         weight = torch.cat([self.value, self.value[off]])[order].to(dtype)
-        pattern = SparsePattern.trusted(key // self.m, key % self.m, (self.m,), True)
-        return Graph.trusted(pattern, weight)
+        return Graph.trusted(SparsePattern.trusted(key // self.m, key % self.m, (self.m,), True), weight)
 
 
 @dataclass(frozen=True)
@@ -193,8 +191,7 @@ def shares_of(edges: NewEdges, log_affinity: Tensor) -> Shares:
 
 def _principal_coordinates(x: Tensor) -> Tensor:
     """Return centred points in their leading principal directions, over a power of two."""
-    unit = checks.power_of_two(x, (0, 1))  # so that no square overflows
-    x = x / unit
+    x = x / checks.power_of_two(x, (0, 1))  # so that no square overflows
     x = x - x.mean(0)
     directions = 32  # three steps of k-means take 0.25 s of MNIST's test set, in all 784 dimensions 2 s
     return x if x.shape[1] <= directions else x @ principal_directions(x[spread_rows(len(x), 2048)], directions)
@@ -214,8 +211,7 @@ def _k_means(rows: Tensor, m: int) -> Tensor:
 
 def _farthest(rows: Tensor, m: int) -> Tensor:
     """Return m rows, the first one, then each as far as possible from those before."""
-    unit = checks.power_of_two(rows, (0, 1))
-    rows = rows / unit
+    rows = rows / checks.power_of_two(rows, (0, 1))
     chosen, distance = [rows.new_zeros((), dtype=torch.int64)], rows.new_full((len(rows),), torch.inf)
     for _ in range(m - 1):
         distance = distance.minimum(squared_distances(rows[chosen[-1]][None], rows)[0])
@@ -225,8 +221,7 @@ def _farthest(rows: Tensor, m: int) -> Tensor:
 
 def _without_copies(rows: Tensor, chosen: Tensor) -> Tensor:
     """Return the chosen rows without those that equal another one: copies would share the points near them."""
-    number = rows[chosen].unique(dim=0, return_inverse=True)[1]
-    first = number.new_full((len(number),), len(number)).scatter_reduce(
-        0, number, torch.arange(len(number), device=number.device), "amin"
-    )
-    return chosen[first[first < len(number)].sort().values]
+    distinct, number = rows[chosen].unique(dim=0, return_inverse=True)
+    place = torch.arange(len(number), device=number.device)
+    first = place[: len(distinct)].scatter_reduce(0, number, place, "amin", include_self=False)
+    return chosen[first.sort().values]

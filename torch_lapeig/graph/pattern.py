@@ -71,6 +71,20 @@ class PatternBase:
         """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
         return checks.primal(x).mean(-2, keepdim=True)
 
+    @precision.full_precision
+    def matmul(self: Any, values: Tensor, y: Tensor, **known: bool) -> Tensor:
+        """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
+
+        With ``is_symmetric=True`` M is known to be symmetric, which makes its gradients cheaper, and with
+        ``stays_symmetric=True`` only the symmetric part of its changes counts.
+        """
+        return products.product(values, self._points(y), self, **known).reshape(y.shape)
+
+    @precision.full_precision
+    def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
+        return products.sampled_product(self._points(x), self._points(y), self)
+
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
         return products.squared_lengths(x, self)
@@ -78,6 +92,31 @@ class PatternBase:
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
         return products.smoothness(values, y, self)
+
+    def multiply(
+        self: Any,
+        matrix: Tensor,
+        y: Tensor,
+        other: Tensor | None = None,
+        *,
+        times: float = 1,
+        plus: float = 1,
+        in_place: bool = False,
+    ) -> Tensor:
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
+        others = None if other is None else self._points(other)
+        out = others if in_place else None
+        if matrix.layout == torch.sparse_csr:
+            product = products.multiply(matrix, self._points(y), others, times=times, plus=plus, out=out)
+        else:
+            product = times * products.symmetric(matrix, self._points(y))
+            product = product if others is None else torch.add(product, others, alpha=plus, out=out)
+        return product.reshape(y.shape)
+
+    def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
+        """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
+        found: Tensor = self.at_row(nodes) * values * self.at_col(nodes)
+        return found
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
@@ -143,9 +182,6 @@ class SparsePattern(PatternBase):
     ... )
     (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
     """
-
-    shape: tuple[int, ...]
-    loops: bool | None
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:
         shape = checked_shape(shape)
@@ -256,20 +292,6 @@ class SparsePattern(PatternBase):
             self.loops = bool((self.row == self.col).any())
         return self.loops
 
-    @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
-        """Return M Y for ``y`` ``(..., N, m)``; differentiable in both at any order.
-
-        With ``is_symmetric=True`` M is known to be symmetric, which makes its gradients cheaper, and with
-        ``stays_symmetric=True`` only the symmetric part of its changes counts.
-        """
-        return products.product(values, self._points(y), self, **known).reshape(y.shape)
-
-    @precision.full_precision
-    def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        return products.sampled_product(self._points(x), self._points(y), self)
-
     def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
         """Return `matmul` without gradients, for ``(total, m)``: float32 in float64 where there are hubs."""
         self._check_fit(values, y)
@@ -313,42 +335,22 @@ class SparsePattern(PatternBase):
         """Return the matrix ``(..., N, N)``, with gradients."""
         n = self.shape[-1]
         advice = "keep it sparse, and leave out solvers of dense matrices, such as Eigh()"
-        check_dense(
-            self.total, n, values.element_size(), values.device, f"a sparse graph of {n} nodes as dense", advice
-        )
+        what = f"a sparse graph of {n} nodes as dense"
+        check_dense(self.total, n, values.element_size(), values.device, what, advice)
         place = self.row.long() * n + self.col % n
         return values.new_zeros(self.total * n).index_copy(0, place, values).reshape(*self.shape, n)
-
-    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
-        """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
-        return self.at_row(nodes) * values * self.at_col(nodes)
 
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """Return diag + M as a matrix for `multiply`, without gradients (self loops and diagonal are both entries)."""
         crow, col, edge, node = self._with_diagonal
         entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
-        return self._csr(crow, col, entries)
+        return products.csr(crow, col, entries, (self.total, self.total))
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
-        return self._csr(self.crow, self.col, values.detach())
-
-    def multiply(
-        self,
-        matrix: Tensor,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
-    ) -> Tensor:
-        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
-        others = None if other is None else self._points(other)
-        out = others if in_place else None
-        return products.multiply(matrix, self._points(y), others, times=times, plus=plus, out=out).reshape(y.shape)
+        return products.csr(self.crow, self.col, values.detach(), (self.total, self.total))
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
@@ -410,9 +412,6 @@ class SparsePattern(PatternBase):
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
         return bandwidth_reducing_order(self.crow, self.col)
-
-    def _csr(self, crow: Tensor, col: Tensor, values: Tensor) -> Tensor:
-        return products.csr(crow, col, values, (self.total, self.total))
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -489,16 +488,6 @@ class DensePattern(PatternBase):
         """Return whether some self loops are not zero; True on accelerators, where synchronising takes longer."""
         return values.device.type != "cpu" or bool(values.diagonal(dim1=-2, dim2=-1).any())
 
-    @precision.full_precision
-    def matmul(self, values: Tensor, y: Tensor, **known: bool) -> Tensor:
-        """Return M Y for ``y`` ``(..., N, m)``; see `SparsePattern.matmul`."""
-        return products.product(values, self._points(y), self, **known).reshape(y.shape)
-
-    @precision.full_precision
-    def products(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return X Yᵀ for ``(..., N, m)``."""
-        return products.sampled_product(self._points(x), self._points(y), self)
-
     def _points(self, x: Tensor) -> Tensor:
         """Return points as a block of the pattern's shape."""
         return x.reshape(*self.shape, x.shape[-1])
@@ -519,10 +508,6 @@ class DensePattern(PatternBase):
         """Return the values themselves."""
         return values
 
-    def scaled(self, values: Tensor, nodes: Tensor) -> Tensor:
-        """Return s_i m_ij s_j for values m on the edges and s at the nodes."""
-        return nodes[..., :, None] * values * nodes[..., None, :]
-
     def assemble(self, diagonal: Tensor, values: Tensor) -> Tensor:
         """Return diag + M as a matrix for `multiply`, without gradients."""
         matrix = values.detach().clone()
@@ -533,31 +518,15 @@ class DensePattern(PatternBase):
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         return values.detach()
 
-    def multiply(
-        self,
-        matrix: Tensor,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
-    ) -> Tensor:
-        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
-        product = times * products.symmetric(matrix, y.reshape(*self.shape, y.shape[-1])).reshape(y.shape)
-        if other is None:
-            return product
-        return torch.add(product, other, alpha=plus, out=other if in_place else None)
-
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
         if self._are_connected(weight):
             graph = torch.arange(math.prod(self.shape[:-1]), device=weight.device)
             return graph.repeat_interleave(self.shape[-1]).reshape(self.shape)
-        item, row, col = (weight.reshape(math.prod(self.shape[:-1]), *self.edge_shape[-2:]) > 0).nonzero(as_tuple=True)
-        start = item * self.shape[-1]
-        return label_components(start + row, start + col, math.prod(self.shape)).reshape(self.shape)
+        total, n = math.prod(self.shape), self.shape[-1]
+        node, place = (weight.reshape(total, n) > 0).nonzero(as_tuple=True)
+        return label_components(node, node - node % n + place, total).reshape(self.shape)
 
     def _are_connected(self, weight: Tensor) -> bool:
         """Return whether few products show that the first node of each graph reaches all others."""

@@ -144,8 +144,7 @@ def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
         found: tuple[Tensor, Tensor] | None = pattern.direct_tension(values, x)
         if found is not None:
-            pull, _ = found
-            return pull
+            return found[0]
     # In float64, as the terms that cancel are as large as the points, not as their differences.
     wide = x.double()
     values, centred = values.double(), wide - pattern.centre(wide)
@@ -324,7 +323,7 @@ def multiply(
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         shape = (matrix.shape[0], y.shape[1])
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
-        if fits and native.csr_supported(*parts, *(x for x in (y, other, out) if x is not None)):
+        if fits and native.csr_supported(*parts, *[x for x in (y, other, out) if x is not None]):
             out = y.new_empty(shape) if out is None else out
             native.product(*parts, y, out, other, times=times, plus=plus)
             return out

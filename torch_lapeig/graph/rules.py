@@ -156,12 +156,7 @@ def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
 
 @precision.full_precision
 def radius_graph(
-    x: Tensor,
-    radius: float,
-    *,
-    mask: Tensor | None = None,
-    metric: Metric = "euclidean",
-    self_loops: bool = False,
+    x: Tensor, radius: float, *, mask: Tensor | None = None, metric: Metric = "euclidean", self_loops: bool = False
 ) -> Graph:
     """Build the graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
@@ -315,15 +310,10 @@ def check_extends(neighbors: Any) -> ExtendingRule:
     return neighbors
 
 
-def graph_of_points(neighbors: NeighborRule, x: Tensor, mask: Tensor | None = None) -> Graph:
-    """Return the graph of points by a rule, with their mask; refuse what is no graph of these points."""
-    return _check_graph_of(neighbors(x, mask), x, mask)
-
-
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
     """Return the graph of points ``(N, D)`` and the rule's state, zeros ``(N,)`` for a rule that does not extend."""
     if not isinstance(neighbors, ExtendingRule):
-        return graph_of_points(neighbors, x), x.new_zeros(len(x))
+        return _check_graph_of(neighbors(x, None), x, None), x.new_zeros(len(x))
     graph, state = neighbors.with_state(x)
     checks.check_tensor(state, "state of neighbors")
     if state.shape[:1] != x.shape[:1]:
@@ -335,14 +325,21 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     """Return a rule's graph in the dtype and with the mask of the points; raise unless it is a graph of the points."""
     if not isinstance(graph, Graph):
         raise TypeError(f"neighbors must give a Graph of the points, got {checks.describe(graph)}")
-    check_graph(graph, "the graph of neighbors")
+    name = "the graph of neighbors"
+    check_graph(graph, name)
     if tuple(graph.shape) != tuple(x.shape[:-1]):
         raise ValueError(
             f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
         )
-    checks.check_same_device(graph.weight, "the graph of neighbors", x, "x")
+    checks.check_same_device(graph.weight, name, x, "x")
     found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
-    return found if mask is None or found.mask is mask else found._masked(mask, "the graph of neighbors")
+    if mask is None or found.mask is mask:
+        return found
+    if found.mask is not None and not torch.equal(found.mask, mask):
+        raise ValueError(f"{name} must have the mask of the points, got another mask")
+    found = found._with(mask=mask)
+    found._check_padding(name)
+    return found
 
 
 def _takes_a_mask(rule: Any) -> bool:
@@ -353,9 +350,6 @@ def _takes_a_mask(rule: Any) -> bool:
     except (TypeError, ValueError):  # not callable, or not a function of Python
         return False
     return "mask" in names
-
-
-PRECOMPUTED = ("affinity", "distance", "kernel")
 
 
 @dataclass(frozen=True)
@@ -382,7 +376,7 @@ class Precomputed:
     kind: Literal["affinity", "distance", "kernel"]
 
     def __post_init__(self) -> None:
-        checks.check_choice(self.kind, "kind", PRECOMPUTED)
+        checks.check_choice(self.kind, "kind", ("affinity", "distance", "kernel"))
 
 
 @with_advice
@@ -445,9 +439,8 @@ class KNN:
         nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
         reached = radius_neighbors(x, state, queries, metric=self.metric)
         chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
-        keys, directions = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point]).unique(
-            return_counts=True
-        )
+        keys = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point])
+        keys, directions = keys.unique(return_counts=True)
         edges = _symmetrized(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
@@ -528,15 +521,10 @@ def weighted_graph(
     if isinstance(neighbors, Precomputed) or weights is None:
         if isinstance(x, Graph) and mask is not None:
             raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
-        return x if isinstance(x, Graph) else Graph.from_dense(_without_padding(x, mask), mask)
+        if isinstance(x, Tensor) and mask is not None and x.ndim in (2, 3):
+            checks.check_mask(mask, x)
+            x = torch.where(mask[..., :, None] & mask[..., None, :], x, 0)  # padding may hold anything
+        return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
-    return weights(x, graph_of_points(neighbors, x, mask))
-
-
-def _without_padding(affinity: Any, mask: Tensor | None) -> Any:
-    """Return affinities with zeros in the rows and columns of padding, whatever these hold."""
-    if mask is None or not isinstance(affinity, Tensor) or affinity.ndim not in (2, 3):
-        return affinity
-    checks.check_mask(mask, affinity)
-    return torch.where(mask[..., :, None] & mask[..., None, :], affinity, 0)
+    return weights(x, _check_graph_of(neighbors(x, mask), x, mask))

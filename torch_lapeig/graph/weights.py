@@ -517,17 +517,12 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
 # --- Lengths of edges and their scales --------------------------------------------------------------------------------
 
 
-def rescale(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Return points over a power of two near each graph's largest coordinate, and the power, ``(1,)`` or ``(B, 1)``."""
-    # Values of kernels without a unit stay the same to the last bit, and no lengths or derivatives leave the range.
-    unit = checks.power_of_two(graph.pattern.largest(x)[..., None, :], (-2, -1))
-    return x / unit, unit[..., 0]
-
-
 def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Return squared lengths of the edges in float64 and in each graph's unit, and the unit; see `rescale`."""
-    points, unit = rescale(_check_points(x, graph).double(), graph)
-    return graph.pattern.squared_lengths(points), unit
+    """Return squared lengths in float64 and in a unit, a power of two near each graph's largest coordinate, and it."""
+    points = _check_points(x, graph).double()
+    # Values of kernels without a unit stay the same to the last bit, and no lengths or derivatives leave the range.
+    unit = checks.power_of_two(graph.pattern.largest(points)[..., None, :], (-2, -1))
+    return graph.pattern.squared_lengths(points / unit), unit[..., 0]
 
 
 def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.dtype) -> Graph:
@@ -551,61 +546,51 @@ def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tens
         proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
         return squared_lengths[proper], pattern.row[proper].long()
     n = graph.num_nodes
-    item, i, j = pattern.without_loops(graph.weight.detach()).reshape(-1, n, n).nonzero(as_tuple=True)
-    return squared_lengths.reshape(-1, n, n)[item, i, j], item * n + i
+    node, place = pattern.without_loops(graph.weight.detach()).reshape(-1, n).nonzero(as_tuple=True)
+    return squared_lengths.reshape(-1, n)[node, place], node
 
 
 def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:
     """Return σ ``(total,)`` of each node: the length of its m-th shortest edge, or of its longest; 1 without edges."""
     squared = kth_of_groups(squared_lengths, node, total, m)
-    none = squared.detach() <= 0
-
-    def warn() -> None:
-        checks.warn(
-            f"m={m} neighbours of {int(none.sum())} of {total} nodes are copies of them: their scale is the distance "
-            "to their nearest other neighbour; use a larger m, or remove duplicates",
-            checks.GraphWarning,
-        )
-
-    precision.check_at_next_sync(none.any(), warn)
+    message = (
+        f"m={m} neighbours of {{}} of {total} nodes are copies of them: their scale is the distance to their nearest "
+        "other neighbour; use a larger m, or remove duplicates"
+    )
     # For 0, the shortest positive length, or 1 where all are 0: weights between copies are 1 anyway.
+    shortest = functools.partial(kth_of_groups, total=total, k=1)
+    return _above_zero(squared, squared_lengths, node, shortest, message).sqrt()
+
+
+def _above_zero(
+    found: Tensor, lengths: Tensor, group: Tensor, reduce: Callable[[Tensor, Tensor], Tensor], message: str
+) -> Tensor:
+    """Return ``found`` of each group; where it is 0, with a warning, what ``reduce`` finds of the positive lengths."""
+    none = found <= 0
+    precision.check_at_next_sync(none.any(), lambda: checks.warn(message.format(int(none.sum())), checks.GraphWarning))
     if none.any():
-        positive = (squared_lengths.detach() > 0).nonzero().flatten()
-        squared = torch.where(none, kth_of_groups(squared_lengths[positive], node[positive], total, 1), squared)
-    return squared.sqrt()
+        positive = (lengths.detach() > 0).nonzero().flatten()
+        found = torch.where(none, reduce(lengths[positive], group[positive]), found)
+    return found
 
 
 def _medians(squared_lengths: Tensor, graph: Graph, by_component: bool = False) -> Tensor:
-    """Return the median squared edge length of each graph or component, at its nodes."""
-    n, b = graph.num_nodes, graph.batch_size
+    """Return the lower median of the squared edge lengths of each graph or component, at its nodes."""
+    pattern, n, b = graph.pattern, graph.num_nodes, graph.batch_size
     group, total = torch.arange(b, device=squared_lengths.device)[:, None].expand(b, n), b
     if by_component:
         group = group * n + graph.connected_components().reshape(b, n).clamp_min(0)
-        total = int(graph.pattern.largest(group.reshape(-1, 1))) + 1
-    return median_at_nodes(squared_lengths, graph, group.reshape(graph.shape), total)
-
-
-def median_at_nodes(squared_lengths: Tensor, graph: Graph, group: Tensor, total: int) -> Tensor:
-    """Return the lower median of the squared edge lengths of each of ``total`` groups of nodes, at its nodes."""
-    pattern = graph.pattern
+        total = int(pattern.largest(group.reshape(-1, 1))) + 1
+    group = group.flatten()
     lengths, node = lengths_by_node(squared_lengths, graph)
-    edge_group = group.flatten()[node]
-    medians = pattern.medians(lengths, edge_group, total)
-    none = medians <= 0
-
-    def warn() -> None:
-        checks.warn(
-            f"at least half of the edges join copies of the same point in {int(none.sum())} of {total} "
-            "graphs or components: their bandwidth is the median of the positive lengths; set t, or remove duplicates",
-            checks.GraphWarning,
-        )
-
-    precision.check_at_next_sync(none.any(), warn)
-    if none.any():
-        positive = (lengths.detach() > 0).nonzero().flatten()
-        medians = torch.where(none, pattern.medians(lengths[positive], edge_group[positive], total), medians)
+    edge_group, medians = group[node], functools.partial(pattern.medians, total=total)
+    message = (
+        f"at least half of the edges join copies of the same point in {{}} of {total} graphs or components: their "
+        "bandwidth is the median of the positive lengths; set t, or remove duplicates"
+    )
+    found = _above_zero(medians(lengths, edge_group), lengths, edge_group, medians, message)
     # Make gradients finite twice: infinite sums, over nodes and over edges, would cancel to NaN.
-    return checks.finite_gradient(gather(checks.finite_gradient(medians), group.flatten()).reshape(group.shape))
+    return checks.finite_gradient(gather(checks.finite_gradient(found), group).reshape(graph.shape))
 
 
 def steepest_at_nodes(squared_lengths: Tensor, graph: Graph) -> Tensor:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,7 +43,10 @@ def approximate_neighbors(
     points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: ExactSearch
 ) -> tuple[Nearest, float]:
     """Return neighbours ``(Q, k)``, and the measured share of true ones, which ``exact`` finds for a sample."""
-    faiss = _import_faiss()
+    try:
+        import faiss  # an extra, and slow to import
+    except ImportError as error:
+        raise ImportError(f"approximate search needs faiss: {how_to_install('ann')}") from error
     asked = valid.nonzero().flatten() if itself else torch.arange(len(queries), device=queries.device)
     sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]
     count = int(valid.sum())
@@ -59,7 +63,13 @@ def approximate_neighbors(
                 logger.info(
                     "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, lists.nprobe, lists.nlist
                 )
-                _warn_if_missed(share, recall, len(measured))
+                if share < recall:
+                    more = f"request more (recall={(1 + recall) / 2:.4g}), or " if recall < 1 else ""
+                    checks.warn(
+                        f"the approximate search found {share:.2%} of the true neighbours of a sample of "
+                        f"{len(measured)} queries, less than recall={recall}; {more}use the exact search (recall=None)",
+                        checks.ConvergenceWarning,
+                    )
                 return found, share
     logger.info("exact search: it costs less than an approximate one with a recall of %g", recall)
     return exact(torch.arange(len(queries), device=queries.device)), 1.0
@@ -109,18 +119,15 @@ class _Index:
         block = rows_of_block(spare * (2 * self.points.shape[1] * self.points.element_size() + 32), rows.device)
         indices = torch.empty(len(rows), self.k, dtype=torch.int64, device=rows.device)
         distances = self.points.new_empty(len(rows), self.k)
+        pieces = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
+        cells = [self.lists.quantizer.search(self._for_faiss(self.queries[piece]), 1)[1][:, 0] for piece in pieces]
         # Go by cells, so that the data of one query is in the cache for the next.
-        for part in self._nearest_cell(rows).argsort().split(block):
+        for part in torch.from_numpy(np.concatenate(cells)).to(rows.device).argsort().split(block):
             indices[part], distances[part] = self._search_block(rows[part], spare)
         lacking = distances[:, -1].isinf().nonzero().flatten()
         if len(lacking):
             indices[lacking], distances[lacking] = exact(rows[lacking])
         return Nearest(indices, distances)
-
-    def _nearest_cell(self, rows: Tensor) -> Tensor:
-        parts = rows.split(rows_of_block(8 * self.points.shape[1], rows.device))
-        cells = [self.lists.quantizer.search(self._for_faiss(self.queries[part]), 1)[1][:, 0] for part in parts]
-        return torch.cat([torch.from_numpy(cell) for cell in cells]).to(rows.device)
 
     def _search_block(self, rows: Tensor, spare: int) -> Nearest:
         raw = torch.from_numpy(self.lists.search(self._for_faiss(self.queries[rows]), spare)[1]).to(rows.device)
@@ -137,24 +144,6 @@ class _Index:
 def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
     """Return the share of true neighbours ``(R,)``; any of several points at the k-th distance counts."""
     return (distances <= farthest).double().mean(1)
-
-
-def _warn_if_missed(share: float, recall: float, queries: int) -> None:
-    if share < recall:
-        more = f"request more (recall={(1 + recall) / 2:.4g}), or " if recall < 1 else ""
-        checks.warn(
-            f"the approximate search found {share:.2%} of the true neighbours of a sample of {queries} queries, less "
-            f"than recall={recall}; {more}use the exact search (recall=None)",
-            checks.ConvergenceWarning,
-        )
-
-
-def _import_faiss() -> Any:
-    try:
-        import faiss  # an extra, and slow to import
-    except ImportError as error:
-        raise ImportError(f"approximate search needs faiss: {how_to_install('ann')}") from error
-    return faiss
 
 
 @contextlib.contextmanager

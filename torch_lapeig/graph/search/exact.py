@@ -264,8 +264,7 @@ def _smallest_products(block: ProductBlock, m: int) -> tuple[Tensor, Tensor]:
     """Return the m smallest products of each query and their columns ``(R, m)``, from the m groups of least minima."""
     minima = block.minima.flatten(1)
     if minima.shape[1] <= 2 * m:
-        smallest, column = block.tiles.transpose(0, 1).flatten(1).topk(m, largest=False, sorted=False)
-        return smallest, column
+        return block.tiles.transpose(0, 1).flatten(1).topk(m, largest=False, sorted=False)
     row = torch.arange(len(minima), device=minima.device)[:, None]
     chosen = minima.topk(m, largest=False, sorted=False).indices
     _, r, width = block.tiles.shape

@@ -6,7 +6,6 @@ tiles exclude too little, are searched by all distances (`exact`). Ties go to th
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Literal, NamedTuple
 
@@ -24,13 +23,7 @@ from torch_lapeig.graph.distances import (
     roots_no_less,
 )
 from torch_lapeig.graph.search.approximate import approximate_neighbors
-from torch_lapeig.graph.search.exact import (
-    IMAGED_DIMENSIONS,
-    Sets,
-    images_that_pay,
-    nearest_in_sets,
-    pairs_in_sets,
-)
+from torch_lapeig.graph.search.exact import IMAGED_DIMENSIONS, Sets, images_that_pay, nearest_in_sets, pairs_in_sets
 from torch_lapeig.graph.search.exact import NeighborPairs as NeighborPairs
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles, without_own
 from torch_lapeig.support import checks, precision
@@ -176,21 +169,16 @@ def _approximate(sets: Sets, k: int, recall: float, budget: int) -> tuple[Neares
 
 
 def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
-    (points,), (queries,), (valid,) = sets.points, sets.queries, sets.valid
+    (points,), (queries,), (valid,), itself = sets
 
     def exact(rows: Tensor) -> Nearest:
-        return _exact_rows(sets, rows, k, budget)
+        """Return the neighbours of some queries; a query that is a point of the set is not its neighbour."""
+        if len(rows) == len(queries):
+            return _first_item(_exact(sets, k, budget))
+        found = _first_item(_exact(sets._replace(queries=queries[None, rows], itself=False), k + itself, budget))
+        return without_own(found, rows) if itself else found
 
-    return approximate_neighbors(points, queries, valid, sets.itself, k, recall, exact)
-
-
-def _exact_rows(sets: Sets, rows: Tensor, k: int, budget: int) -> Nearest:
-    """Return the neighbours of some queries of one item; a query that is a point of the set is not its neighbour."""
-    if len(rows) == sets.queries.shape[1]:
-        return _first_item(_exact(sets, k, budget))
-    among = Sets(sets.points, sets.queries[:, rows], sets.valid, False)
-    found = _first_item(_exact(among, k + sets.itself, budget))
-    return without_own(found, rows) if sets.itself else found
+    return approximate_neighbors(points, queries, valid, itself, k, recall, exact)
 
 
 def _first_item(found: Nearest) -> Nearest:
@@ -211,7 +199,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
                 f"{tuple(radius.shape)}"
             )
-        reach = torch.where(valid, radius.reshape(valid.shape), 0).double().square().to(x.dtype)
+        radii = torch.where(valid, radius.reshape(valid.shape), 0)
     else:
         radius, least = checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
         if radius < least:
@@ -219,8 +207,9 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
                 "the points"
             )
-        reach = radii_no_less(radius, x, valid.shape).double().square().to(x.dtype)
-    return reach.clamp_max(torch.finfo(reach.dtype).max / 8)  # more than any squared distance
+        radii = radii_no_less(radius, x, valid.shape)
+    reach = radii.double().square().to(x.dtype)
+    return reach.clamp_max(torch.finfo(x.dtype).max / 8)  # more than any squared distance
 
 
 def _exact(sets: Sets, k: int, budget: int) -> Nearest:
@@ -306,41 +295,39 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
     x = checks.primal(x)
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
-    asked = points
-    if queries is not None:
-        checks.check_points(queries, "queries", min_points=1, is_squared=True)
-        queries = checks.primal(queries)
-        if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
-            raise ValueError(
-                f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
-                f"{queries.dtype}"
-            )
-        asked = queries.reshape(-1, *queries.shape[-2:])
-    points = measured(points, metric, valid)
-    return Sets(points, points if queries is None else measured(asked, metric), valid, queries is None)
+    if queries is None:
+        points = measured(points, metric, valid)
+        return Sets(points, points, valid, True)
+    checks.check_points(queries, "queries", min_points=1, is_squared=True)
+    queries = checks.primal(queries)
+    if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
+        raise ValueError(
+            f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
+            f"{queries.dtype}"
+        )
+    asked = queries.reshape(-1, *queries.shape[-2:])
+    return Sets(measured(points, metric, valid), measured(asked, metric), valid, False)
 
 
 def _warn_of_underflow(sets: Sets, found: Nearest) -> None:
     """Warn where the squared distance of distinct neighbours is no normal number."""
     distances = found.squared_distances
-    precision.check_at_next_sync(
-        (distances < torch.finfo(distances.dtype).tiny).any(), functools.partial(_say_underflow, sets, found)
-    )
+    least = torch.finfo(distances.dtype).tiny
 
+    def say() -> None:
+        close = distances < least
+        if sets.itself:
+            close &= sets.valid[..., None]
+        item, query, place = close.nonzero(as_tuple=True)
+        lost, d = 0, sets.points.shape[2]
+        for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
+            graph, point = item[part], found.indices[item[part], query[part], place[part]]
+            lost += int((sets.points[graph, point] != sets.queries[graph, query[part]]).any(1).sum())
+        if lost:
+            checks.warn(
+                f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
+                f"{distances.dtype}: the order of these neighbours is not known; rescale the points",
+                checks.GraphWarning,
+            )
 
-def _say_underflow(sets: Sets, found: Nearest) -> None:
-    least = torch.finfo(found.squared_distances.dtype).tiny
-    close = found.squared_distances < least
-    if sets.itself:
-        close &= sets.valid[..., None]
-    item, query, place = close.nonzero(as_tuple=True)
-    lost, d = 0, sets.points.shape[2]
-    for part in torch.arange(len(item), device=item.device).split(rows_of_block(16 * d, item.device)):
-        graph, point = item[part], found.indices[item[part], query[part], place[part]]
-        lost += int((sets.points[graph, point] != sets.queries[graph, query[part]]).any(1).sum())
-    if lost:
-        checks.warn(
-            f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
-            f"{found.squared_distances.dtype}: the order of these neighbours is not known; rescale the points",
-            checks.GraphWarning,
-        )
+    precision.check_at_next_sync((distances < least).any(), say)

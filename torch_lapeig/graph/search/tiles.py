@@ -94,16 +94,13 @@ class Tiles:
         indices = torch.empty(len(asked), k, dtype=torch.int64)
         distances = self.x.new_empty(len(asked), k)
 
-        def search(some: Tensor, members: Tensor) -> None:
-            number, is_query = blocks.number[some], blocks.valid[some]
-            there = members < len(self.x)
-            members = members.clamp_max(len(self.x) - 1)
-            place, squares = nearest_in_sets(Sets(self.x[members], asked[number], there, False), k + itself, budget)
+        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: Sets) -> None:
+            place, squares = nearest_in_sets(sets, k + itself, budget)
             found = Nearest(members.gather(1, place.flatten(1)).view(place.shape)[is_query], squares[is_query])
             number = number[is_query]
             indices[number], distances[number] = without_own(found, number) if itself else found
 
-        self._search_blocks(pairs, search)
+        self._search_blocks(blocks, asked, pairs, search)
         return Nearest(indices, distances)
 
     def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> NeighborPairs | None:
@@ -121,18 +118,15 @@ class Tiles:
         nobody = self.own.number.new_zeros(0)
         found = [NeighborPairs(nobody, nobody, nobody, self.x.new_zeros(0))]
 
-        def search(some: Tensor, members: Tensor) -> None:
-            number, there = blocks.number[some], members < len(self.x)
-            members = members.clamp_max(len(self.x) - 1)
-            sets = Sets(self.x[members], asked[number], there, False)
+        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: Sets) -> None:
             item, query, point, squares = pairs_in_sets(sets, reach[members], budget)
-            kept = blocks.valid[some][item, query]
+            kept = is_query[item, query]
             query, point = number[item, query], members[item, point]
             if queries is None:
                 kept &= query != point
             found.append(NeighborPairs(torch.zeros_like(query), query, point, squares).take(kept))
 
-        self._search_blocks(pairs, search)
+        self._search_blocks(blocks, asked, pairs, search)
         every = NeighborPairs.cat(found)
         return every.take(torch.from_numpy(np.argsort((every.query * len(self.x) + every.point).numpy())))
 
@@ -171,16 +165,15 @@ class Tiles:
         sample = torch.arange(0, count, max(1, count // 16))
         if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
             return None
-        step = rows_of_block(
-            8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4), self.x.device, "cache"
-        )
+        row_bytes = 8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4)
+        step = rows_of_block(row_bytes, self.x.device, "cache")
         parts = torch.arange(count).split(step)
         found = together([functools.partial(near, some) for some in parts])
         block = torch.cat([some[block] for some, (block, _) in zip(parts, found, strict=True)])
         return block, torch.cat([tile for _, tile in found])
 
-    def _search_blocks(self, pairs: BlockTiles, search: Callable[[Tensor, Tensor], None]) -> None:
-        """Call ``search`` with blocks ``(b,)`` and the points of their tiles ``(b, m)``, ascending, N for padding."""
+    def _search_blocks(self, blocks: Blocks, asked: Tensor, pairs: BlockTiles, search: Callable[..., None]) -> None:
+        """Call ``search`` with queries ``(b, S)``, which are valid, points of their tiles ``(b, m)``, and the sets."""
         member = torch.where(self.own.valid, self.own.number, len(self.x))
         block, tile = pairs
         count = torch.bincount(block)
@@ -193,7 +186,10 @@ class Tiles:
             tiles = tile[torch.where(there, begin[some][:, None] + column, 0)]
             members = member[tiles].masked_fill_(~there[..., None], len(self.x)).flatten(1)
             members = torch.from_numpy(np.sort(members.numpy(), axis=1))
-            search(some, members[:, : int((members < len(self.x)).sum(1).max())])
+            members = members[:, : int((members < len(self.x)).sum(1).max())]
+            number, there = blocks.number[some], members < len(self.x)
+            members = members.clamp_max(len(self.x) - 1)
+            search(number, blocks.valid[some], members, Sets(self.x[members], asked[number], there, False))
 
         row_bytes = member.shape[1] * (self.x.shape[1] * self.x.element_size() + 16)
         most = rows_of_block(row_bytes, self.x.device, "cache")
