@@ -278,7 +278,8 @@ class Graph:
         n = matrix.shape[0]
         row = np.repeat(np.arange(n), np.diff(matrix.indptr))
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
-        advice = "affinity must be symmetric; of one stored direction take affinity.maximum(affinity.T), of two their mean"
+        way = "take affinity.maximum(affinity.T) if one direction is stored, the mean if both are"
+        advice = f"affinity must be symmetric; {way}"
         return cls._of_edges(torch.from_numpy(row * n + matrix.indices), weight, (n,), None, "affinity", advice)
 
     @classmethod
