@@ -493,6 +493,7 @@ estimators.LabelSpreading("poly").fit(X.numpy(), CLASSES) → kernel must be one
 estimators.LabelSpreading(weights=HeatKernel()).fit(X.numpy(), CLASSES) → weights must be None with kernel="?'?rbf
 estimators.LabelSpreading("knn", n_neighbors=10).fit(X.numpy(), CLASSES) → n_neighbors must be smaller than
 TypeError
+methods.refine_cut(torch.ones(10, 2), GRAPH) → use labels.argmax.-1. of soft ones
 # Filters and encodings by eigenpairs
 spectral_function(PAIRS.values, HEAT) → pairs must be the result of eigenpairs
 SpectralFilter(2.0) → phi must be a function

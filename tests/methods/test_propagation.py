@@ -207,6 +207,15 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
     assert leaf.grad[:, :5, :5].abs().max() > 0
 
 
+def test_training_points_keep_their_scores_at_an_eigenvalue_of_1():
+    """The leaves of a star have λ = 1, by which Nyström's formula divides a new point's row of 1 − λ."""
+    angle = torch.arange(5, dtype=torch.float64) * 2 * torch.pi / 5
+    x = torch.cat([torch.zeros(1, 2), torch.stack([angle.cos(), angle.sin()], 1)])
+    labels = torch.tensor([0, 1, 0, -1, -1, 1])
+    model = tl.EigenmapsRegression(3, tl.Radius(1.1), tl.SimpleWeights()).fit(x, labels)
+    torch.testing.assert_close(model.transform(x), model.scores_)
+
+
 def test_scores_of_far_nodes_are_right_to_some_digits():
     """Along a path each is a share r of the one before, r² − 2 r/α + 1 = 0: down to 1e-160, and the nearest decides."""
     x, labels, alpha = torch.arange(1601.0, dtype=torch.float64)[:, None], torch.full((1601,), -1), 0.9

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
@@ -133,27 +132,22 @@ class SpectralClustering(GraphEmbedding):
         self.label_isolated = checks.check_flag(label_isolated, "label_isolated")
         self.seed = checks.check_seed(seed)
 
-    @property
-    def _normalization(self) -> Normalization:
-        return "random_walk"
-
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         is_fixed = self.n_clusters != "eigengap"
         if not fill:
             check_size(laplacian, 2 if isinstance(self.n_clusters, str) else self.n_clusters, "n_clusters")
             check_size(laplacian, self.n_components if is_fixed else 2, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill or not is_fixed)
-        if is_fixed:
-            solved.append(pairs)
-            return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, pairs.gap, ())
-        gaps = gaps_of(pairs)
-        has_more = _has_more_parts(laplacian, self.max_clusters)
-        largest = torch.where(gaps.isinf(), -1, gaps)[..., 1:].argmax(-1) + 2  # 2 if no gap is finite
-        count = torch.where(has_more, self.max_clusters, largest)[..., None]
-        there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
-        pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
+        gap = pairs.gap
+        if not is_fixed:
+            gaps = gaps_of(pairs)
+            has_more = _has_more_parts(laplacian, self.max_clusters)
+            largest = torch.where(gaps.isinf(), -1, gaps)[..., 1:].argmax(-1) + 2  # 2 if no gap is finite
+            count = torch.where(has_more, self.max_clusters, largest)[..., None]
+            there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
+            pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
+            gap = gaps.gather(-1, count - 1)[..., 0]
         solved.append(pairs)
-        gap = gaps.gather(-1, count - 1)[..., 0]
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
     def _rows(self, y: Tensor) -> Tensor:
@@ -208,7 +202,10 @@ class SpectralClustering(GraphEmbedding):
         # eigenvalues, and take the place of these clusters.
         fewer = min(int((~active).sum()), int((self.eigenvalues_[:k] > 1).sum()))
         if self.label_isolated:
-            self.embedding_, fewer = _with_indicators(self.embedding_, active, fewer), 0
+            node = torch.arange(len(active), device=active.device)
+            indicators = node[:, None] == node[~active][:fewer]  # of isolated nodes, in place of the last columns
+            kept = self.embedding_[:, : self.n_components - fewer]
+            self.embedding_, fewer = torch.cat([kept, indicators.to(kept.dtype)], 1), 0
         rows = self.embedding_ if self.label_isolated else self.embedding_[active]
         if fewer > 0 or self.n_clusters == "eigengap":
             rows = rows[:, : k - fewer]
@@ -254,8 +251,7 @@ class SpectralClustering(GraphEmbedding):
         >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
         ([2, 3, 4, 5], 3)
         """
-        x = self._checked_one(checks.half_to_float32(x))
-        graph = self._graph(x, None)
+        graph = self._graph(self._checked_one(x)[0], None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, 2, "n_clusters")
         most = min(self.max_clusters, max(2, laplacian.fewest_active - 1))
@@ -345,14 +341,6 @@ def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
         return float("nan")
     size = 2000 if len(rows) > 2000 else None
     return float(silhouette_score(rows.cpu().numpy(), labels.cpu().numpy(), sample_size=size, random_state=seed))
-
-
-def _with_indicators(rows: Tensor, active: Tensor, count: int) -> Tensor:
-    """Return rows whose last ``count`` columns are replaced by indicators of the first isolated nodes."""
-    rows, isolated = rows.clone(), (~active).nonzero().flatten()[:count]
-    rows[:, rows.shape[1] - count :] = 0
-    rows[isolated, torch.arange(rows.shape[1] - count, rows.shape[1], device=rows.device)] = 1
-    return rows
 
 
 class _UnitRows(nn.Module):

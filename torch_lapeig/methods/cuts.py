@@ -71,8 +71,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
             raise ValueError(f"labels must be 0, 1, … or −1 for no cluster, got a minimum of {int(labels.min())}")
         clusters = torch.arange(checks.check_classes(labels), device=labels.device)
         return (labels[..., None] == clusters).to(graph.weight.dtype)
-    half = labels.dtype in checks.HALVES
-    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps) if half else SUM_TOLERANCE
+    tolerance = max(SUM_TOLERANCE, 2 * torch.finfo(labels.dtype).eps)
     labels = checks.half_to_float32(labels)
     checks.check_floating(labels, "labels")
     if tuple(labels.shape[:-1]) != tuple(graph.shape):
@@ -117,6 +116,8 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     tensor([0, 0, 1, 1])
     """
     checks.check_tensor(labels, "labels")
+    if labels.is_floating_point():
+        raise TypeError(f"labels must be numbers of clusters, got {labels.dtype}; use labels.argmax(-1) of soft ones")
     labels = labels.long() if labels.dtype == torch.bool else labels
     checks.check_indices(labels, "labels", least=-1)
     _check_cuttable(graph)
@@ -141,14 +142,10 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
             break
         tried = moves_of(now.after(allowed))
         better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
-        now = Moves(*(torch.where(_of_graph(better, new), new, old) for new, old in zip(tried, now, strict=True)))
+        # Transposed, so that one truth value of each graph is broadcast.
+        now = Moves(*(torch.where(better, new.t(), old.t()).t() for new, old in zip(tried, now, strict=True)))
         allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
     return now.labels.reshape(labels.shape)
-
-
-def _of_graph(chosen: Tensor, value: Tensor) -> Tensor:
-    """Return one truth value for each graph, to broadcast with a tensor of the batch."""
-    return chosen.reshape(-1, *[1] * (value.ndim - 1))
 
 
 class Moves(NamedTuple):
@@ -167,10 +164,8 @@ class Moves(NamedTuple):
         outside = (link_sums - links.gather(2, own[..., None])[..., 0]) * (labels >= 0)
         graphs = len(labels)
         cluster = (own + k * torch.arange(graphs, device=own.device)[:, None]).flatten()
-        volume, cut = (
-            sum_of_groups((part * (labels >= 0)).flatten(), cluster, graphs * k).reshape(graphs, k)
-            for part in (degrees, outside)
-        )
+        parts = torch.stack([degrees * (labels >= 0), outside], -1).flatten(0, 1)
+        volume, cut = sum_of_groups(parts, cluster, graphs * k).reshape(graphs, k, 2).unbind(-1)
         share = _over(cut, volume)
         # No other node gains anything by a move: all its links are in its cluster.
         item, node = (outside > 0).nonzero(as_tuple=True)

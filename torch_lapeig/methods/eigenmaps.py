@@ -17,8 +17,8 @@ from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
-from torch_lapeig.graph.weights import Bandwidth, Weighting
-from torch_lapeig.methods.landmarks import OnLandmarks, check_landmark_options, check_landmark_weights
+from torch_lapeig.graph.weights import Bandwidth, DensityCorrected, HeatKernel, Weighting, check_weighting
+from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values
 from torch_lapeig.support import checks, precision
@@ -124,8 +124,17 @@ class LaplacianEigenmaps(GraphEmbedding):
             )
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
-        if self._on_landmarks is not None:
-            check_landmark_options(weights, components, scale, normalization)
+        on_landmarks = isinstance(neighbors, Landmarks)
+        if on_landmarks and components == "separate":
+            raise ValueError(
+                'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
+            )
+        is_other = scale == "unit" or normalization == "unnormalized"
+        if on_landmarks and is_other and isinstance(weights, DensityCorrected):
+            raise ValueError(
+                "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
+                'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
+            )
 
     @classmethod
     def improved(
@@ -224,11 +233,15 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Return the steps on landmarks, where the rule is `Landmarks`; None where a graph joins the points."""
         if not isinstance(self.neighbors, Landmarks) or self.weights is None:
             return None
-        return OnLandmarks(self, self.neighbors, self.weights, self.scale)
+        return OnLandmarks(self, self.neighbors, self.weights)
 
     def _check_weights(self, weights: Any) -> Weighting | None:
-        is_of_points = not isinstance(self.neighbors, Landmarks)
-        return super()._check_weights(weights) if is_of_points else check_landmark_weights(weights)
+        if not isinstance(self.neighbors, Landmarks):
+            return super()._check_weights(weights)
+        check_weighting(weights)
+        if isinstance(weights, ImprovedWeights):
+            raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
+        return HeatKernel() if weights is None else weights
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         each = super()._embed if self._on_landmarks is None else super(GraphEmbedding, self)._embed
@@ -257,8 +270,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         is_plain = self.scale != "orthonormal" and self.normalization == "random_walk" and self.components != "separate"
         options = Solve.of(self.solve)
         is_default = type(options.solver) is Auto and not options.progress
-        first = int(self.drop_trivial)
-        k = self.n_components + first
+        k = self.n_components + int(self.drop_trivial)
         if not (is_plain and is_default and k < nodes and is_small(sets, nodes, x.device)):
             return None
         batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
@@ -270,10 +282,8 @@ class LaplacianEigenmaps(GraphEmbedding):
         found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
         if found is None:
             return None
-        pairs = found.reshaped(x.shape[:-2], x.dtype)
-        columns = self._columns(pairs, active, PatternBase())
-        solved.append(pairs)
-        return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
+        solved.append(found.reshaped(x.shape[:-2], x.dtype))
+        return self._scaled(solved[-1], active, PatternBase())
 
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if self.scale == "orthonormal" and laplacian.graph.similarity is not None:
@@ -288,8 +298,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             check_size(laplacian, self.n_components, "n_components", first)
         pairs = eigenpairs(laplacian, self.n_components + first, self.solve, fill=fill)
         solved.append(pairs)
-        columns = self._columns(pairs, laplacian.active, laplacian.graph.pattern)
-        return Embedding(columns, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
+        return self._scaled(pairs, laplacian.active, laplacian.graph.pattern)
 
     def _warn_of_parts(self, laplacian: Laplacian) -> None:
         """Warn or raise if a graph has several components."""
@@ -308,28 +317,27 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
-        graph, first, k = laplacian.graph, int(self.drop_trivial), self.n_components
+        graph, k = laplacian.graph, self.n_components
         warn_of_isolated(laplacian.active, graph.mask)
         parts = graph.nodes_of_components()
         if not parts and not fill:
             raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
         # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
-        values = torch.full_like(y, torch.inf)
-        residuals, gap = values.clone(), values[:, :1].clone()
+        lacking = torch.full_like(y, torch.inf)
+        totals = [y, lacking, lacking, lacking[:, :1]]
         for nodes in parts:
             part = Laplacian(graph.subgraph(nodes), self._normalization)
-            pairs = eigenpairs(part, k + first, self.solve, fill=True)
+            pairs = eigenpairs(part, k + int(self.drop_trivial), self.solve, fill=True)
             solved.append(pairs)
-            columns = self._columns(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
-            lacking = pairs.residuals.masked_fill(pairs.values.isinf(), torch.inf)
-            results = (columns, pairs.values[first:], lacking[first:], pairs.gap[None])
-            y, values, residuals, gap = (
-                total.index_copy(0, nodes, result.expand(len(nodes), -1))
-                for total, result in zip((y, values, residuals, gap), results, strict=True)
-            )
-        columns, values, residuals = (part.reshape(*graph.shape, k) for part in (y, values, residuals))
-        return Embedding(columns, values, residuals, gap.reshape(graph.shape), ())
+            found = self._scaled(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
+            residuals = found.residuals.masked_fill(found.eigenvalues.isinf(), torch.inf)
+            rows = (found.embedding, found.eigenvalues, residuals, found.gap[None])
+            totals = [
+                total.index_copy(0, nodes, row.expand(len(nodes), -1)) for total, row in zip(totals, rows, strict=True)
+            ]
+        y, values, residuals, gap = (total.reshape(*graph.shape, total.shape[1]) for total in totals)
+        return Embedding(y, values, residuals, gap[..., 0], ())
 
     def _error_of_values(self, laplacian: Laplacian) -> Tensor:
         if self.components != "separate":
@@ -346,10 +354,10 @@ class LaplacianEigenmaps(GraphEmbedding):
             off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
         return off
 
-    def _columns(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
-        """Return the columns of the embedding, scaled."""
+    def _scaled(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Embedding:
+        """Return the embedding of the active nodes: columns, scaled, and their eigenvalues."""
         first = int(self.drop_trivial)
-        y = pairs.vectors[..., first:]
+        y, values, residuals = pairs.vectors[..., first:], pairs.values[..., first:], pairs.residuals[..., first:]
         if (on := self._on_landmarks) is not None:
             y = on.columns(y, pairs, first)
         elif self.scale == "unit":
@@ -358,10 +366,10 @@ class LaplacianEigenmaps(GraphEmbedding):
             # A column that a small graph lacks is zero and stays zero.
             y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
             if y.requires_grad and self.normalization == "random_walk":
-                _warn_of_lengths(y, pairs.values.detach()[..., first:], pairs.residuals[..., first:], nodes)
+                _warn_of_lengths(y, values.detach(), residuals, nodes)
         if self.diffusion > 0:
             y = precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
-        return y
+        return Embedding(y, values, residuals, pairs.gap, ())
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         kept = super()._of_graph(found, graph)
@@ -384,14 +392,12 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
     columns = y.detach()
 
     def warn(cotangent: Tensor) -> None:
-        flow = nodes.sum(columns.mT @ cotangent.detach())
+        cotangent = cotangent.detach()
+        flow = nodes.sum(columns.mT @ cotangent)
         own = flow.diagonal(dim1=-2, dim2=-1)
         told = (flow + flow.mT).abs().maximum((own[..., :, None] - own[..., None, :]).abs())
-        size = (
-            nodes.sum(cotangent.detach().square().sum((-2, -1))).sqrt()
-            * nodes.sum(columns.square().sum((-2, -1))).sqrt()
-        )
-        if (equal & (told > math.sqrt(eps) * size[..., None, None])).any():
+        size, length = (nodes.sum(part.square().sum((-2, -1))).sqrt() for part in (cotangent, columns))
+        if (equal & (told > math.sqrt(eps) * (size * length)[..., None, None])).any():
             checks.warn(
                 'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
                 'of basis, and the gradient holds for one basis only; use scale="degree"',

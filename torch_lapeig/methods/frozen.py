@@ -25,6 +25,7 @@ from torch_lapeig.graph.weights import (
     SimpleWeights,
     Weighting,
 )
+from torch_lapeig.methods.nystrom import growth_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -119,7 +120,7 @@ class FrozenGraphMap(nn.Module):
         # The state of given affinities is their correction for density, log q^-α.
         self.state = nn.Buffer(state.get("train_weighting", state.get("train_density", none)))
         self.values, self.rows = nn.Buffer(values), nn.Buffer(rows)
-        self.vectors = nn.Buffer(vectors * (_growth(values, values.new_ones(())) if normalized else 1))
+        self.vectors = nn.Buffer(vectors * (growth_of(values.new_ones(()), values, none)[1] if normalized else 1))
         self.counts = None if counts is None else nn.Buffer(counts.double()[:, None])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ class FrozenGraphMap(nn.Module):
         y = (share * (level / 2).exp() if self.takes_degrees else share) @ self.vectors
         if self.counts is not None:
             y = y * torch.where(total.isinf(), 1, share @ self.counts).sqrt()
-        return y if self.normalized else y * _growth(self.values, total.exp())
+        return y if self.normalized else y * growth_of(total.exp(), self.values, total.new_zeros(()))[1]
 
     def _connectivity(self, squared: Tensor) -> Tensor:
         """Return the weights ``(Q, N)`` that the rule gives edges: 1, ½ or 0."""
@@ -176,14 +177,6 @@ def _log_sum(logs: Tensor) -> Tensor:
     top = logs.detach().amax(1, keepdim=True)
     top = torch.where(top.isinf(), 0, top)
     return _log((logs - top).exp().sum(1, keepdim=True)) + top
-
-
-def _growth(values: Tensor, degree: Tensor) -> Tensor:
-    """Return D / (D − λ), zero where it divides by almost nothing, as in `torch_lapeig.methods.nystrom`."""
-    degree = torch.where(values == 0, 1, degree)
-    rest = degree - values
-    small = rest.abs() < 1e-3 * degree
-    return torch.where(small, 0, degree / torch.where(small, 1, rest))
 
 
 # --- `Weighting.extend` of all pairs: log W ``(Q, N)`` by squared lengths, connectivity and state, −∞ for no edge -----

@@ -120,8 +120,7 @@ class Grounded(Operator):
     def _without(self, hard: Tensor) -> tuple[Elimination, Grounded] | None:
         """Return the elimination of some nodes, and the system of the other nodes; None if it is too large."""
         graph = self.graph.to_sparse()
-        assert isinstance(graph.pattern, SparsePattern)
-        ends = torch.stack([graph.pattern.row, graph.pattern.col]).cpu().numpy().astype(np.int64)
+        ends = graph.edge_index.cpu().numpy()
         weight, chosen = graph.weight.cpu().numpy(), hard.reshape(-1).cpu().numpy()
         ends, weight = ends[:, weight > 0], weight[weight > 0]
         elimination = eliminate(ends, weight, chosen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -110,10 +109,15 @@ class StableEncoding(nn.Module):
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows are zero and whose columns do not count.
         """
         check_pairs(pairs, whole=True)
-        found, n = expansion(pairs, self.phi), pairs.vectors.shape[-2]
-        mask = torch.ones_like(pairs.vectors[..., 0], dtype=torch.bool) if mask is None else mask
-        checks.check_mask(mask, pairs.vectors)
-        part = partial(self._part, found, pairs.vectors, mask, context)
+        found, v, n = expansion(pairs, self.phi), pairs.vectors, pairs.vectors.shape[-2]
+        valid = torch.ones_like(v[..., 0], dtype=torch.bool) if mask is None else mask
+        checks.check_mask(valid, v)
+
+        def part(begin: int, end: int) -> Tensor:
+            """Return the contribution of some columns of the matrices."""
+            encoded = _encoded(self.rho, "rho", _entries(found, v, v[..., begin:end, :]), context)
+            return torch.where(valid[..., begin:end, None, None], encoded, 0).sum(-3)
+
         if self.columns is None or self.columns >= n:
             total = part(0, n)
         else:
@@ -121,14 +125,7 @@ class StableEncoding(nn.Module):
 
             begins = range(0, n, self.columns)
             total = sum(checkpoint(part, begin, begin + self.columns, use_reentrant=False) for begin in begins)
-        return torch.where(mask[..., None], total, 0)
-
-    def _part(
-        self, found: Expansion, v: Tensor, mask: Tensor, context: tuple[Any, ...], begin: int, end: int
-    ) -> Tensor:
-        """Return the contribution of some columns of the matrices."""
-        encoded = _encoded(self.rho, "rho", _entries(found, v, v[..., begin:end, :]), context)
-        return torch.where(mask[..., begin:end, None, None], encoded, 0).sum(-3)
+        return torch.where(valid[..., None], total, 0)
 
 
 @precision.full_precision

@@ -57,25 +57,19 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
     scale = signs * n**0.5 / torch.linalg.vector_norm(columns, dim=0)
     columns = columns * scale
     directions = columns / torch.linalg.vector_norm(columns, dim=1, keepdim=True)
-    rotation = _orthogonal_rows(directions, int(random.randint(n)))
-    labels, before = nearest_axis(directions, rotation), None
+    chosen, alike = [directions[int(random.randint(n))]], directions.new_zeros(n)
+    for _ in range(1, k):
+        alike = alike + (directions @ chosen[-1]).abs()
+        chosen.append(directions[alike.argmin()])
+    rotation = torch.stack(chosen, 1)
+    labels = nearest_axis(directions, rotation)
     # At most 20 rotations beside the first, as in the authors' code.
     for _ in range(20):
-        if before is not None and torch.equal(labels, before):
-            break
-        sums = sum_of_groups(directions, labels, k)
-        before, rotation = labels, _rotation(sums.mT)
+        before, rotation = labels, _rotation(sum_of_groups(directions, labels, k).mT)
         labels = nearest_axis(directions, rotation)
+        if torch.equal(labels, before):
+            break
     return labels, (scale / unit[0])[:, None] * rotation
-
-
-def _orthogonal_rows(unit: Tensor, first: int) -> Tensor:
-    """Return rows as columns: a first row, then each time the row most orthogonal to the rows before."""
-    chosen, alike = [unit[first]], unit.new_zeros(len(unit))
-    for _ in range(1, unit.shape[1]):
-        alike = alike + (unit @ chosen[-1]).abs()
-        chosen.append(unit[alike.argmin()])
-    return torch.stack(chosen, 1)
 
 
 def _rotation(matrix: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
-from torch_lapeig.graph.weights import DensityCorrected, HeatKernel, ImprovedWeights, Weighting, check_weighting
+from torch_lapeig.graph.weights import DensityCorrected, Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
@@ -40,17 +40,13 @@ class OnLandmarks:
     layer: GraphEmbedding
     rule: Landmarks
     weights: Weighting  # of edges between points and landmarks
-    scale: str
 
     def fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
         """Return the fit of points, see ``EmbeddingModule``."""
         state = self._begun(x)
         shares = self._shares(x, state)
         sums = LandmarkSums.of_none(len(state["train_points"]), x.device).add(shares, self._counts(state))
-        state |= self._fit_sums(sums, x.dtype, solved, fill=fill)
-        state["embedding_"] = self._rows(shares, state)
-        state["train_count"] = torch.tensor(len(x), device=x.device)
-        return state
+        return self._fit_sums(state, sums, len(x), shares, solved, fill=fill)
 
     def _begun(self, x: Tensor) -> State:
         """Return landmarks of points, and the state of the weighting."""
@@ -58,17 +54,22 @@ class OnLandmarks:
         edges = self.rule.edges(x, landmarks)
         return {"train_points": landmarks, "train_weighting": self.rule.state(self.weights, x, landmarks, edges)}
 
-    def _fit_sums(self, sums: LandmarkSums, dtype: torch.dtype, solved: list[Eigenpairs], *, fill: bool) -> State:
-        """Return the part of a fit that the landmark graph of points gives."""
-        graph = sums.graph(dtype)
+    def _fit_sums(
+        self, state: State, sums: LandmarkSums, count: int, shares: Shares, solved: list[Eigenpairs], *, fill: bool
+    ) -> State:
+        """Return the fit of ``count`` points, given their sums and the shares of those whose rows it keeps."""
+        graph = sums.graph(state["train_points"].dtype)
         # The degrees of points are 1, so that the problems of all normalisations are one.
         found = self.layer._solve_graph(Laplacian(graph, "random_walk"), solved, fill=fill)
-        return {
+        state = {
+            **state,
             "train_vectors": found.embedding,
             "train_edges": graph.edge_index,
             "train_connectivity": graph.weight,
+            "train_count": torch.tensor(count, device=graph.weight.device),
             **self.layer._of_graph(found, graph),
         }
+        return state | {"embedding_": self._rows(shares, state)}
 
     def rows_of(self, x: Tensor, state: State) -> Tensor:
         """Return the rows of new points."""
@@ -83,7 +84,7 @@ class OnLandmarks:
 
     def _row_counts(self, state: State) -> Tensor | None:
         """Return the counts whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
-        return self._counts(state) if self.scale == "orthonormal" else None
+        return self._counts(state) if self.layer.scale == "orthonormal" else None
 
     def _rows(self, shares: Shares, state: State) -> Tensor:
         """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
@@ -118,85 +119,48 @@ class OnLandmarks:
             )
         growth = function_of_matrix(projected, lambda value: (1 - value).clamp_min(least) ** -0.5)
         y = precision.matmul(y, growth).masked_fill(small[..., None, :], 0)
-        if self.scale == "unit":  # the constant column of N points is N^-½
+        if self.layer.scale == "unit":  # the constant column of N points is N^-½
             y = y / pairs.vectors.detach()[..., 0].abs().amax(-1)[..., None, None]
         return y
 
     def fit_stream(self, blocks: Any, *, resume: bool, progress: bool) -> None:
         """Fit the layer to points block by block, see `LaplacianEigenmaps.fit_stream`."""
-        state, count = self._stream_state(blocks, resume, progress)
-        landmarks = state["train_points"]
-        sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
         if resume:
-            sums = LandmarkSums.of_graph(self.layer.train_edges, self.layer.train_connectivity, len(landmarks))
-        before = count
+            self.layer.check_fitted()
+            fit = self.layer._fitted()
+            landmarks, before = fit["train_points"], int(fit["train_count"])
+            state = {"train_points": landmarks, "train_weighting": fit["train_weighting"]}
+            sums = LandmarkSums.of_graph(fit["train_edges"], fit["train_connectivity"], len(landmarks))
+        else:
+            sample = _sample_of(blocks, self.rule, progress)
+            checks.check_points(sample, batched=False)
+            state, before = self._begun(sample), 0
+            landmarks = state["train_points"]
+            sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
+        count, is_whole = before, False
         try:
             for block in _blocks_of(blocks, progress, "landmark graph"):
                 check_like(block, landmarks)
                 shares = self._shares(block.to(landmarks.device), state)
                 sums, count = sums.add(shares, self._counts(state)), count + len(block)
-        except BaseException:
-            if count > before:  # few points may not have as many columns
-                self._keep_stream(state, sums, count, fill=True)
-            raise
+            is_whole = True
+        finally:
+            if count > before:  # few points of a stream that broke off may not have as many columns
+                shares = self._shares(landmarks, state)
+                self.layer._keep(self._fit_sums(state, sums, count, shares, [], fill=not is_whole), None)
         if count == before:
             raise ValueError("blocks must hold at least one block of points, got none")
-        self._keep_stream(state, sums, count, fill=False)
-
-    def _keep_stream(self, state: State, sums: LandmarkSums, count: int, *, fill: bool) -> None:
-        """Keep the fit of the points so far."""
-        landmarks = state["train_points"]
-        state = state | self._fit_sums(sums, landmarks.dtype, [], fill=fill)
-        state["embedding_"] = self.rows_of(landmarks, state)
-        self.layer._keep(state | {"train_count": torch.tensor(count, device=landmarks.device)}, None)
-
-    def _stream_state(self, blocks: Any, resume: bool, progress: bool) -> tuple[State, int]:
-        """Return landmarks and the state of the weighting, and the points that are known already."""
-        if resume:
-            self.layer.check_fitted()
-            fit = self.layer._fitted()
-            return {name: fit[name] for name in ("train_points", "train_weighting")}, int(fit["train_count"])
-        sample = _sample_of(blocks, self.rule, progress)
-        checks.check_points(sample, batched=False)
-        return self._begun(sample), 0
-
-
-def check_landmark_weights(weights: Any) -> Weighting:
-    """Return the weighting of edges between points and landmarks, `HeatKernel` where it is None."""
-    check_weighting(weights)
-    if isinstance(weights, ImprovedWeights):
-        raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
-    return HeatKernel() if weights is None else weights
-
-
-def check_landmark_options(weights: Any, components: str, scale: str, normalization: str) -> None:
-    """Raise ValueError for options of eigenmaps that need a graph of the points."""
-    if components == "separate":
-        raise ValueError('components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own')
-    if isinstance(weights, DensityCorrected) and (scale == "unit" or normalization == "unnormalized"):
-        raise ValueError(
-            "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
-            'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
-        )
 
 
 def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
     """Yield blocks of points ``(b, D)`` of an array or an iterable, each as a tensor in at least single precision."""
-    parts: Iterable[Any]
-    if hasattr(blocks, "shape"):
-        rows = rows_of_block(64 * max(math.prod(blocks.shape[1:]), 1), torch.device("cpu"))
-        starts: Iterable[Any] = range(0, len(blocks), rows)
-        parts = (blocks[start : start + rows] for start in _with_bar(starts, progress, name))
-    else:
-        parts = _with_bar(blocks, progress, name)
-    for part in parts:
+    is_array = hasattr(blocks, "shape")
+    rows = rows_of_block(64 * max(math.prod(blocks.shape[1:]), 1), torch.device("cpu")) if is_array else 1
+    items: Iterable[Any] = range(0, len(blocks), rows) if is_array else blocks
+    for item in bar(iterable=items, desc=name, unit=" blocks") if progress else items:
+        part = blocks[item : item + rows] if is_array else item
         first = part[0] if isinstance(part, (tuple, list)) else part
         yield checks.half_to_float32(torch.from_numpy(np.array(first)) if isinstance(first, np.ndarray) else first)
-
-
-def _with_bar(items: Iterable[Any], progress: bool, name: str) -> Iterable[Any]:
-    """Return the items, shown by a bar as they are taken if ``progress``."""
-    return bar(iterable=items, desc=name, unit=" blocks") if progress else items
 
 
 def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:

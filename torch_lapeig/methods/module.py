@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -23,6 +22,7 @@ from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
 
+Fits = Iterator[tuple[State, Tensor | None]]  # of sets of points, with the positions of these; None for all positions
 NOT_PART_OF_A_FIT = ("solve", "seed", "n_init", "random_signs")  # arguments that a saved fit does not depend on
 
 
@@ -60,10 +60,11 @@ class Embedding(NamedTuple):
         return renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
 
 
-def check_solve(solve: Any) -> None:
-    """Raise TypeError unless ``solve`` is None, a `Solve`, or a callable solver."""
+def check_solve(solve: Any) -> Solve | Solver | None:
+    """Return ``solve``; raise TypeError unless it is None, a `Solve`, or a callable solver."""
     if solve is not None and not isinstance(solve, Solve):
         checks.check_function(solve, "solve", "a Solve, or a solver such as Eigh()")
+    return solve  # type: ignore[no-any-return]
 
 
 class PointsModule(FittedModule):
@@ -109,9 +110,9 @@ class PointsModule(FittedModule):
         checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
         return x, mask
 
-    def _checked_one(self, x: Any) -> Any:
-        """Return one set of points, or its graph, once it is checked; raise ValueError for a batch."""
-        points, _ = self._checked(x, None)
+    def _checked_one(self, x: Any) -> tuple[Any, Tensor | None]:
+        """Return one set of points, or its graph with its mask, once it is checked; raise ValueError for a batch."""
+        points, mask = self._checked(checks.half_to_float32(x), None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
@@ -119,7 +120,7 @@ class PointsModule(FittedModule):
                 "module keeps the fit of one set; fit the sets one by one, each in a module of its own, "
                 "or call out_of_sample, which takes batches"
             )
-        return points
+        return points, mask
 
     def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:
         """Yield each set of points without padding, and the positions of its points; None for all positions."""
@@ -128,18 +129,16 @@ class PointsModule(FittedModule):
             yield x, None
             return
         n, values = shape[-1], x.weight if isinstance(x, Graph) else x
-        for b in range(math.prod(shape[:-1])):
-            everything = torch.arange(n, device=values.device)
-            places = everything if mask is None else everything[mask.reshape(-1, n)[b]]
+        valid = torch.ones(shape, dtype=torch.bool, device=values.device) if mask is None else mask
+        for b, is_point in enumerate(valid.reshape(math.prod(shape[:-1]), n)):
+            places = is_point.nonzero().flatten()
             if isinstance(x, Graph):
                 yield x.subgraph(places + b * n) if len(places) else values.new_zeros(0, 1), places
             else:
                 item = x.reshape(-1, *x.shape[-2:])[b][places]
                 yield item if self.pairs_given is None else item[:, places], places
 
-    def _with_new(
-        self, x: Any, points: Any, x_new: Any, fits: Iterable[tuple[State, Tensor | None]]
-    ) -> tuple[Tensor, Tensor]:
+    def _with_new(self, x: Any, points: Any, x_new: Any, fits: Fits) -> tuple[Tensor, Tensor]:
         """Return the rows of points ``x``, given the fit of each item, and the rows of the new points of each item."""
         shape = shape_of(points)
         self._check_new(x_new, shape)
@@ -244,8 +243,7 @@ class EmbeddingModule(PointsModule):
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
         self.n_components = checks.check_width(n_components, "n_components")
-        check_solve(solve)
-        self.solve = solve
+        self.solve = check_solve(solve)
 
     def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
         """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
@@ -266,7 +264,7 @@ class EmbeddingModule(PointsModule):
         """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._checked(checks.half_to_float32(x), mask)
         solved: list[Eigenpairs] = []
-        with self._searches_reported():
+        with searches_reported(Solve.of(self.solve).progress):
             return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
@@ -279,9 +277,8 @@ class EmbeddingModule(PointsModule):
         Raises:
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
-        x = checks.half_to_float32(x)
-        points = self._checked_one(x)
-        with self._searches_reported():
+        points, _ = self._checked_one(x)
+        with searches_reported(Solve.of(self.solve).progress):
             self._keep(self._fit_points(points, [], fill=False), x)
         return self
 
@@ -312,7 +309,7 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        with self._searches_reported():
+        with searches_reported(Solve.of(self.solve).progress):
             return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
     @torch.no_grad()
@@ -350,9 +347,6 @@ class EmbeddingModule(PointsModule):
             "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
         )
 
-    def _searches_reported(self) -> AbstractContextManager[None]:
-        return searches_reported(self.solve.progress if isinstance(self.solve, Solve) else False)
-
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""
         *batch, n = shape_of(x)
@@ -362,23 +356,20 @@ class EmbeddingModule(PointsModule):
         columns, values, residuals, gap = (_stack_items(part, batch) for part in zip(*parts, strict=True))
         return Embedding(columns, values, residuals, gap, ())
 
-    def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Iterator[tuple[State, Tensor | None]]:
+    def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Fits:
         """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         of_batch = len(shape_of(x)) > 1
         for item, places in self._items(x, mask):
             if of_batch and places is not None and len(places) < 2:
-                yield self._nothing(item), places
+                yield self._nothing(item.weight if isinstance(item, Graph) else item, len(places)), places
             else:
                 yield self._fit_points(item, solved, fill=of_batch), places
 
-    def _nothing(self, x: Tensor | Graph) -> State:
+    def _nothing(self, values: Tensor, n: int) -> State:
         """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""
-        values = x.weight if isinstance(x, Graph) else x
-        n = x.num_nodes if isinstance(x, Graph) else len(x)
-        none = values.flatten()[:0].sum()
         lacking = values.new_full((self.n_components,), self.LACKING)
         return {
-            "embedding_": none.expand(n, self.n_components),
+            "embedding_": values.flatten()[:0].sum().expand(n, self.n_components),
             "eigenvalues_": lacking,
             "residuals_": torch.zeros_like(lacking),
             "gap_": values.new_full((), math.inf),

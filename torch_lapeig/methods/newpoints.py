@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -11,17 +9,10 @@ from torch_lapeig.graph import Graph, Precomputed
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import (
-    KNN,
-    Extension,
-    GraphRule,
-    NeighborRule,
-    Radius,
-    check_extends,
-    graph_with_state,
-)
+from torch_lapeig.graph.rules import KNN, Extension, GraphRule, NeighborRule, Radius, check_extends, graph_with_state
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods.module import warn_of_unreached
+from torch_lapeig.methods.nystrom import NewAffinities
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -29,17 +20,11 @@ from torch_lapeig.support.fitted import State
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
 
 
-class NewAffinities(NamedTuple):
-    """Affinities between new points and fitted points."""
-
-    log_affinity: Tensor  # (E,), with gradients
-    query: Tensor  # int64 (E,), the new point of each
-    point: Tensor  # int64 (E,), the fitted point of each
-    same: Tensor  # int64 (Q,), the fitted point that a new point equals, or −1
-
-
-def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[Graph, State]:
-    """Return the weighted graph of points ``(N, D)``, and the state that new points need of it."""
+def fitted_graph(neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph) -> tuple[Graph, State]:
+    """Return the weighted graph of points ``(N, D)``, or the graph given, and the state that new points need of it."""
+    if isinstance(x, Graph):
+        return x, {}
+    assert weights is not None
     graph, train_rule = graph_with_state(neighbors, x.detach())
     graph = graph.to_sparse()  # of a rule of the user's own
     weighted = weights(x, graph)
@@ -56,8 +41,7 @@ def fitted_graph(neighbors: GraphRule, weights: Weighting, x: Tensor) -> tuple[G
 def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
     """Return affinities of new points ``(Q, D)``, or given ones ``(Q, N)``; warn of points without affinities."""
     if isinstance(neighbors, Precomputed) or weights is None:
-        if (x < 0).any():
-            raise ValueError(f"affinities must be non-negative, got a minimum of {x.min():.3g}")
+        checks.check_non_negative(x, "affinities")
         query, point = x.detach().nonzero(as_tuple=True)
         # Given affinities do not show which new points equal fitted ones.
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
@@ -89,12 +73,10 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
     pattern = SparsePattern.trusted(row, col, (len(points),))
     position, edge = pattern.edges_of(found.same[coincides])
     other = ~coincides[found.query]
-    return Extension(
-        torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
-        torch.cat([found.point[other], pattern.col[edge].long()]),
-        torch.cat([found.connectivity[other], connectivity[edge]]),
-        found.same,
-        found.metric,
+    return found._replace(
+        query=torch.cat([found.query[other], coincides.nonzero().flatten()[position]]),
+        point=torch.cat([found.point[other], pattern.col[edge].long()]),
+        connectivity=torch.cat([found.connectivity[other], connectivity[edge]]),
     )
 
 

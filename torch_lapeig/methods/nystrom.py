@@ -15,6 +15,7 @@ they differ in the kernel:
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,10 +24,17 @@ from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 from torch_lapeig.support import checks, precision
 
 
+class NewAffinities(NamedTuple):
+    """Affinities between new points and fitted points."""
+
+    log_affinity: Tensor  # (E,), with gradients
+    query: Tensor  # int64 (E,), the new point of each
+    point: Tensor  # int64 (E,), the fitted point of each
+    same: Tensor  # int64 (Q,), the fitted point that a new point equals, or −1
+
+
 def nystrom(
-    log_affinity: Tensor,  # (E,), log W of query and point
-    query: Tensor,
-    point: Tensor,
+    new: NewAffinities,
     num_queries: int,
     embedding: Tensor,  # Y (N, k)
     eigenvalues: Tensor,  # λ (k,), or (N, k) if training points belong to separate problems
@@ -51,21 +59,30 @@ def nystrom(
     Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ, they are
     the training row of a training point, and zero, with a `GraphWarning`, for another query.
     """
+    log_affinity, query, point, _ = new
     total = segment_logsumexp(log_affinity, query, num_queries)
-    share = torch.where(log_affinity.isinf(), 0, (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp())
+    level = torch.where(total.isinf(), 0, total)
+    share = scaled = torch.where(log_affinity.isinf(), 0, (log_affinity - level[query]).exp())
     edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
     error = edge_values.new_zeros(1) if noise is None else noise[point]
-    small, growth, inverse = _growth(None if normalized else total[query].exp(), edge_values, error[:, None])
-    _warn_of_far(total)
+    degree = total.new_ones(1, 1) if normalized else total[query].exp()[:, None]
+    small, growth, inverse = growth_of(degree, edge_values, error[:, None])
+    far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
+    if far.any():
+        checks.warn(
+            f"{int(far.sum())} of {len(total)} new points are so far away that all their affinities underflow: their "
+            "rows are those of the nearest training points (over 1 − λ)",
+            checks.GraphWarning,
+        )
     if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
-        half = torch.where(total.isinf(), 0, total) / 2
         root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-        scaled = share * (half[query] - root[point]).exp()
-    else:
-        scaled = share
-    off = off if off is None or off.ndim == 2 else off[point]
-    terms = scaled[:, None] * _grown(embedding.index_select(0, point), growth, inverse, off)
-    rows = sum_of_groups(terms, query, num_queries)
+        scaled = share * ((level / 2)[query] - root[point]).exp()
+    grown = embedding.index_select(0, point) * growth
+    if off is not None:  # y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order
+        off = off if off.ndim == 2 else off[point]
+        once = precision.matmul(grown[:, None], off)[:, 0] * inverse
+        grown = grown + once + precision.matmul(once[:, None], off)[:, 0] * inverse
+    rows = sum_of_groups(scaled[:, None] * grown, query, num_queries)
     is_known = torch.zeros(num_queries, dtype=torch.bool, device=query.device) if same is None else same >= 0
     # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
     faint = is_known[query] & (total.exp()[query] < 1e3 * error)
@@ -81,37 +98,13 @@ def nystrom(
     return rows if same is None else torch.where(lost & is_known[:, None], embedding[same.clamp_min(0)], rows)
 
 
-def _growth(degree: Tensor | None, eigenvalues: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there; D of edges, None for 1."""
-    one = eigenvalues.new_ones(1, 1)
+def growth_of(degree: Tensor, eigenvalues: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there."""
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
-    degree = torch.where(eigenvalues == 0, 1, one if degree is None else degree[:, None])
+    degree = torch.where(eigenvalues == 0, 1, degree)
     # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
     small = (degree - eigenvalues).abs() < torch.where(eigenvalues == 0, 0, 1e3 * error).maximum(1e-3 * degree)
     rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
     overflows = rest.abs() < info.tiny / info.eps
-    return (
-        small,
-        torch.where(small, 0, degree / rest),
-        torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest)),
-    )
-
-
-def _grown(rows: Tensor, growth: Tensor, inverse: Tensor, off: Tensor | None) -> Tensor:
-    """Return y D (D − Λ)⁻¹ = y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order."""
-    grown = rows * growth
-    if off is None:
-        return grown
-    once = precision.matmul(grown[:, None], off)[:, 0] * inverse
-    return grown + once + precision.matmul(once[:, None], off)[:, 0] * inverse
-
-
-def _warn_of_far(total: Tensor) -> None:
-    """Warn of new points whose affinities, of logarithm ``total`` in sum, all underflow."""
-    far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
-    if far.any():
-        checks.warn(
-            f"{int(far.sum())} of {len(total)} new points are so far away that all their affinities underflow: their "
-            "rows are those of the nearest training points (over 1 − λ)",
-            checks.GraphWarning,
-        )
+    inverse = torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    return small, torch.where(small, 0, degree / rest), inverse

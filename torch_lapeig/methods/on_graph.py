@@ -17,8 +17,8 @@ from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_wi
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
-from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph
-from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.methods.newpoints import GRAPH_STATE, affinities_of_new, fitted_graph
+from torch_lapeig.methods.nystrom import NewAffinities, nystrom
 from torch_lapeig.support.fitted import State
 
 
@@ -78,9 +78,9 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return check_rule_and_weights(self.neighbors, weights)
 
     @property
-    @abstractmethod
     def _normalization(self) -> Normalization:
         """Return the normalization of the Laplacian."""
+        return "random_walk"
 
     @abstractmethod
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
@@ -97,12 +97,8 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return self._solve_graph(Laplacian(graph, self._normalization), solved, fill=len(graph.shape) > 1)
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        if isinstance(x, Graph):
-            laplacian, state = Laplacian(x, self._normalization), State()
-        else:
-            assert self.weights is not None
-            graph, state = fitted_graph(self.neighbors, self.weights, x)
-            laplacian = Laplacian(graph, self._normalization)
+        graph, state = fitted_graph(self.neighbors, self.weights, x)
+        laplacian = Laplacian(graph, self._normalization)
         found = None if isinstance(x, Graph) else self._embed_small(x, None, solved)
         if found is None:
             found = self._solve_graph(laplacian, solved, fill=fill)
@@ -111,11 +107,11 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         if laplacian.normalization == "unnormalized":
             state["train_noise"] = self._error_of_values(laplacian)
         if needs_derivatives(found.embedding):
-            state["off"] = self._off(laplacian.graph, solved)
+            state["off"] = self._off(graph, solved)
         return state | {
             "embedding_": found.embedding,
             "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
-            **self._of_graph(found, laplacian.graph),
+            **self._of_graph(found, graph),
         }
 
     def _error_of_values(self, laplacian: Laplacian) -> Tensor:
@@ -147,9 +143,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
         return nystrom(
-            new.log_affinity,
-            new.query,
-            new.point,
+            new,
             queries,
             state.get("train_vectors", state["embedding_"]),
             state["train_eigenvalues"],

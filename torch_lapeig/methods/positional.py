@@ -12,13 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.laplacian import (
-    NORMALIZATIONS,
-    Laplacian,
-    Normalization,
-    needs_derivatives,
-    warn_of_isolated,
-)
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.small import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
@@ -136,13 +130,15 @@ def columns_of_nodes(
     def encode(graphs: Tensor) -> tuple[Tensor, Tensor, NodeEncoding]:
         """Solve graphs together; return the graphs and their nodes, int64, and their encoding."""
         chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
-        graph, pairs = _dense_graph(edges, at, sizes[graphs], weight[inside]), None
-        if graph is not None and type(options.solver) is Auto and k + 1 < graph.num_nodes:
-            pairs = _plain_pairs(graph, k + 1, normalization, options)
-        graph = Graph.from_edge_index(edges, weight[inside], batch=at) if graph is None else graph
+        dense, pairs = _dense_graph(edges, at, sizes[graphs], weight[inside]), None
+        graph = Graph.from_edge_index(edges, weight[inside], batch=at) if dense is None else dense
+        assert graph.mask is not None
+        active = graph.mask.masked_scatter(graph.mask, is_active[chosen])
+        if dense is not None and type(options.solver) is Auto and k + 1 < dense.num_nodes:
+            plain, factor = normalized_graphs(dense.weight, active, normalization)
+            pairs = small_eigenpairs(plain, factor, k + 1, options.gradient_options(torch.float64), options)
         if pairs is None:
-            inner = graph._with(mask=graph.mask.masked_scatter(graph.mask, is_active[chosen]))  # type: ignore[union-attr,arg-type]
-            pairs = eigenpairs(Laplacian(inner, normalization), k + 1, options, fill=True)
+            pairs = eigenpairs(Laplacian(graph._with(mask=active), normalization), k + 1, options, fill=True)
         return graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:])
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
@@ -180,10 +176,9 @@ def _plain_encoding(
     """Return the encoding of one graph of few nodes, by NumPy; None where it is not plain or needs derivatives."""
     # A call of NumPy takes a fifth of the time of a call of torch, and calls are most of the time here.
     is_host = weight.device.type == "cpu" and edge_index.device.type == "cpu"
-    is_number = weight.dtype in (torch.float32, torch.float64) and weight.shape == edge_index.shape[1:]
-    if not (is_host and is_number and k + 1 < nodes and solves_all_pairs(1, nodes, weight.device)):
-        return None
-    if needs_derivatives(weight) or checks.is_watched():
+    is_number = weight.dtype in checks.FLOATS and weight.shape == edge_index.shape[1:]
+    is_free = not (needs_derivatives(weight) or checks.is_watched())
+    if not (is_host and is_number and is_free and k + 1 < nodes and solves_all_pairs(1, nodes, weight.device)):
         return None
     row, col = edge_index.numpy()
     affinity = np.zeros((nodes, nodes))
@@ -207,14 +202,6 @@ def _plain_encoding(
         return None
     found = torch.from_numpy(vectors / root[:, None] if normalization == "random_walk" else vectors)
     return NodeEncoding((found * signs(found)).to(weight.dtype), torch.from_numpy(values)[None].to(weight.dtype))
-
-
-def _plain_pairs(graph: Graph, k: int, normalization: Normalization, solve: Solve) -> Eigenpairs | None:
-    """Return the k pairs of connected graphs of more than k nodes; None if one of them is not plain."""
-    assert graph.mask is not None
-    active = graph.mask & (graph.weight.detach().sum(2) > torch.finfo(graph.weight.dtype).tiny)
-    graphs, factor = normalized_graphs(graph.weight, active, normalization)
-    return small_eigenpairs(graphs, factor, k, solve.gradient_options(graph.weight.dtype), solve)
 
 
 def _dense_graph(edge_index: Tensor, batch: Tensor, sizes: Tensor, weight: Tensor) -> Graph | None:

@@ -17,8 +17,7 @@ from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
-from torch_lapeig.methods.newpoints import NewAffinities
-from torch_lapeig.methods.nystrom import nystrom
+from torch_lapeig.methods.nystrom import NewAffinities, nystrom
 from torch_lapeig.methods.on_graph import check_size
 from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks, precision
@@ -101,7 +100,11 @@ class LabelSpreading(SemiSupervised):
             "train_source": source,
         }
         found = _with_shares(found, targets, self.class_prior)
-        found["scores_"] = _representable(found["scores_"], graph.weight.dtype)
+        # In the dtype of the graph no row may underflow: smaller rows are scaled up as a whole.
+        info, largest = torch.finfo(graph.weight.dtype), found["scores_"].detach().amax(-1, keepdim=True)
+        is_tiny = (largest > 0) & (largest < info.tiny / info.eps)
+        factor = torch.where(is_tiny, info.tiny / info.eps / torch.where(is_tiny, largest, 1), 1)
+        found["scores_"] = found["scores_"] * factor
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
@@ -226,12 +229,7 @@ class EigenmapsRegression(SemiSupervised):
     [0, 1]
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (
-        *SemiSupervised.FITTED,
-        "coefficients_",
-        "train_vectors",
-        "train_eigenvalues",
-    )
+    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "coefficients_", "train_vectors", "train_eigenvalues")
 
     def __init__(
         self,
@@ -247,8 +245,7 @@ class EigenmapsRegression(SemiSupervised):
         super().__init__(neighbors, weights, n_classes, unreached)
         self.n_components = checks.check_width(n_components, "n_components")
         self.ridge = checks.check_positive(ridge, "ridge")
-        check_solve(solve)
-        self.solve = solve
+        self.solve = check_solve(solve)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled, self.unreached)
@@ -274,8 +271,8 @@ class EigenmapsRegression(SemiSupervised):
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        vectors, values, off = state["train_vectors"], state["train_eigenvalues"], state.get("off")
-        rows = nystrom(new.log_affinity, new.query, new.point, queries, vectors, values, off=off)
+        vectors, values = state["train_vectors"], state["train_eigenvalues"]
+        rows = nystrom(new, queries, vectors, values, off=state.get("off"), same=new.same)
         return precision.matmul(rows, state["coefficients_"])
 
 
@@ -284,14 +281,6 @@ def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
     # Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
     # rows that contribute to no sum, so the upper limit only leaves room for sums.
     return scores * exponent.clamp(-1020, 900).exp2()
-
-
-def _representable(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return scores in which no row underflows in the dtype: smaller rows are scaled up as a whole."""
-    floor = torch.finfo(dtype).tiny / torch.finfo(dtype).eps
-    largest = scores.detach().amax(-1, keepdim=True)
-    is_tiny = (largest > 0) & (largest < floor)
-    return scores * torch.where(is_tiny, floor / torch.where(is_tiny, largest, 1), 1)
 
 
 def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
@@ -355,10 +344,7 @@ def _in_double(graph: Graph) -> Graph:
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
     """Return the rows of the system at new points: scores of their neighbours, plus the own label of a fitted point."""
     scores = state["scores_"]
-    none = scores.new_zeros(scores.shape[1])
-    rows = nystrom(new.log_affinity, new.query, new.point, queries, scores, none, degrees=degrees)
-    if not (is_fitted := new.same >= 0).any():
-        return growth * rows
-    place = new.same.clamp_min(0)
+    rows = nystrom(new, queries, scores, scores.new_zeros(scores.shape[1]), degrees=degrees)
+    is_fitted, place = new.same >= 0, new.same.clamp_min(0)
     factor = torch.where(is_fitted, state["train_growth"][place], growth)[:, None]
     return factor * rows + torch.where(is_fitted[:, None], state["train_source"][place], 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -16,7 +15,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.module import like_given, shape_of
+from torch_lapeig.methods.module import Fits, like_given, shape_of
 from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
 from torch_lapeig.methods.on_graph import OnGraph
 from torch_lapeig.support import checks, precision
@@ -109,10 +108,8 @@ class SemiSupervised(OnGraph):
         Raises:
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
-        x = checks.half_to_float32(x)
-        points = self._checked_one(x)
-        own_mask = points.mask if isinstance(points, Graph) else None
-        self._keep(self._fit_points(points, *self._targets(labels, points, own_mask), fill=False), x)
+        points, mask = self._checked_one(x)
+        self._keep(self._fit_points(points, *self._targets(labels, points, mask), fill=False), x)
         return self
 
     @torch.no_grad()
@@ -125,7 +122,8 @@ class SemiSupervised(OnGraph):
             RuntimeError, TypeError, ValueError: see ``transform``.
         """
         self.check_fitted()
-        return labels_of(self.scores_ if x_new is None else self.transform(x_new))
+        scores = self.scores_ if x_new is None else self.transform(x_new)
+        return torch.where((scores != 0).any(-1), scores.argmax(-1), UNLABELLED)
 
     def predict_proba(self, x_new: Tensor | None = None) -> Tensor:
         """Return each class's share in the scores, ``(N, C)`` of the fitted nodes or ``(Q, C)`` of new points.
@@ -176,9 +174,7 @@ class SemiSupervised(OnGraph):
         targets, labelled = read(labels, shape, self.n_classes, mask)
         return targets.to(like.dtype), labelled
 
-    def _fits(
-        self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor
-    ) -> Iterator[tuple[State, Tensor | None]]:
+    def _fits(self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> Fits:
         """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
         item_labels = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
@@ -191,14 +187,11 @@ class SemiSupervised(OnGraph):
 
     def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         """Return scores of one set of points, and the tensors that new points need, by the names in ``FITTED``."""
-        if isinstance(x, Graph):
-            return self._solved(x, targets, labelled, fill=fill)
-        if len(x) < 2:
+        if isinstance(x, Graph) or len(x) >= 2:
+            graph, state = fitted_graph(self.neighbors, self.weights, x)
+        else:
             none = torch.zeros(0, dtype=torch.int64, device=x.device)
-            graph = Graph.trusted(SparsePattern.trusted(none, none, (len(x),)), x[:0, 0])
-            return self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
-        assert self.weights is not None
-        graph, state = fitted_graph(self.neighbors, self.weights, x)
+            graph, state = Graph.trusted(SparsePattern.trusted(none, none, (len(x),)), x[:0, 0]), {}
         return state | self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
 
     def _filled(self, found: State, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> State:
@@ -254,9 +247,7 @@ def _hard_targets(
     count = classes if n_classes is None else n_classes
     if classes > count:
         raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
-    labelled = labels >= 0
-    one_hot = torch.nn.functional.one_hot(labels.clamp_min(0), count) * labelled[..., None]
-    return one_hot.to(torch.float64 if count else torch.float32), labelled
+    return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:], labels >= 0  # the first column is of no label
 
 
 def _soft_targets(
@@ -279,12 +270,10 @@ def _soft_targets(
 
 def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> Tensor:
     """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of others without label."""
-    n, batch = graph.num_nodes, graph.batch_size
-    parts = graph.connected_components().reshape(batch, n)
-    number = parts.clamp_min(0) + n * torch.arange(batch, device=parts.device)[:, None]
-    has_label = torch.zeros(batch * n, dtype=torch.bool, device=parts.device)
-    has_label[number[labelled.reshape(batch, n)]] = True
-    reached = (has_label[number] & (parts >= 0)).reshape(graph.shape)
+    parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)
+    number = parts.clamp_min(0)
+    has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
+    reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
     valid = torch.ones_like(reached) if graph.mask is None else graph.mask
     lost = valid & ~reached
     if unreached == "nearest":
@@ -297,8 +286,3 @@ def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> T
             checks.GraphWarning,
         )
     return reached
-
-
-def labels_of(scores: Tensor) -> Tensor:
-    """Return the class of the largest score of each row, int64; −1 for a row of zeros."""
-    return torch.where((scores != 0).any(-1), scores.argmax(-1), UNLABELLED)
