@@ -16,7 +16,7 @@ SLOW := $(addprefix tests/,benchmarks distributed experiments project)
 # Trainings, documents, states and messages, which no processor's round-off decides. `make test-plain` leaves them out;
 # `make test-all` runs them on plain instructions, too.
 NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
-  graph/test_conversions.py test_autocast.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
+  graph/test_conversions.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
 .PHONY: ran sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed

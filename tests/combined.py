@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as tl
-from problems import cotangents, path, random_affinity
+from problems import cotangents, path, random_affinity, sheet
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
 
@@ -90,12 +90,6 @@ def shaped(value: Tensor, made: Made) -> Tensor:
 
 
 # --- Graphs -----------------------------------------------------------------------------------------------------------
-
-
-def sheet(n: int, seed: int = 0) -> Tensor:
-    u = torch.rand(n, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    u = u * torch.tensor([3.0, 1.5])
-    return torch.stack([u[:, 0], u[:, 1], u[:, 0].sin()], 1)
 
 
 def padded(*matrices: Tensor) -> tuple[Tensor, Tensor]:
@@ -500,7 +494,7 @@ SignedGraph → AFFINITIES; MagneticLaplacian
 SignedGraph → FACES; AddMagneticPE; sklearn.*
     → (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
 DirectedGraph → FACES
-    → hold both directions of every edge; add|must be symmetric; use \(affinity|got a DirectedGraph; use
+    → hold both directions of every edge; add|must be symmetric; take affinity|got a DirectedGraph; use
 edgeless → anndata.diffmap; anndata.spectral; sklearn.*
     → cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree
 DirectedGraph → AFFINITIES; SignedLaplacian

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
+import json
+import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks import pretended
 from torch_lapeig import Graph, GraphWarning
+from torch_lapeig.eigen import Eigh
 from torch_lapeig.graph.distances import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
@@ -29,6 +33,41 @@ def touches_border(picture: Path) -> bool:
     """Return whether ink of a PNG reaches its border, where a label or a legend is cut."""
     ink = pytest.importorskip("matplotlib.image").imread(picture)[..., :3].min(-1) < 0.9
     return bool(ink[:2].any() or ink[-2:].any() or ink[:, :2].any() or ink[:, -2:].any())
+
+
+@contextlib.contextmanager
+def chromium(folder: Path, *, reaches: str | None = None) -> Iterator[Any]:
+    """Headless Chromium with its files in a folder, which reaches one host at most; tests without it are skipped."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: make test installs it")
+    service = pytest.importorskip("selenium.webdriver.chrome.service")
+    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if binary is None or driver is None:
+        pytest.skip("no Chromium with its driver: packages chromium and chromium-driver of Debian, for instance")
+    options = webdriver.ChromeOptions()
+    options.binary_location = binary
+    flags = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "window-size=1400,900"]
+    hosts = "MAP * ~NOTFOUND" + (f", EXCLUDE {reaches}" if reaches else "")
+    for flag in [*flags, "no-proxy-server", f"host-resolver-rules={hosts}", f"user-data-dir={folder}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=service.Service(driver))
+    try:
+        browser.set_page_load_timeout(60)
+        yield browser
+    finally:
+        browser.quit()
+
+
+def wait_for(browser: Any, script: str) -> Any:
+    """Return the result of a script, once it is true."""
+    wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
+    return wait.until(lambda window: window.execute_script(f"return {script}"))
+
+
+def complaints(browser: Any) -> list[Any]:
+    """Return the warnings and errors of the console since the last call."""
+    return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
 
 
 def path(n: int) -> Tensor:
@@ -49,6 +88,12 @@ def torus(a: int, b: int, first: float = 1.0, second: float = 1.0) -> tuple[Tens
     edges = torch.cat(steps, 1)
     weight = torch.tensor([first, second], dtype=torch.float64).repeat_interleave(a * b)
     return torch.cat([edges, edges.flip(0)], 1), weight.repeat(2)
+
+
+def polygon(n: int) -> Tensor:
+    """Corners of a regular polygon, whose eigenvalues come in pairs."""
+    angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
+    return torch.stack([angle.cos(), angle.sin()], 1)
 
 
 def complete(n: int) -> Tensor:
@@ -200,9 +245,9 @@ def edge_parameters(affinity):
     return weight, lambda w: graph.with_weight(w[number])
 
 
-def heat_of(pairs):
+def heat_of(pairs, time=1.0):
     """The heat kernel: a function of values and vectors that no choice of basis changes, at equal values either."""
-    return pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
+    return pairs.vectors @ torch.matrix_exp(-time * pairs.projected) @ pairs.vectors.mT
 
 
 def cotangents(vertices, faces):
@@ -231,6 +276,14 @@ def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
     return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
 
 
+def short_form(name, out, *more):
+    """Return the metrics of the short form of an experiment."""
+    from experiments.__main__ import main
+
+    main([name, "--quick", "--out", str(out), *more])
+    return json.loads((out / "metrics.json").read_text())
+
+
 def grams(y):
     """Return Y Yᵀ, which signs and rotations within eigenspaces do not change."""
     return y @ y.mT
@@ -249,6 +302,15 @@ def saved_and_loaded(value):
     torch.save(value, file)
     file.seek(0)
     return torch.load(file, weights_only=True)
+
+
+class MissesOneCopy(Eigh):
+    """`Eigh` without the third pair."""
+
+    def __call__(self, *args, **options):
+        found = super().__call__(*args, **options)
+        keep = [i for i in range(found.values.shape[1]) if i != 2]
+        return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
 
 
 class Gaussian(nn.Module):

@@ -27,13 +27,12 @@ from combined import (
     N,
     laplacian,
     shaped,
-    sheet,
 )
 from matplotlib.figure import Figure
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 import torch_lapeig as tl
-from problems import distances, grams, saved_and_loaded
+from problems import distances, grams, saved_and_loaded, sheet
 from torch_lapeig import methods
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
@@ -633,7 +632,7 @@ class Fit:
         self.x, self.new = self.set()
 
     def set(self, seed=0):
-        x, new = sheet(N, seed), sheet(NEW, seed + 1)
+        x, new = sheet(N, seed=seed), sheet(NEW, seed=seed + 1)
         if self.model.pairs_given is None:
             return x, new
         both = torch.cat([x, new])

@@ -1,23 +1,14 @@
 """Demands of an accelerator on the library, on a pretended device: see benchmarks/pretended.py."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
 
+import torch_lapeig as tl
 from benchmarks import pretended
 from problems import points, swiss_roll
-from torch_lapeig import (
-    KNN,
-    GraphWarning,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
-    eigenpairs,
-    knn_graph,
-    laplacian_smoothness,
-    svd,
-)
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.methods import LLE
@@ -41,22 +32,6 @@ def settings():
         product.fp32_precision = "none"
 
 
-def by_newer():
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-
-
-def by_newer_for_all():
-    torch.backends.fp32_precision = "tf32"
-
-
-def by_older():
-    torch.set_float32_matmul_precision("medium")
-
-
-def by_oldest():
-    torch.backends.cuda.matmul.allow_tf32 = True
-
-
 def state():
     """All that torch says, or refuses to say, about float32 products."""
     found = [product.fp32_precision for product in precision.PRODUCTS]
@@ -68,19 +43,22 @@ def state():
     return found
 
 
-INTERFACES = [by_newer, by_newer_for_all] if precision.PRODUCTS else []
-EVERY_INTERFACE = pytest.mark.parametrize("reduce", [*INTERFACES, by_older, by_oldest])
+by_older = partial(torch.set_float32_matmul_precision, "medium")
+INTERFACES = {"older": by_older, "oldest": partial(setattr, torch.backends.cuda.matmul, "allow_tf32", True)}
+if precision.PRODUCTS:
+    INTERFACES["newer"] = partial(setattr, torch.backends.cuda.matmul, "fp32_precision", "tf32")
+    INTERFACES["newer, for all"] = partial(setattr, torch.backends, "fp32_precision", "tf32")
 
 
 class TestPrecision:
-    @EVERY_INTERFACE
+    @pytest.mark.parametrize("reduce", INTERFACES.values(), ids=INTERFACES)
     def test_reduced_products_enter_no_search_and_no_solve(self, reduce, seen, settings):
         x = points(300, 5, dtype=torch.float32).to(DEVICE).requires_grad_()
         reduce()
         before = state()
         network = x @ torch.eye(5, device=DEVICE)
         assert seen.rounded.total() == 1  # what the user asked for
-        y = LaplacianEigenmaps(3, KNN(6), HeatKernel("median"), solve=ChebyshevSubspace())(network)
+        y = tl.LaplacianEigenmaps(3, tl.KNN(6), tl.HeatKernel("median"), solve=ChebyshevSubspace())(network)
         assert state() == before
         y.square().sum().backward()
         assert state() == before
@@ -96,9 +74,9 @@ class TestPrecision:
             inside.set()
             leave.wait(5)
             found["slow"] = state()
-            return knn_graph(x, 5)
+            return tl.knn_graph(x, 5)
 
-        slow = threading.Thread(target=lambda: LaplacianEigenmaps(2, slow_rule)(points(30, 2)))
+        slow = threading.Thread(target=lambda: tl.LaplacianEigenmaps(2, slow_rule)(points(30, 2)))
         slow.start()
         inside.wait(5)
         nearest_neighbors(points(20, 2), 3)
@@ -114,7 +92,7 @@ class TestPrecision:
         by_older()
         before = state()
         x = points(30, 2).requires_grad_()
-        y = LaplacianEigenmaps(2, KNN(5))(x)
+        y = tl.LaplacianEigenmaps(2, tl.KNN(5))(x)
 
         def fail(*_):
             raise RuntimeError("on purpose")
@@ -127,7 +105,7 @@ class TestPrecision:
 
 class TestSparseProducts:
     def test_values_are_contiguous(self, seen):
-        graph = knn_graph(points(40, 2), 4).to(DEVICE)
+        graph = tl.knn_graph(points(40, 2), 4).to(DEVICE)
         y = torch.ones(40, 3, device=DEVICE)
         ones = torch.ones((), device=DEVICE, dtype=torch.float64).expand(len(graph.weight))
         graph.pattern.matmul(ones, y.double())
@@ -137,9 +115,9 @@ class TestSparseProducts:
     def test_memory_begins_where_kernels_read(self, dtype, seen):
         """Items of a batch, of an odd number of nodes."""
         x = points(61, 3, batch=3, dtype=dtype).to(DEVICE)
-        graph = HeatKernel(1.0)(x, KNN(5)(x))
-        eigenpairs(Laplacian(graph), 3, Lobpcg())
-        for operator in Laplacian(graph).symmetric.items():
+        graph = tl.HeatKernel(1.0)(x, tl.KNN(5)(x))
+        tl.eigenpairs(tl.Laplacian(graph), 3, Lobpcg())
+        for operator in tl.Laplacian(graph).symmetric.items():
             operator.matmul(points(61, 3, batch=2, dtype=dtype).to(DEVICE)[1])
         assert not seen.shaky
 
@@ -147,10 +125,10 @@ class TestSparseProducts:
 def test_components_are_counted(seen):
     """LLE takes the largest label for the number of groups less one."""
     x = torch.cat([points(20, 2), points(20, 2, seed=1) + 100])
-    pattern = knn_graph(x, 4).to(DEVICE).pattern
+    pattern = tl.knn_graph(x, 4).to(DEVICE).pattern
     assert pattern.components(torch.ones(len(pattern), device=DEVICE)).unique().tolist() == [0, 1]
-    with pytest.warns(GraphWarning, match="here 2 groups"):
-        LLE(1, KNN(4)).fit(x.to(DEVICE))
+    with pytest.warns(tl.GraphWarning, match="here 2 groups"):
+        LLE(1, tl.KNN(4)).fit(x.to(DEVICE))
 
 
 class TestSums:
@@ -159,7 +137,7 @@ class TestSums:
     def test_the_same_numbers_as_on_the_processor(self, seen):
         def slopes(device):
             x = points(60, 3).to(device).requires_grad_()
-            y = LaplacianEigenmaps(3, KNN(6), HeatKernel("median"))(x)
+            y = tl.LaplacianEigenmaps(3, tl.KNN(6), tl.HeatKernel("median"))(x)
             (g,) = torch.autograd.grad(y.square().square().sum(), x)
             return y.detach().cpu(), g.cpu()
 
@@ -173,7 +151,7 @@ class TestSums:
         torch.use_deterministic_algorithms(True)
         try:
             x = swiss_roll(500).to(DEVICE).requires_grad_()
-            module = LaplacianEigenmaps(2, KNN(8), HeatKernel("median"), solve=solver).fit(x)
+            module = tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel("median"), solve=solver).fit(x)
             y = module(x)
             y.square().square().sum().backward()
             module.transform(x.detach()[:5] + 0.01)
@@ -182,21 +160,21 @@ class TestSums:
         assert not seen.unstable
 
 
-HEAT, K6 = HeatKernel("median"), KNN(6)
+HEAT, K6 = tl.HeatKernel("median"), tl.KNN(6)
 OF_POINTS = {
-    "layer": LaplacianEigenmaps(3, K6, HEAT),
-    "new points": lambda x: LaplacianEigenmaps(3, K6, HEAT).out_of_sample(x, x * 1.01)[1],
-    "fit": lambda x: LaplacianEigenmaps(3, K6, HEAT).fit(x).transform(x * 1.01),
-    "dense": lambda x: eigenpairs(x @ x.mT, 3, largest=True).vectors,
-    "sparse": lambda x: eigenpairs(Laplacian(HEAT(x, K6(x))), 3).vectors,
-    "mass": lambda x: eigenpairs(Laplacian(K6(x), "unnormalized"), 3, mass=1 + x[..., 0].square()).vectors,
+    "layer": tl.LaplacianEigenmaps(3, K6, HEAT),
+    "new points": lambda x: tl.LaplacianEigenmaps(3, K6, HEAT).out_of_sample(x, x * 1.01)[1],
+    "fit": lambda x: tl.LaplacianEigenmaps(3, K6, HEAT).fit(x).transform(x * 1.01),
+    "dense": lambda x: tl.eigenpairs(x @ x.mT, 3, largest=True).vectors,
+    "sparse": lambda x: tl.eigenpairs(tl.Laplacian(HEAT(x, K6(x))), 3).vectors,
+    "mass": lambda x: tl.eigenpairs(tl.Laplacian(K6(x), "unnormalized"), 3, mass=1 + x[..., 0].square()).vectors,
     "function": lambda x: (
-        eigenpairs(FunctionOperator(lambda y, a: a @ (a.mT @ y), len(x), [x]), 3, largest=True).vectors
+        tl.eigenpairs(FunctionOperator(lambda y, a: a @ (a.mT @ y), len(x), [x]), 3, largest=True).vectors
     ),
-    "svd": lambda x: svd(x, 2).U,
-    "batch": lambda x: eigenpairs(x.reshape(3, -1, 3) @ x.reshape(3, -1, 3).mT, 3, largest=True).vectors,
-    "loss": lambda x: laplacian_smoothness(x.square(), HEAT(x, K6(x))),
-    "dense Laplacian": lambda x: Laplacian(HEAT(x, K6(x))).to_dense(),
+    "svd": lambda x: tl.svd(x, 2).U,
+    "batch": lambda x: tl.eigenpairs(x.reshape(3, -1, 3) @ x.reshape(3, -1, 3).mT, 3, largest=True).vectors,
+    "loss": lambda x: tl.laplacian_smoothness(x.square(), HEAT(x, K6(x))),
+    "dense Laplacian": lambda x: tl.Laplacian(HEAT(x, K6(x))).to_dense(),
 }
 
 
@@ -228,22 +206,22 @@ def test_without_float64_a_module_keeps_its_parameters():
     """Parameters, their gradients and what has been fitted lie on the device; a graph keeps its exact weights."""
     with pretended.device(lacks_float64=True):
         x = points(60, 3, dtype=torch.float32).to(DEVICE)
-        module = LaplacianEigenmaps(3, K6, HeatKernel("median", learnable=True)).to(DEVICE)
+        module = tl.LaplacianEigenmaps(3, K6, tl.HeatKernel("median", learnable=True)).to(DEVICE)
         parameter = module.weights.log_factor
         assert module.fit(x) is module
         assert module.weights.log_factor is parameter
         module(x).square().square().sum().backward()
         assert {part.device.type for part in (parameter, parameter.grad, module.embedding_)} == {DEVICE}
-        graph = HeatKernel(1.0)(x, K6(x))
+        graph = tl.HeatKernel(1.0)(x, K6(x))
         assert graph.weight.device.type == DEVICE
-        operator = Laplacian(graph)
-        before = eigenpairs(operator, 3).values
+        operator = tl.Laplacian(graph)
+        before = tl.eigenpairs(operator, 3).values
         with torch.no_grad():
             graph.weight.mul_(2 * torch.ones_like(graph.weight))
             graph.weight[graph.pattern.row + graph.pattern.col < 40] *= 0.5
-        assert not torch.equal(eigenpairs(operator, 3).values.cpu(), before.cpu())
+        assert not torch.equal(tl.eigenpairs(operator, 3).values.cpu(), before.cpu())
         matrix = (x @ x.mT).to_sparse().requires_grad_()
-        values = eigenpairs(matrix, 3, largest=True).values
+        values = tl.eigenpairs(matrix, 3, largest=True).values
         (gradient,) = torch.autograd.grad(values.sum(), matrix)
         assert values.device.type == gradient.device.type == DEVICE
         assert gradient.layout == torch.sparse_coo

@@ -78,9 +78,10 @@ def magnetic(w):
 
 
 def twice(y, a):
-    """The product with A², outside of autocast."""
-    with torch.autocast("cpu", enabled=False):
-        return a @ (a @ y)
+    """The product with A², which autocast leaves as it is."""
+    for _ in range(2):
+        y = (a[..., None] * y[..., None, :, :]).sum(-2)
+    return y
 
 
 def few(o):
@@ -97,6 +98,10 @@ def weighted(kind, x):
 
 def near(x):
     return tl.HeatKernel(6.0)(x, tl.KNN(5)(x))
+
+
+def with_new_points(method, x):
+    return gram(torch.cat(method.out_of_sample(x, x[:3].cos())))
 
 
 def mesh(kind, x):
@@ -173,6 +178,7 @@ OF_TENSORS = {  # kind of the tensor, and a number of it
     "EigenmapsRegression": ("weights", lambda w: total(tl.EigenmapsRegression(3, GIVEN)(w, LABELS))),
     "KNN EmbeddingModule Embedding": ("points", lambda x: gram(tl.LaplacianEigenmaps(2, K5, H6).embed(x).embedding)),
     "pad_batch": ("points", lambda x: total(tl.pad_batch(x, torch.tensor([0] * 5 + [1] * 4))[0])),
+    "products": ("points", lambda x: near(x).pattern.products(x, x.sin()).sin().sum()),
     "laplacian_smoothness": ("points", lambda x: tl.laplacian_smoothness(x, near(x))),
     "LaplacianSmoothness": ("points", lambda x: tl.LaplacianSmoothness(K5, H6)(x[:, :2], x)),
     "SpectralLoss": ("points", lambda x: tl.SpectralLoss(K5, H6)(x[:, :2], x)),
@@ -181,12 +187,16 @@ OF_TENSORS = {  # kind of the tensor, and a number of it
     "Whitening": ("points", lambda x: gram(tl.Whitening(2).fit(POINTS[:, :2].to(x), K5(POINTS.to(x)))(x[:, :2]))),
 }
 METHODS = {
+    "components": tl.LaplacianEigenmaps(2, K5, H6, components="separate"),
     "Landmarks LaplacianEigenmaps": tl.LaplacianEigenmaps(2, tl.Landmarks(6, 3), H6),
     "Radius": tl.LaplacianEigenmaps(2, tl.Radius(9.0), H6),
     "DiffusionMap": tl.DiffusionMap(2, K5, H6),
     "SpectralClustering": tl.SpectralClustering(2, K5, H6),
+    **{kernel: tl.KernelPCA(2, kernel) for kernel in ("linear", "poly")},
 } | {kind.__name__: kind(2, *rule) for kind, *rule in ((tl.MDS,), (tl.KernelPCA,), (tl.Isomap, K5), (tl.LLE, K5))}
 OF_TENSORS |= {name: ("points", lambda x, of=method: gram(of(x))) for name, method in METHODS.items()}
+for name, method in METHODS.items():
+    OF_TENSORS[f"{name} out_of_sample"] = ("points", partial(with_new_points, method))
 WEIGHTINGS = (tl.HeatKernel(), tl.SelfTuning(3), tl.KernelWeights(torch.special.erfcx), tl.ImprovedWeights(6.0))
 for kind in (*WEIGHTINGS, tl.DensityCorrected(1.0, tl.HeatKernel(6.0))):
     OF_TENSORS[type(kind).__name__] = ("points", partial(weighted, kind))
@@ -283,10 +293,24 @@ def in_float32(name):
     close(slope(name, dtype=torch.float32), slope(name), 1e-3)
 
 
+def with_both_slopes(name, dtype=torch.bfloat16, is_forward=False, is_backward=False):
+    """The number of a case and both its derivatives, with autocast in some of it."""
+    make, loss, x, direction = setup(name, torch.float32)
+    with torch.autocast("cpu", dtype, enabled=is_forward):
+        value = loss(make(x))
+    with torch.autocast("cpu", dtype, enabled=is_backward):
+        (first,) = torch.autograd.grad(value, x, create_graph=True)
+        (second,) = torch.autograd.grad((first * direction).sum(), x)
+    return value, (first * direction).sum(), (second * direction).sum()
+
+
 def under_autocast(name):
-    plain = slope(name, dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        close(slope(name, dtype=torch.float32), plain, 1e-4)
+    plain = with_both_slopes(name)
+    for dtype in (torch.bfloat16, torch.float16):
+        for inside in ((True, False), (False, True), (True, True)):
+            for found, expected in zip(with_both_slopes(name, dtype, *inside), plain, strict=True):
+                assert found.dtype == torch.float32
+                close(found, expected, 1e-5)
 
 
 def first_order(name):
@@ -325,3 +349,30 @@ def test_derivatives_depend_on_no_mode(name, check):
 def test_every_public_name_is_in_a_table():
     public = {name for room in (tl, eigen, graph, methods) for name in room.__all__}
     assert not public - {word for name in CASES for word in name.split()} - set(" ".join(EXEMPT.values()).split())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_backward_method_inside_of_autocast(dtype):
+    """The gradient of `.backward()`, which also reaches parameters, and autocast is on again after it."""
+    gradients = []
+    for enabled in (False, True):
+        weights = tl.HeatKernel(learnable=True)
+        x = POINTS.float().requires_grad_()
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            tl.LaplacianEigenmaps(2, tl.KNN(5), weights)(x).pow(4).sum().backward()
+            assert torch.is_autocast_enabled("cpu") == enabled
+            assert (x @ x.mT).dtype == (dtype if enabled else torch.float32)
+        gradients.append((x.grad, weights.log_factor.grad))
+    for off, on in zip(*gradients, strict=True):
+        assert torch.dist(off, on) <= 1e-5 * off.norm()
+
+
+def test_the_network_around_stays_in_half_precision():
+    """Only what the library computes is kept from autocast, in backward as in forward."""
+    seen = []
+    linear = torch.nn.Linear(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = linear(POINTS.float())
+        hidden.grad_fn.register_prehook(lambda _: seen.append(torch.is_autocast_enabled("cpu")))
+        tl.LaplacianEigenmaps(2, tl.KNN(5))(hidden).float().square()[:, 0].mul(torch.arange(9)).sum().backward()
+    assert seen == [True]

@@ -15,42 +15,37 @@ Y[:15] = np.arange(15) % 3
 NEW = points(12, 3, seed=1).numpy()
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.9, 0.99])
-def test_label_spreading_is_the_limit_of_theirs(alpha):
-    theirs = semi_supervised.LabelSpreading("rbf", gamma=0.7, alpha=alpha, max_iter=100_000, tol=1e-13).fit(X, Y)
-    ours = LabelSpreading("rbf", gamma=0.7, alpha=alpha).fit(X, Y)
+def exponential(x, Y=None):
+    """A kernel of one set of samples or of two, which scikit-learn takes."""
+    return np.exp(-np.abs(x[:, None] - (x if Y is None else Y)).sum(-1))
+
+
+LIMIT = {"max_iter": 100_000, "tol": 1e-13}
+
+
+@pytest.mark.parametrize("options", [{"kernel": "rbf", "gamma": 0.7}, {"kernel": exponential}], ids=["rbf", "own"])
+@pytest.mark.parametrize("alpha", [0.2, 0.9, 0.99, None])
+def test_scores_are_the_limit_of_theirs(alpha, options):
+    """Of label spreading, and without an alpha those of label propagation, which are harmonic functions."""
+    if alpha is None:
+        theirs, ours = semi_supervised.LabelPropagation(**options, **LIMIT), HarmonicFunction(**options)
+    else:
+        theirs = semi_supervised.LabelSpreading(**options, alpha=alpha, **LIMIT)
+        ours = LabelSpreading(**options, alpha=alpha)
+    theirs, ours = theirs.fit(X, Y), ours.fit(X, Y)
     np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-8)
     np.testing.assert_array_equal(ours.transduction_, theirs.transduction_)
     np.testing.assert_array_equal(ours.classes_, theirs.classes_)
 
 
-def test_harmonic_functions_are_the_limit_of_their_label_propagation():
-    theirs = semi_supervised.LabelPropagation("rbf", gamma=0.7, max_iter=100_000, tol=1e-13).fit(X, Y)
-    ours = HarmonicFunction("rbf", gamma=0.7).fit(X, Y)
-    np.testing.assert_allclose(ours.label_distributions_, theirs.label_distributions_, atol=1e-8)
-
-
-def exponential(a, b):
-    """A kernel of two sets of samples, which scikit-learn takes."""
-    return np.exp(-np.abs(a[:, None] - b).sum(-1))
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (LabelSpreading, semi_supervised.LabelSpreading(exponential, max_iter=100_000, tol=1e-13)),
-        (HarmonicFunction, semi_supervised.LabelPropagation(exponential, max_iter=100_000, tol=1e-13)),
-    ],
-)
-def test_kernels_of_two_sets_of_samples(ours, theirs):
-    model, theirs = ours(exponential).fit(X, Y), theirs.fit(X, Y)
-    np.testing.assert_allclose(model.label_distributions_, theirs.label_distributions_, atol=1e-8)
-    np.testing.assert_array_equal(model.predict(X), model.transduction_)
-    of_one = ours(lambda a: exponential(a, a)).fit(X, Y)
+@pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
+def test_kernels_of_one_set_of_samples_or_of_two(kind):
+    model = kind(lambda a, b: exponential(a, b)).fit(X, Y)
+    of_one = kind(lambda a: exponential(a)).fit(X, Y)
     np.testing.assert_array_equal(of_one.scores_, model.scores_)
     with pytest.raises(TypeError, match="must be a function that takes Y"):
         of_one.predict(NEW)
-    by_name = ours(lambda a, *, Y=None: exponential(a, a if Y is None else Y)).fit(X, Y)
+    by_name = kind(lambda a, *, Y=None: exponential(a, Y)).fit(X, Y)
     np.testing.assert_array_equal(by_name.predict(NEW), model.predict(NEW))
 
 
@@ -80,9 +75,7 @@ def test_class_priors_reach_the_module(kind, method, prior):
     assert not np.allclose(model.scores_, plain)
 
 
-@pytest.mark.parametrize(
-    "kernel", ["rbf", "knn", lambda x, Y=None: np.exp(-np.abs(x[:, None] - (x if Y is None else Y)).sum(-1))]
-)
+@pytest.mark.parametrize("kernel", ["rbf", "knn", exponential, lambda a, b: exponential(a, b)])
 @pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
 def test_training_samples_keep_their_scores_and_new_ones_have_shares(kind, kernel):
     model = kind(kernel, **({"gamma": 0.7} if kernel == "rbf" else {})).fit(X, Y)

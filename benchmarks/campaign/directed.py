@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,10 +21,11 @@ from benchmarks.campaign import families
 from benchmarks.campaign.edges import Edges
 from benchmarks.campaign.functions import Function, Spectral
 from benchmarks.campaign.gradients import ILL, LOOSE, SPLIT
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
-from benchmarks.campaign.reference import splitting
-from benchmarks.campaign.solves import DTYPES, is_due
-from torch_lapeig import DegeneracyWarning, DirectedGraph, Eigenpairs, MagneticLaplacian, SignedGraph, SignedLaplacian
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
+from benchmarks.campaign.pairs import answers, check
+from benchmarks.campaign.reference import Reference, splitting
+from benchmarks.campaign.solves import DTYPES
+from torch_lapeig import DirectedGraph, Eigenpairs, MagneticLaplacian, SignedGraph, SignedLaplacian
 from torch_lapeig import eigenpairs as solve_for
 
 Rng = np.random.Generator
@@ -70,20 +70,15 @@ class Directed:
         findings: list[Finding] = []
         counts: dict[str, int] = {}
         is_unconverged = False
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                pairs = truth.solved(log_scale)
-                findings += truth.judged(pairs)
-                is_unconverged = not bool(pairs.converged)
-                if is_unconverged and not any(is_due(w) for w in caught):
-                    findings.append(Finding("unconverged without a warning", str(pairs.solver)))
-                (gradient,) = torch.autograd.grad(truth.loss(pairs), log_scale)
-                is_warned = any(w.category is DegeneracyWarning or is_due(w) for w in caught)
-                found, counts = truth.judged_gradient(gradient, is_warned)
-                findings += found
-            except Exception as error:
-                findings.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+        with watched(findings) as caught:
+            pairs = truth.solved(log_scale)
+            findings += truth.judged(pairs)
+            is_unconverged = not bool(pairs.converged)
+            if is_unconverged and not any(is_due(w) for w in caught):
+                findings.append(Finding("unconverged without a warning", str(pairs.solver)))
+            (gradient,) = torch.autograd.grad(truth.loss(pairs), log_scale)
+            found, counts = truth.judged_gradient(gradient, may_be_off(caught))
+            findings += found
         group, family = f"default {case['dtype']}", f"{case['kind']} {case['family']}"
         return Outcome(group, family, findings, time.perf_counter() - begin, is_unconverged, counts=counts)
 
@@ -105,8 +100,10 @@ class Truth:
         self.arcs = _arcs(edges, case["kind"], np.random.default_rng(case["seed"]))
         matrix, self.active = self.matrix(torch.zeros(len(self.weight), dtype=torch.float64))
         self.bound = 2 * float(matrix.diagonal().real.max())
-        self.longest = int((matrix != 0).sum(1).max())
         self.values = torch.linalg.eigvalsh(matrix[self.active][:, self.active]).numpy()
+        degrees, longest = matrix.diagonal().real, 2 * int((matrix != 0).sum(1).max())  # of real and imaginary parts
+        whole = matrix.numpy(), self.values, self.active.numpy(), degrees.sqrt().numpy()
+        self.reference = Reference(*whole, self.bound, longest)
 
     def affinity(self, log_scale: Tensor) -> Tensor:
         """Return W ``(N, N)`` with each weight times the exponential of its ``log_scale``."""
@@ -144,47 +141,10 @@ class Truth:
             return MagneticLaplacian(graph, case["q"], case["normalization"]).eigenpairs(case["k"])
         return solve_for(SignedLaplacian(graph, case["normalization"]), case["k"])
 
-    def round_off(self) -> float:
-        """Return the residual that rounding alone leaves behind."""
-        eps = torch.finfo(DTYPES[self.case["dtype"]]).eps
-        return float(max(40.0, 0.3 * (2 * self.n) ** 0.5, 4.0 * (2 * self.longest) ** 0.5) * eps * self.bound)
-
-    def gap(self) -> float:
-        """Return λ_{k+1} − λ_k; infinite where there are no more."""
-        k = self.case["k"]
-        return float(self.values[k] - self.values[k - 1]) if k < len(self.values) else math.inf
-
     def judged(self, pairs: Eigenpairs) -> list[Finding]:
         """Return what is wrong with an answer."""
-        y, values, k = pairs.vectors.detach().to(torch.complex128), pairs.values.detach().double(), self.case["k"]
-        matrix, floor = self.matrix(torch.zeros(len(self.weight), dtype=torch.float64))[0], self.round_off()
-        residual = matrix @ y - y * values
-        norms, reported = residual.norm(dim=0), pairs.residuals.detach().double()
-        found = []
-        if y[~self.active].any():
-            found.append(Finding("padding", "rows of inactive nodes are not zero"))
-        if ((norms > 2 * reported + 4 * floor) | (reported > 2 * norms + 4 * floor)).any():
-            found.append(Finding("dishonest residual", f"{reported.max():.2e} is {norms.max():.2e}"))
-        if (pairs.projected.detach() - torch.diag(pairs.values.detach())).abs().max() > floor:
-            found.append(Finding("projected", "is not diag(values)"))
-        height = y.abs() / y.abs().amax(0)
-        first = (height >= 0.9995).int().argmax(0)
-        peak, near = y.gather(0, first[None])[0], (height >= 0.998).int().argmax(0) == first
-        if ((peak / peak.abs() - 1).abs() * near > 1e-6).any():
-            found.append(Finding("sign", "the largest entry is not real and positive"))
-        if not pairs.converged:
-            return found
-        skewness = float((y.mH @ y - torch.eye(k)).norm())
-        if skewness > k * torch.finfo(pairs.values.dtype).eps ** 0.5:
-            found.append(Finding("not orthonormal", f"{skewness:.2e}"))
-        error = float(residual.norm()) / max(1 - skewness, 0.5) + skewness * float(values[-1]) + 2 * floor
-        off = np.abs(values.numpy() - self.values[:k])
-        if (off > error).any():
-            found.append(Finding("wrong value", f"off by {off.max():.2e}, allowed {error:.2e}"))
-        gap, said = self.gap(), float(pairs.gap)
-        if gap != said and not abs(said - gap) <= 0.1 * gap + 2 * error:
-            found.append(Finding("wrong gap", f"{said:.3e}, not {gap:.3e}"))
-        return found
+        (answer,) = answers(pairs)
+        return check(answer, self.reference, self.case["normalization"])
 
     def _weights(self) -> tuple[Tensor, float]:
         """Return a random Hermitian matrix and the time of the heat kernel."""
@@ -211,7 +171,7 @@ class Truth:
         """Return what is wrong with a gradient, and what was counted."""
         if not gradient.isfinite().all():
             return [Finding("gradient not finite", f"warned: {is_warned}")], {}
-        gap, eps, loose = self.gap(), torch.finfo(gradient.dtype).eps, LOOSE[gradient.dtype]
+        gap, eps, loose = self.reference.gap(self.case["k"]), torch.finfo(gradient.dtype).eps, LOOSE[gradient.dtype]
         if gap <= SPLIT * self.bound:
             return ([], {}) if is_warned else ([Finding("undefined gradient without a warning", f"gap {gap:.1e}")], {})
         if gap < ILL * self.bound:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,10 +30,9 @@ from torch import Tensor
 from benchmarks.campaign import families
 from benchmarks.campaign.edges import Edges
 from benchmarks.campaign.functions import KINDS, Function, dense_laplacian
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
 from benchmarks.campaign.reference import Reference, reference, splitting
-from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS, is_due
-from torch_lapeig import DegeneracyWarning
+from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
 
 Rng = np.random.Generator
 STEP = 0.02
@@ -80,21 +78,14 @@ class Gradient:
         truth = Truth(edges, function)
         second = dtype == torch.float64 and edges.nodes <= SECOND_ORDER_NODES
         log_scale = torch.zeros(len(edges.weight), dtype=dtype, requires_grad=True)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                got = _derivatives(function, edges, log_scale, truth.direction.to(dtype), case, second)
-            except Exception as error:
-                crash = Finding("crash", f"{type(error).__name__}: {str(error)[:160]}")
-                return _outcome(case, [crash], begin)
-        said = any(w.category is DegeneracyWarning or is_due(w) for w in caught)
-        findings, counts = _judged(truth, got, said, dtype)
-        return _outcome(case, findings, begin, counts)
-
-
-def _outcome(case: Case, findings: list[Finding], begin: float, counts: dict[str, int] | None = None) -> Outcome:
-    group = f"{case['solver']} {case['dtype']}"
-    return Outcome(group, case["family"], findings, time.perf_counter() - begin, counts=counts or {})
+        findings, got = list[Finding](), None
+        counts: dict[str, int] = {}
+        with watched(findings) as caught:
+            got = _derivatives(function, edges, log_scale, truth.direction.to(dtype), case, second)
+        if got is not None:
+            findings, counts = _judged(truth, got, may_be_off(caught), dtype)
+        group = f"{case['solver']} {case['dtype']}"
+        return Outcome(group, case["family"], findings, time.perf_counter() - begin, counts=counts)
 
 
 def _with_moderate_degrees(edges: Edges) -> Edges:

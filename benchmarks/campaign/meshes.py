@@ -7,7 +7,6 @@ rows of sum 0, the area of the given faces, and no more energy than their stiffn
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -18,10 +17,10 @@ from torch import Tensor
 
 from benchmarks.campaign import families, pairs
 from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
 from benchmarks.campaign.reference import Reference, quotients, splitting
-from benchmarks.campaign.solves import DTYPES, is_due
-from torch_lapeig import DegeneracyWarning, Eigenpairs, eigenpairs, mesh_laplacian
+from benchmarks.campaign.solves import DTYPES
+from torch_lapeig import Eigenpairs, eigenpairs, mesh_laplacian
 
 Rng = np.random.Generator
 KINDS = ["sphere", "plane", "grid", "octahedron", "book", "two"]
@@ -110,24 +109,20 @@ class Mesh:
         begin, findings, counts, unconverged = time.perf_counter(), list[Finding](), {}, False
         vertices = case["vertices"].to(DTYPES[case["dtype"]]).clone().requires_grad_()
         given = assembled(case, vertices.detach().double().numpy())
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                answer, stiffness, mass = solved(case, vertices)
-                findings += judged_matrices(case, given, (stiffness, mass))
-                truth = of_dense(stiffness, mass)
-                findings += pairs.check(pairs.answers(answer)[0], truth, "random_walk")
-                unconverged = not bool(answer.converged)
-                (gradient,) = torch.autograd.grad(loss(case, answer, scale_of(case, truth)), vertices)
-                is_warned = any(w.category is DegeneracyWarning or is_due(w) for w in caught)
-                if not gradient.isfinite().all():
-                    findings.append(Finding("gradient not finite", f"warned: {is_warned}"))
-                elif truth.gap(case["k"]) > GAP * truth.bound and case["dtype"] == "float64" and not is_warned:
-                    findings += judged_gradient(case, truth, gradient)
-                else:
-                    counts = {"(gradient not judged)": 1}
-            except Exception as error:
-                findings.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+        with watched(findings) as caught:
+            answer, stiffness, mass = solved(case, vertices)
+            findings += judged_matrices(case, given, (stiffness, mass))
+            truth = of_dense(stiffness, mass)
+            findings += pairs.check(pairs.answers(answer)[0], truth, "random_walk")
+            unconverged = not bool(answer.converged)
+            (gradient,) = torch.autograd.grad(loss(case, answer, scale_of(case, truth)), vertices)
+            is_warned = may_be_off(caught)
+            if not gradient.isfinite().all():
+                findings.append(Finding("gradient not finite", f"warned: {is_warned}"))
+            elif truth.gap(case["k"]) > GAP * truth.bound and case["dtype"] == "float64" and not is_warned:
+                findings += judged_gradient(case, truth, gradient)
+            else:
+                counts = {"(gradient not judged)": 1}
         if unconverged and not any(is_due(w) for w in caught):
             findings.append(Finding("unconverged without a warning", str(answer.solver)))
         kind = f"{case['family']}{', flipped' * case['intrinsic']}"

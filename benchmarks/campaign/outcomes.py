@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,9 @@ import torch
 
 from benchmarks.campaign.edges import Edges
 from benchmarks.campaign.pairs import Finding
+from torch_lapeig import ConvergenceWarning, DegeneracyWarning, GraphWarning
 
-__all__ = ["Case", "Finding", "Outcome", "Probe", "load", "save"]
+__all__ = ["Case", "Finding", "Outcome", "Probe", "is_due", "load", "may_be_off", "save", "watched"]
 
 # Plain values, tensors, and lists of `Edges`: all that a check needs, so that a file of it replays anywhere.
 Case = dict[str, Any]
@@ -45,6 +48,28 @@ class Probe(Protocol):
     def draw(self, rng: np.random.Generator) -> Iterator[Case]: ...
 
     def check(self, case: Case) -> Outcome: ...
+
+
+@contextlib.contextmanager
+def watched(findings: list[Finding]) -> Iterator[list[warnings.WarningMessage]]:
+    """Collect the warnings of what runs within; an error that ends it is a finding."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield caught
+        except Exception as error:
+            findings.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+
+
+def is_due(warning: warnings.WarningMessage) -> bool:
+    """Return whether a warning is legitimate: not converged, or entries that round-off hides."""
+    hidden = issubclass(warning.category, GraphWarning) and "hidden in round-off" in str(warning.message)
+    return hidden or issubclass(warning.category, ConvergenceWarning)
+
+
+def may_be_off(caught: list[warnings.WarningMessage]) -> bool:
+    """Return whether a warning says that a gradient may be undefined or inaccurate."""
+    return any(w.category is DegeneracyWarning or is_due(w) for w in caught)
 
 
 def save(folder: Path, probe: str, case: Case, outcome: Outcome) -> Path:

@@ -53,7 +53,8 @@ def answers(pairs: Eigenpairs) -> list[Answer]:
     nodes = pairs.vectors.shape[-2]
 
     def items(part: Tensor, *shape: int) -> Floats:
-        return part.detach().reshape(-1, *shape).double().numpy()
+        part = part.detach().reshape(-1, *shape)
+        return part.to(torch.complex128 if part.is_complex() else torch.float64).numpy()
 
     return [
         Answer(values, vectors, projected, residuals, float(gap), bool(converged), dtype)
@@ -97,12 +98,13 @@ def _padding(answer: Answer, reference: Reference, k: int) -> list[Finding]:
 
 
 def _signs(vectors: Floats) -> list[Finding]:
-    """Return the entry of largest magnitude of each column is positive, the first of those within 0.1 %."""
+    """Return columns whose entry of largest magnitude, the first of those within 0.1 %, is not real and positive."""
     magnitude = np.abs(vectors)
     # A hair's breadth inside of the 0.1 %, where rounding decides.
     first = (magnitude >= 0.99901 * magnitude.max(0)).argmax(0)
     clear = (magnitude >= 0.99899 * magnitude.max(0)).argmax(0) == first
-    wrong = clear & (np.take_along_axis(vectors, first[None], 0)[0] < 0)
+    peak = np.take_along_axis(vectors, first[None], 0)[0]
+    wrong = clear & (np.abs(peak - np.abs(peak)) > 1e-6 * np.abs(peak))
     return [Finding("sign", f"columns {np.flatnonzero(wrong).tolist()}")] if wrong.any() else []
 
 
@@ -112,7 +114,7 @@ def _quality(answer: Answer, reference: Reference, values: Floats, vectors: Floa
     turned = floor + (3 * eps**0.5 * reference.bound if is_slight else 0)
     residual = reference.matrix @ vectors - vectors * values
     norms = np.linalg.norm(residual, axis=0)
-    skewness = float(np.linalg.norm(vectors.T @ vectors - np.eye(k)))
+    skewness = float(np.linalg.norm(vectors.T.conj() @ vectors - np.eye(k)))
     reported = answer.residuals[:k]
     found = []
     if ((norms > 2 * reported + 4 * turned) | (reported > 2 * norms + 4 * turned)).any():

@@ -10,7 +10,6 @@ and then M keeps their symmetry in half of the cases.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,10 +19,9 @@ from torch import Tensor
 
 from benchmarks.campaign import families
 from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
 from benchmarks.campaign.reference import reference
-from benchmarks.campaign.solves import is_due
-from torch_lapeig import DegeneracyWarning, Eigenpairs, eigenpairs
+from torch_lapeig import Eigenpairs, eigenpairs
 
 Rng = np.random.Generator
 LAYOUTS = ("dense", "coo")
@@ -71,14 +69,10 @@ class PencilProbe:
         given = [case[name].clone().requires_grad_() for name in ("stiffness", "mass")]
         values = scipy.linalg.eigh(case["stiffness"].numpy(), case["mass"].numpy())[0]
         scale = float(np.abs(values[: case["k"] + 1]).max()) or 1.0
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                pairs = eigenpairs(laid_out(given[0], case), case["k"], mass=laid_out(given[1], case))
-                gradients = torch.autograd.grad(loss(case, pairs, scale), given)
-            except Exception as error:
-                findings.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
-        is_warned = any(w.category is DegeneracyWarning or is_due(w) for w in caught)
+        with watched(findings) as caught:
+            pairs = eigenpairs(laid_out(given[0], case), case["k"], mass=laid_out(given[1], case))
+            gradients = torch.autograd.grad(loss(case, pairs, scale), given)
+        is_warned = may_be_off(caught)
         if not findings and pairs is not None:
             findings += judged_values(case, pairs, values)
             if not bool(pairs.converged) and not is_warned:

@@ -9,7 +9,6 @@ half of the rows have many equal eigenvalues. An answer that is not converged mu
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,10 +17,9 @@ from torch import Tensor
 
 from benchmarks.campaign import families
 from benchmarks.campaign.functions import Function, Spectral
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
 from benchmarks.campaign.reference import reference
-from benchmarks.campaign.solves import is_due
-from torch_lapeig import ConvergenceWarning, DegeneracyWarning, Eigenpairs, eigenpairs
+from torch_lapeig import ConvergenceWarning, Eigenpairs, eigenpairs
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator
 
 Rng = np.random.Generator
@@ -68,17 +66,13 @@ class Products:
         spectrum = torch.linalg.eigvalsh(matrix.detach())
         bound = float(spectrum.abs().max()) or 1.0
         loss = Function("heat", case["time"] / bound, case["k"], "symmetric", case["seed"])
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            try:
-                pairs, gradient = _derived(case, given, loss)
-            except Exception as error:
-                found.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+        with watched(found) as caught:
+            pairs, gradient = _derived(case, given, loss)
         if pairs is not None and gradient is not None:
             is_warned = any(issubclass(w.category, ConvergenceWarning) for w in caught)
             found += _judged(pairs, spectrum, bound, case["k"], is_warned)
             # Where a warning has come, the gradient may be undefined.
-            if not found and not any(w.category is DegeneracyWarning or is_due(w) for w in caught):
+            if not found and not may_be_off(caught):
                 found += _of_gradient(case, given, matrix, spectrum / bound, loss, gradient)
         unconverged = pairs is not None and not bool(pairs.converged | ~pairs.resolved)
         return Outcome(f"default {case['kind']}", case["family"], found, time.perf_counter() - begin, unconverged)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +13,9 @@ import torch
 
 from benchmarks.campaign import families, pairs
 from benchmarks.campaign.edges import Edges, graph_of
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
+from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, watched
 from benchmarks.campaign.reference import Reference, reference, splitting
-from torch_lapeig import ConvergenceWarning, GraphWarning, Laplacian, ResolutionWarning, eigenpairs
+from torch_lapeig import ConvergenceWarning, Laplacian, ResolutionWarning, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 
 Rng = np.random.Generator
@@ -96,12 +95,8 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
     fill = k > laplacian.fewest_active
     found: list[Finding] = []
     begin, refused, answer = time.perf_counter(), False, None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill)
-        except Exception as error:
-            found.append(Finding("crash", f"{type(error).__name__}: {str(error)[:160]}"))
+    with watched(found) as caught:
+        answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill)
     seconds = time.perf_counter() - begin
     if answer is not None:
         said = {w.category for w in caught}
@@ -134,9 +129,3 @@ def of_resolution(is_resolved: bool, spectrum: Reference, k: int) -> list[Findin
     if not is_resolved and second > 20 * spectrum.round_off(torch.float64):
         return [Finding("false alarm", f"the second value is {second:.1e}, the bound {spectrum.bound:.1e}")]
     return []
-
-
-def is_due(warning: warnings.WarningMessage) -> bool:
-    """Return whether a warning is legitimate: not converged, or entries that round-off hides."""
-    hidden = issubclass(warning.category, GraphWarning) and "hidden in round-off" in str(warning.message)
-    return hidden or issubclass(warning.category, ConvergenceWarning)

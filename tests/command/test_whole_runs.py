@@ -12,6 +12,7 @@ import torch
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
+from problems import chromium, complaints, wait_for
 from torch_lapeig import KNN, HeatKernel, LaplacianEigenmaps, SelfTuning
 from torch_lapeig.command import load, main
 
@@ -236,28 +237,11 @@ def test_labels_of_any_kind_are_colours(labels, folder):
 
 
 def test_browser_shows_the_scatter_without_a_network(folder):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    service = pytest.importorskip("selenium.webdriver.chrome.service")
-    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no Chromium with its driver: packages chromium and chromium-driver of Debian, for instance")
-    embed("--input", SAMPLE, "--index", "shell", "--labels", "kind", "--out", "out")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "no-proxy-server"]
-    for flag in [*flags, "host-resolver-rules=MAP * ~NOTFOUND", f"user-data-dir={folder / 'chromium'}"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=service.Service(driver))
-    try:
-        browser.set_page_load_timeout(60)
+    with chromium(folder / "chromium") as browser:
+        embed("--input", SAMPLE, "--index", "shell", "--labels", "kind", "--out", "out")
         browser.get((folder / "out" / "report.html").as_uri())
-        drawn = "window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle"
-        wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
-        wait.until(lambda window: window.execute_script(f"return {drawn}"))
+        wait_for(browser, "window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle")
         sources = "Bokeh.documents[0]._all_models.values()"
         names = f"Array.from({sources}).filter(m => m.type === 'ColumnDataSource').map(m => m.data.index)[0]"
         assert "S001" in list(browser.execute_script(f"return Array.from({names})"))
-        assert [e for e in browser.get_log("browser") if e["level"] not in ("INFO", "DEBUG")] == []
-    finally:
-        browser.quit()
+        assert complaints(browser) == []

@@ -6,8 +6,6 @@ import torch
 from torch_lapeig import DegeneracyWarning, eigh
 
 DTYPES = [torch.float64, torch.complex128]
-SPECTRA = {"distinct": [0.5, 1.0, 2.0, 4.0], "equal": [1.0, 1.0, 1.0, 3.0], "close": [1.0, 1.0 + 1e-9, 2.0, 2.0]}
-FUNCTIONS = {"sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "exp": torch.exp, "power": lambda x: x**0.3}
 
 
 def matrix_of(values, dtype, seed=0):
@@ -34,27 +32,13 @@ def test_pairs_of_a_batch_are_those_of_torch(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_gradients_of_distinct_pairs_in_any_loss(dtype):
-    a = matrix_of(SPECTRA["distinct"], dtype).requires_grad_()
+    a = matrix_of([0.5, 1.0, 2.0, 4.0], dtype).requires_grad_()
 
     def function(x):
         return eigh(hermitian(x))[:2]
 
     assert torch.autograd.gradcheck(function, a, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(function, a)
-
-
-@pytest.mark.parametrize(
-    ("spectrum", "name"), [(s, f) for i, s in enumerate(SPECTRA) for f in list(FUNCTIONS)[i : i + 3]]
-)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_of_matrix_functions(dtype, spectrum, name):
-    a = matrix_of(SPECTRA[spectrum], dtype).requires_grad_()
-
-    def function(x):
-        return eigh(hermitian(x)).matrix_function(FUNCTIONS[name])
-
-    assert torch.autograd.gradcheck(function, a, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(function, a, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

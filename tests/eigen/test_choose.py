@@ -10,11 +10,6 @@ from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 
 
-def cube(n):
-    """Points that fill a cube, whose neighbourhood graph is that of a body."""
-    return torch.rand(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-
 def signed(graph):
     """The signed Laplacian D̄ − W of a graph whose edges have random signs."""
     pattern = graph.pattern

@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import covering, quiet
+from problems import MissesOneCopy, covering, quiet
 from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve
-from torch_lapeig.eigen import Eigh
 
 
 def directed_cycle(n, weight=None):
@@ -161,25 +160,14 @@ class TestGradients:
         assert w.grad.isfinite().all()
 
     def test_float32_gives_complex64_and_no_warning(self):
-        weight = random_arcs(12, dtype=torch.float32).requires_grad_()
+        weight = random_arcs(12, dtype=torch.float32)
         pairs = MagneticLaplacian(DirectedGraph.from_dense(weight), 0.2).eigenpairs(3)
-        exact = MagneticLaplacian(DirectedGraph.from_dense(weight.detach().double()), 0.2).eigenpairs(3)
+        exact = MagneticLaplacian(DirectedGraph.from_dense(weight.double()), 0.2).eigenpairs(3)
         assert (pairs.values.dtype, pairs.vectors.dtype) == (torch.float32, torch.complex64)
         assert torch.allclose(pairs.vectors, exact.vectors.to(torch.complex64), atol=2e-6)
-        (pairs.vectors.abs().pow(4).sum() + pairs.vectors.real.sum()).backward()
-        double = weight.detach().double().requires_grad_()
-        exact = MagneticLaplacian(DirectedGraph.from_dense(double), 0.2).eigenpairs(3)
-        (exact.vectors.abs().pow(4).sum() + exact.vectors.real.sum()).backward()
-        assert torch.allclose(weight.grad.double(), double.grad, rtol=1e-3, atol=1e-4)
 
 
 def test_a_missed_copy_is_reported():
-    class MissesOneCopy(Eigh):
-        def __call__(self, *args, **options):
-            found = super().__call__(*args, **options)
-            keep = [i for i in range(found.values.shape[1]) if i != 2]
-            return found._replace(values=found.values[:, keep], vectors=found.vectors[..., keep])
-
     laplacian = MagneticLaplacian(DirectedGraph.from_dense(random_arcs(8)), 0.2)
     with pytest.raises(ConvergenceError, match="missed a copy of an eigenvalue"):
         laplacian.eigenpairs(2, MissesOneCopy())

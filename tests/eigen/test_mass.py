@@ -104,15 +104,6 @@ def test_units_of_the_mass(unit, dtype):
     torch.testing.assert_close(found.vectors * unit**0.5, expected.vectors)
 
 
-def test_float32_masses_get_gradients():
-    mass = masses(30).float().requires_grad_()
-    pairs = eigenpairs(unnormalized(random_affinity(30).float()), 4, mass=mass)
-    heat_of(pairs).square().sum().backward()
-    exact = mass.detach().double().requires_grad_()
-    heat_of(eigenpairs(unnormalized(random_affinity(30).float().double()), 4, mass=exact)).square().sum().backward()
-    torch.testing.assert_close(mass.grad, exact.grad.float(), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("shift", [0.0, 3.0])  # positive semidefinite, and not
 def test_a_function_has_gradients_to_matrix_and_mass_at_equal_eigenvalues(shift):
     n = 9

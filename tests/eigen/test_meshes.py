@@ -145,16 +145,20 @@ def test_flips_agree_with_robust_laplacian():
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
 
 
-@pytest.mark.parametrize("intrinsic", [False, True])
-def test_gradcheck_of_vertices(intrinsic):
+KINDS = [{}, {"intrinsic": True}, {"mass": "consistent"}]
+every_kind = pytest.mark.parametrize("options", KINDS, ids=str)
+
+
+@every_kind
+def test_gradcheck_of_vertices(options):
     vertices, faces = bent(0, noise=0.1)
 
     def matrices(vertices):
-        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
-        return stiffness.to_dense(), mass
+        stiffness, mass = mesh_laplacian(vertices, faces, **options)
+        return stiffness.to_dense(), mass.to_dense()
 
     def functions(vertices):
-        stiffness, mass = mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        stiffness, mass = mesh_laplacian(vertices, faces, **options)
         pairs = eigenpairs(stiffness, 3, mass=mass)
         return pairs.values, heat_of(pairs)
 
@@ -165,29 +169,36 @@ def test_gradcheck_of_vertices(intrinsic):
     assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
 
 
-@pytest.mark.parametrize("intrinsic", [False, True])
-def test_batches_are_their_meshes(intrinsic):
+@every_kind
+def test_batches_are_their_meshes(options):
     meshes = [bent(1), bent(0), icosphere(1)]
     sizes = [len(v) for v, _ in meshes]
     vertices = torch.nn.utils.rnn.pad_sequence([v for v, _ in meshes], batch_first=True)
     faces = torch.nn.utils.rnn.pad_sequence([f for _, f in meshes], batch_first=True, padding_value=-1)
     mask = torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]
     padded = torch.where(mask[..., None], vertices, torch.nan).requires_grad_()  # padding may hold anything
-    stiffness, mass = mesh_laplacian(padded, faces, mask=mask, intrinsic=intrinsic)
-    mass.square().sum().backward()
-    assert padded.grad.isfinite().all()
+    stiffness, mass = mesh_laplacian(padded, faces, mask=mask, **options)
     pairs = eigenpairs(stiffness, 4, mass=mass)
+    assert pairs.converged.all()
+    (gradient,) = torch.autograd.grad(pairs.values.sum() + mass.to_dense().square().sum(), padded)
+    assert gradient.isfinite().all()
+    mass = mass.to_dense()
     for b, (v, f) in enumerate(meshes):
-        own, areas = mesh_laplacian(v, f, intrinsic=intrinsic)
+        leaf, place = v.clone().requires_grad_(), (b, *[slice(len(v))] * (mass.ndim - 1))
+        own, areas = mesh_laplacian(leaf, f, **options)
+        values = eigenpairs(own, 4, mass=areas).values
+        areas = areas.to_dense()
         torch.testing.assert_close(stiffness.to_dense()[b, : len(v), : len(v)], own.to_dense())
-        torch.testing.assert_close(mass[b, : len(v)], areas)
-        torch.testing.assert_close(pairs.values[b], eigenpairs(own, 4, mass=areas).values, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(mass[place], areas)
+        torch.testing.assert_close(pairs.values[b], values, rtol=1e-9, atol=1e-12)
         assert not mass[b, len(v) :].any()
+        (expected,) = torch.autograd.grad(values.sum() + areas.square().sum(), leaf)
+        torch.testing.assert_close(gradient[b, : len(v)], expected, rtol=1e-7, atol=1e-9)
     deformed = torch.stack([meshes[0][0], 2 * meshes[0][0]])
-    shared = mesh_laplacian(deformed, meshes[0][1], intrinsic=intrinsic)  # one triangulation
-    torch.testing.assert_close(shared.mass[1], 4 * shared.mass[0])
+    shared = mesh_laplacian(deformed, meshes[0][1], **options).mass.to_dense()  # one triangulation
+    torch.testing.assert_close(shared[1], 4 * shared[0])
     with pytest.warns(GraphWarning, match="30 vertices belong to no face"):
-        mesh_laplacian(vertices, faces, intrinsic=intrinsic)
+        mesh_laplacian(vertices, faces, **options)
 
 
 @pytest.mark.parametrize("intrinsic", [False, True])
@@ -333,37 +344,6 @@ def test_gradients_of_tetrahedra_and_consistent_masses():
     stiffness, mass = mesh_laplacian(torch.stack([vertices, 2 * vertices]), faces, mass="consistent")
     torch.testing.assert_close(stiffness.to_dense()[1], 2 * function(vertices)[0])
     torch.testing.assert_close(mass.to_dense()[1], 8 * function(vertices)[1])
-
-
-def test_derivatives_of_pairs_with_consistent_masses():
-    vertices, faces = bent(0, noise=0.1)
-
-    def functions(vertices):
-        stiffness, mass = mesh_laplacian(vertices, faces, mass="consistent")
-        pairs = eigenpairs(stiffness, 3, mass=mass)
-        return pairs.values, heat_of(pairs)
-
-    vertices.requires_grad_()
-    assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
-
-
-def test_batches_of_consistent_masses_are_their_meshes():
-    meshes = [bent(1), bent(0), icosphere(1)]
-    vertices = torch.nn.utils.rnn.pad_sequence([v for v, _ in meshes], batch_first=True).requires_grad_()
-    faces = torch.nn.utils.rnn.pad_sequence([f for _, f in meshes], batch_first=True, padding_value=-1)
-    mask = torch.arange(vertices.shape[1]) < torch.tensor([len(v) for v, _ in meshes])[:, None]
-    stiffness, mass = mesh_laplacian(vertices, faces, mask=mask, mass="consistent")
-    pairs = eigenpairs(stiffness, 4, mass=mass)
-    assert pairs.converged.all()
-    (gradient,) = torch.autograd.grad(pairs.values.sum(), vertices)
-    for b, (v, f) in enumerate(meshes):
-        v = v.requires_grad_()
-        one = mesh_laplacian(v, f, mass="consistent")
-        expected = eigenpairs(one.stiffness, 4, mass=one.mass)
-        torch.testing.assert_close(pairs.values[b], expected.values, rtol=1e-9, atol=1e-12)
-        expected.values.sum().backward()
-        torch.testing.assert_close(gradient[b, : len(v)], v.grad, rtol=1e-7, atol=1e-9)
 
 
 def test_quadrilaterals_are_refused_and_tetrahedra_are_not():

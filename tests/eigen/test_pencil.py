@@ -56,23 +56,15 @@ def test_pairs_are_those_of_dense_matrices(n, layout):
 
 @pytest.mark.parametrize("n", [50, 800])
 def test_masses_of_very_different_sizes(n):
-    """An exact reference: with K = M^½ A M^½ of a cycle A, the values are those of the cycle, whatever M is."""
     laplacian = unnormalized(KNN(8)(surface(n)))
     matrix = laplacian.to_dense()
     mass = 10 ** (16 * noise(n) - 8)
-    heavy = mass > 1e-2
-    # Nodes of hardly any mass follow the others: their Schur complement has the small values.
-    inner = torch.linalg.solve(matrix[~heavy][:, ~heavy], matrix[~heavy][:, heavy])
-    schur = matrix[heavy][:, heavy] - matrix[heavy][:, ~heavy] @ inner
-    root = mass[heavy].sqrt()
-    expected = torch.linalg.eigvalsh(schur / root / root[:, None])[:1]
     pairs = eigenpairs(laplacian, 4, mass=mass)
     u = pairs.vectors
     assert pairs.converged
     force = matrix @ u - mass[:, None] * u * pairs.values
     assert (force.abs() <= 1e-10 * (matrix.abs() @ u.abs() + mass[:, None] * u.abs() * pairs.values)).all()
     torch.testing.assert_close(u.mT @ (mass[:, None] * u), torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-9)
-    assert expected.abs() < 1e-6
     sparse = torch.diag(mass).to_sparse_coo()
     torch.testing.assert_close(eigenpairs(laplacian, 4, mass=sparse).values, pairs.values, rtol=1e-9, atol=0)
 
@@ -298,16 +290,3 @@ def test_a_loss_that_is_no_number_has_no_gradient(n):
     sparse = torch.sparse_coo_tensor(entries.indices(), values, (n, n), check_invariants=False)
     (eigenpairs(matrix, 3, mass=sparse).vectors[:, 1:].square() * torch.nan).sum().backward()
     assert values.grad.isnan().any()
-
-
-@pytest.mark.parametrize("n", [30, 640])
-@pytest.mark.parametrize(("of_stiffness", "of_mass"), [(1e-200, 1.0), (1e150, 1e-100)])
-def test_units_do_not_matter(n, of_stiffness, of_mass):
-    laplacian = unnormalized(KNN(8)(surface(n)))
-    matrix, mass = laplacian.to_dense(), mass_of(laplacian)
-    for largest in (False, True):
-        expected = eigenpairs(matrix, 3, mass=mass, largest=largest)
-        found = eigenpairs(of_stiffness * matrix, 3, mass=of_mass * mass, largest=largest)
-        torch.testing.assert_close(found.values * (of_mass / of_stiffness), expected.values, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close((found.vectors * of_mass**0.5).abs(), expected.vectors.abs(), rtol=0, atol=1e-8)
-        assert found.converged

@@ -127,12 +127,11 @@ def test_half_precision_is_taken_as_float32(dtype):
 
 
 def test_a_batch_of_several_ranks():
-    low = points(6, 2) @ points(2, 5, seed=1)
-    matrices, loss = torch.stack([low, points(6, 5, seed=2)]).requires_grad_(), points(6, 5, seed=3)
+    matrices, loss = torch.stack([LOW, points(6, 5, seed=2)]).requires_grad_(), points(6, 5, seed=3)
     found = svd(matrices)
     (loss * (found.U @ found.projected @ found.Vh)).sum().backward()
     torch.testing.assert_close(matrices.grad[1], loss)
-    u, _, vh = torch.linalg.svd(low)
+    u, _, vh = torch.linalg.svd(LOW)
     torch.testing.assert_close(matrices.grad[0], loss - u[:, 2:] @ u[:, 2:].mT @ loss @ vh[2:].mT @ vh[2:])
 
 

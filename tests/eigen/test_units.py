@@ -4,6 +4,7 @@ import math
 import warnings
 
 import pytest
+import scipy.linalg
 import torch
 
 from problems import in_every_dtype, points, projector_loss, torus
@@ -113,3 +114,33 @@ def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
     for largest in (False, True):
         with pytest.raises(ValueError, match="mass must leave the eigenvalues below"):
             eigenpairs(given, 2, mass=torch.diag(mass) if kind == "matrix" else mass, largest=largest)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("n", [30, 400, 640])
+@pytest.mark.parametrize(
+    ("kind", "unit", "of_mass"),
+    [
+        *((kind, unit, 1.0) for kind in ("matrix", "products", "mass", "mass matrix") for unit in (1e-200, 1e200)),
+        *(("mass", unit, 1e-60) for unit in (1e-200, 1e200)),
+        ("mass matrix", 1e150, 1e-100),
+    ],
+)
+def test_matrices_and_masses_in_any_unit(kind, unit, of_mass, n, largest):
+    """Squares of residuals must not leave the range."""
+    x, d = points(n, n), torch.linspace(1, 2, n, dtype=torch.float64)
+    matrix = torch.diag(d) if kind in ("products", "mass") else (x + x.mT) / 2
+    mass = {"mass": d.flip(0), "mass matrix": x @ x.mT / n + torch.eye(n)}.get(kind)
+    dense = mass if mass is None or mass.ndim == 2 else torch.diag(mass)
+    values, vectors = scipy.linalg.eigh(matrix, dense)
+    order = [-1, -2, -3, -4] if largest else [0, 1, 2, 3]
+    values, vectors = torch.from_numpy(values[order]), torch.from_numpy(vectors[:, order[:3]])
+    given = (
+        FunctionOperator(lambda y, d: d[:, None] * y, n, [unit * d]) if kind in ("products", "mass") else unit * matrix
+    )
+    found = eigenpairs(given, 3, mass=None if mass is None else of_mass * mass, largest=largest)
+    assert found.converged
+    size, scale = float(values.abs().max()), of_mass / unit
+    torch.testing.assert_close(found.values * scale, values[:3], rtol=0, atol=1e-8 * size)
+    assert float(found.gap * scale) == pytest.approx(float((values[3] - values[2]).abs()), rel=1e-5)
+    torch.testing.assert_close((found.vectors * of_mass**0.5).abs(), vectors.abs(), rtol=0, atol=1e-6)

@@ -1,13 +1,11 @@
 """The experiment choosing: its scores, what it compares with what, and its short form."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import main
 from experiments.choosing import ALL, QUESTIONS, Sample, contrasts, measured, told
+from problems import short_form
 
 
 def test_the_nearest_tell_labels_and_numbers():
@@ -39,8 +37,7 @@ def test_every_option_is_measured_and_differences_are_paired():
 
 
 def test_the_short_form(tmp_path):
-    main(["choosing", "--quick", "--out", str(tmp_path)])
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = short_form("choosing", tmp_path)
     assert set(metrics["sets"]) == {"iris", "wine", "blobs"}
     assert metrics["sets"]["iris"]["default"]["mean"] > 85
     assert metrics["difference"]["points"]["PCA"]["all"]["mean"] > -5

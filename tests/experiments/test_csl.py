@@ -1,13 +1,12 @@
 """Circular skip links and pairs of equal spectra: the graphs, their spectra, and what networks make of them."""
 
-import json
 import math
 
 import pytest
 import torch
 
-from experiments.__main__ import main
 from experiments.csl import COPIES, NODES, SKIPS, cubelike_graphs, pairs_of, skip_links, strongly_regular_graphs
+from problems import short_form
 
 
 def test_graphs_are_regular_circulants():
@@ -51,8 +50,7 @@ def test_cubelike_graphs_differ_by_projectors_only():
 
 
 def test_encodings_do(tmp_path):
-    main(["csl", "--quick", "--out", str(tmp_path)])
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = short_form("csl", tmp_path)
     assert metrics["csl"]["none"]["mean"] == pytest.approx(0.1, abs=0.05)
     assert metrics["csl"]["values"]["mean"] > 0.8
 

@@ -1,13 +1,11 @@
 """Design of networks: gradients of the connectivity, and what its maximum looks like."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import main
 from experiments.design import OBJECTIVES, Network
+from problems import short_form
 
 
 @pytest.mark.parametrize("way", OBJECTIVES)
@@ -38,8 +36,7 @@ def test_connectivity_of_a_cycle():
 
 
 def test_several_eigenvalues_are_equal_at_the_maximum(tmp_path):
-    main(["design", "--quick", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "metrics.json").read_text())["nodes"]["100"]
+    found = short_form("design", tmp_path)["nodes"]["100"]
     assert found["smooth"]["multiplicity"] >= 2
     assert found["smooth"]["gain"]["mean"] > 2
     assert abs(found["eigh"]["behind"]["mean"]) < 0.02

@@ -1,20 +1,16 @@
 """The experiments in a short form: what they write, and what their figures say."""
 
 import importlib.metadata
-import json
 
 import pytest
-import torch
 import yaml
 
-from experiments.__main__ import main
 from experiments.manifolds import WITH_SCALE, constant, eigenvectors
-from problems import touches_border
+from problems import polygon, short_form, touches_border
 
 
 def test_demo_writes_metrics_and_figure(tmp_path, capsys):
-    main(["demo", "--quick", "--out", str(tmp_path)])
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = short_form("demo", tmp_path)
     before, after = metrics["before"]["10"], metrics["after"]["10"]
     assert before["knn_train"] > 0.95
     assert before["knn_heldout"] > 0.95
@@ -35,8 +31,7 @@ def test_demo_writes_metrics_and_figure(tmp_path, capsys):
 
 def quick(name, out, *more):
     """Metrics of the quick form, after a check of what every run leaves."""
-    main([name, "--quick", "--device", "cpu", "--out", str(out), *more])
-    metrics = json.loads((out / "metrics.json").read_text())
+    metrics = short_form(name, out, "--device", "cpu", *more)
     assert metrics["config"]["quick"] is True
     assert metrics["versions"]["torch"] == importlib.metadata.version("torch")
     assert yaml.safe_load((out / "config.yaml").read_text())["out"] == str(out)
@@ -69,8 +64,7 @@ def test_improved_eigenmaps_are_closer_to_the_eigenfunctions(tmp_path):
 def test_eigenvalues_of_graphs_approach_those_of_the_laplacian_times_the_constant():
     """On a circle of equal steps eigenvalues are sums, but for the point itself, one of 95 that is no neighbour."""
     n, epsilon = 3000, 0.1
-    angle = torch.arange(n, dtype=torch.float64) * (2 * torch.pi / n)
-    x = torch.stack([angle.cos(), angle.sin()], 1)
+    x = polygon(n)
     for method, values, _ in eigenvectors(x, epsilon, 4.0, 4, 1e-6):
         if method in WITH_SCALE:
             found = values / constant(method, 1, epsilon, 4.0)

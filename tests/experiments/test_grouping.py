@@ -1,23 +1,11 @@
 """Grouping through eigenvectors: its losses against dense references, and what it learns."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import main
-from experiments.grouping import (
-    Sets,
-    diffused,
-    make_sets,
-    mixture,
-    pair_loss,
-    pairs_of_components,
-    start_from,
-    through_eigenvectors,
-    whitening,
-)
+from experiments import grouping
+from problems import short_form
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 
@@ -27,8 +15,7 @@ def generator():
 
 
 def test_it_learns_what_groups_tell_and_nothing_else(tmp_path):
-    main(["grouping", "--quick", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "metrics.json").read_text())["moons"]
+    found = short_form("grouping", tmp_path)["moons"]
     means = {variant: values["agreement"]["mean"] for variant, values in found.items()}
     assert means["layer"] > 0.3
     assert abs(means["fixed"]) < 0.2
@@ -37,14 +24,14 @@ def test_it_learns_what_groups_tell_and_nothing_else(tmp_path):
 
 def two_groups():
     group = torch.tensor([[0, 0, 1, 1]])
-    return Sets(torch.zeros(1, 4, 1), torch.zeros(1, 4, 1), group, torch.tensor([[True, True, True, False]]))
+    return grouping.Sets(torch.zeros(1, 4, 1), torch.zeros(1, 4, 1), group, torch.tensor([[True, True, True, False]]))
 
 
 def test_loss_vanishes_for_orthogonal_or_opposite_groups():
     for last in ([0.0, 1.0], [-1.0, 0.0]):
         rows = torch.tensor([[[1.0, 0.0], [2.0, 0.0], last, [3.0, 3.0]]])
-        assert pair_loss(rows, two_groups()).tolist() == [0]
-    assert pair_loss(torch.ones(1, 4, 2), two_groups()).item() == pytest.approx(1)
+        assert grouping.pair_loss(rows, two_groups()).tolist() == [0]
+    assert grouping.pair_loss(torch.ones(1, 4, 2), two_groups()).item() == pytest.approx(1)
 
 
 def test_diffusion_is_a_function_of_the_laplacian():
@@ -55,16 +42,16 @@ def test_diffusion_is_a_function_of_the_laplacian():
     for steps in (4, 32):
         powers = (1 - pairs.values[1:] / 2) ** steps
         expected = pairs.vectors[:, 1:] * powers @ pairs.vectors[:, 1:].mT
-        torch.testing.assert_close(diffused(weights[None], steps)[0], expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(grouping.diffused(weights[None], steps)[0], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_gradient_through_eigenvectors_is_that_of_finite_differences(generator):
-    part = make_sets("moons", 2, 48, 8, generator, new=False)
+    part = grouping.make_sets("moons", 2, 48, 8, generator, new=False)
     matrix = torch.from_numpy(generator.normal(size=(6, 6))).requires_grad_()
     direction, step = torch.from_numpy(generator.normal(size=(6, 6))), 1e-6
 
     def loss(at):
-        return pair_loss(through_eigenvectors(part.x @ at, 8, 8.0), part).sum()
+        return grouping.pair_loss(grouping.through_eigenvectors(part.x @ at, 8, 8.0), part).sum()
 
     (gradient,) = torch.autograd.grad(loss(matrix), matrix)
     with torch.no_grad():
@@ -73,25 +60,25 @@ def test_gradient_through_eigenvectors_is_that_of_finite_differences(generator):
 
 
 def test_planted_channels_have_one_covariance_and_the_mixture_is_invertible(generator):
-    part = make_sets("moons", 24, 48, 8, generator, new=False)
+    part = grouping.make_sets("moons", 24, 48, 8, generator, new=False)
     pooled = part.x.flatten(0, 1)
     torch.testing.assert_close(pooled.mT @ pooled / len(pooled), torch.eye(6, dtype=torch.float64), rtol=0, atol=0.1)
     for plane in part.x.split(2, -1):
         covariance = plane.mT @ plane / plane.shape[1]
         torch.testing.assert_close(covariance, torch.eye(2, dtype=torch.float64).expand(24, 2, 2))
-    jacobians = torch.func.vmap(torch.func.jacrev(mixture(6, 0.6, generator)))(pooled)
+    jacobians = torch.func.vmap(torch.func.jacrev(grouping.mixture(6, 0.6, generator)))(pooled)
     signs, logarithms = torch.linalg.slogdet(jacobians)
     assert (signs == signs[0]).all()
     assert logarithms.min() >= 6 * np.log(0.4)
 
 
 def test_starts_are_linear_maps(generator):
-    part = Sets(*(field[None] for field in make_sets("moons", 24, 48, 8, generator, new=False)))
+    part = grouping.Sets(*(field[None] for field in grouping.make_sets("moons", 24, 48, 8, generator, new=False)))
     part = part._replace(x=part.x @ torch.from_numpy(generator.normal(size=(6, 6))))
-    pooled = part.mapped(start_from(whitening(part))).x.flatten(0, 1)
+    pooled = part.mapped(grouping.start_from(grouping.whitening(part))).x.flatten(0, 1)
     torch.testing.assert_close(pooled.mT @ pooled / len(pooled), torch.eye(6, dtype=torch.float64))
-    pairs = pairs_of_components(part)
+    pairs = grouping.pairs_of_components(part)
     assert len(pairs) == 15
     for pair in pairs:
         torch.testing.assert_close(pair[0].mT @ pair[0], torch.eye(2, dtype=torch.float64))
-        torch.testing.assert_close(part.mapped(start_from(pair)).x, (part.x @ pair[0])[0])
+        torch.testing.assert_close(part.mapped(grouping.start_from(pair)).x, (part.x @ pair[0])[0])

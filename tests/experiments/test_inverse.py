@@ -1,14 +1,13 @@
 """The inverse eigenproblem: its matrices against closed spectra, gradients of all ways against differences."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import main
 from experiments.inverse import FITS, Membrane, Misfit, Problem, Trial, solved
+from problems import short_form
 from torch_lapeig import mesh_laplacian
 
 TRIAL = Trial("symmetric", 64, 9, 0.02, 4)
@@ -62,8 +61,7 @@ def test_gradient_at_equal_eigenvalues():
 
 
 def test_eigenvectors_find_the_field_and_eigenvalues_do_not(tmp_path):
-    main(["inverse", "--quick", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "metrics.json").read_text())["by_size"]["64"]
+    found = short_form("inverse", tmp_path)["by_size"]["64"]
     assert found["layer"]["error"]["mean"] < 0.4
     assert found["eigenvalues"]["error"]["mean"] > 0.6
     assert found["eigh"]["end"] == ["NaN"]

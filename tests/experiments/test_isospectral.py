@@ -1,6 +1,5 @@
 """Shape from spectrum: harmonics and the sphere's spectrum in closed form, gradients against differences."""
 
-import json
 import math
 
 import numpy as np
@@ -8,9 +7,9 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from experiments.__main__ import main
 from experiments.isospectral import Surface, by_scipy, harmonics
 from experiments.shapes import icosphere
+from problems import short_form
 
 
 def test_harmonics_are_orthonormal_and_the_spheres_eigenvalues_their_degrees():
@@ -50,8 +49,7 @@ def test_error_does_not_change_with_a_rotation():
 
 
 def test_landmarks_tell_the_shape_and_eigenvalues_do_not(tmp_path):
-    main(["isospectral", "--quick", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "metrics.json").read_text())
+    found = short_form("isospectral", tmp_path)
     assert found["landmarks"]["layer"]["error"]["mean"] < 0.5
     assert found["spectrum"]["layer"]["error"]["mean"] > 0.5
     assert found["landmarks"]["eigh"]["end"] == ["NaN"]

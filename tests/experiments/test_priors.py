@@ -1,15 +1,13 @@
 """The experiment on class priors: how labels are chosen, that priors of one solve are the module's, its short form."""
 
-import json
-
 import pytest
 import torch
 
 from experiments import data
-from experiments.__main__ import main
 from experiments.fewlabels import known
 from experiments.priors import DESIGNS, METHODS, classes_of, labelled, priors, rows_of, told
 from experiments.runs import Refusal
+from problems import short_form
 from torch_lapeig import KNN, HarmonicFunction, HeatKernel
 
 
@@ -33,8 +31,7 @@ def test_priors_of_one_solve_are_those_of_the_module():
 
 
 def test_the_short_form(tmp_path):
-    main(["priors", "--quick", "--out", str(tmp_path)])
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    metrics = short_form("priors", tmp_path)
     assert set(metrics["largest_class"]) == {"wine", "breast cancer"}
     for design in DESIGNS:
         of = metrics[f"{design}.5"]["all"]

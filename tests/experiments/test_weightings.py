@@ -1,24 +1,18 @@
 """The experiment weightings: methods on many splits at once, networks, batches, and that it resumes."""
 
-import json
 from itertools import islice
 
 import pytest
 import torch
 
-from experiments.__main__ import main
 from experiments.data import Split, digits_points
 from experiments.fewlabels import PLAIN, PRIOR, Method, Points, known, labelled, predictions
 from experiments.smoothing import Kind, Problem, Schedule, accuracy, batches_of, trained
-
-
-def quick(out, *more):
-    main(["weightings", "--quick", "--out", str(out), *more])
-    return json.loads((out / "metrics.json").read_text())
+from problems import short_form
 
 
 def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
-    metrics = quick(tmp_path)
+    metrics = short_form("weightings", tmp_path)
     on_graph, new = metrics["graph"]["digits"], metrics["new"]["digits"]
     recipe = metrics["recipe"]["name"]
     assert on_graph[recipe]["1"]["accuracy"]["mean"] > 0.8
@@ -30,7 +24,7 @@ def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     lines = cells.read_text().splitlines(keepends=True)
     cells.write_text("".join(lines[:-2]))  # as after an interruption
     capsys.readouterr()
-    resumed = quick(tmp_path)
+    resumed = short_form("weightings", tmp_path)
     assert resumed["new"] == metrics["new"]
     assert "cells read" in capsys.readouterr().out
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from problems import DEVICES, points, random_affinity, saved_and_loaded
+from problems import DEVICES, points, polygon, random_affinity, saved_and_loaded
 from torch_lapeig import (
     KNN,
     Graph,
@@ -20,8 +20,7 @@ from torch_lapeig.methods import refine_cut
 
 def blobs(count, size=40, seed=0, spread=0.5):
     """Return normal groups around points of a circle, and their numbers."""
-    angle = torch.arange(count, dtype=torch.float64) * (2 * torch.pi / count)
-    centres = 2 * count / 3 * torch.stack([angle.cos(), angle.sin()], 1)
+    centres = 2 * count / 3 * polygon(count)
     truth = torch.arange(count).repeat_interleave(size)
     noise = torch.randn(len(truth), 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return centres[truth] + spread * noise, truth

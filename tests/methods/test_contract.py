@@ -93,21 +93,30 @@ def test_fit_transform_is_the_fit(make):
 
 @every_method
 def test_a_batch_equals_its_items_whatever_the_padding(make):
-    """Columns that an item has too few points for are zero, and so are rows of padding and their gradients."""
-    x, mask = padded()
-    module, leaf = make(), x.clone().requires_grad_()
-    y = quiet(module, leaf, mask=mask)
+    """Columns that an item has too few points for are zero, and so are rows of padding and their gradients.
+
+    Each item's new points are embedded given its valid points; given one point or none they are zero.
+    """
+    (x, mask), news = padded(), sheet(5, batch=len(SIZES), seed=1)
+    module, leaf, leaf_new = make(), x.clone().requires_grad_(), news.clone().requires_grad_()
+    y, y_new = quiet(module.out_of_sample, leaf, leaf_new, mask=mask)
+    torch.testing.assert_close(y, quiet(module, x, mask=mask))
     assert not y[~mask].any()
     for b in (0, 1):
         torch.testing.assert_close(y[b, : SIZES[b]], module(x[b, : SIZES[b]]))
+        torch.testing.assert_close(y_new[b], make().fit(x[b, : SIZES[b]]).transform(news[b]))
     alone = quiet(module, x[2:3, :3])[0]
     torch.testing.assert_close(y[2, :3], alone)
     assert (alone != 0).any(0).sum() >= 1  # of three points on a path there is one column of geodesics
     assert not y[3:].any()
-    (y.square().sum(-1).square().sum() + y.sum()).backward()
-    assert not leaf.grad[~mask].any()
-    assert leaf.grad.isfinite().all()
-    assert leaf.grad[:2].abs().amax((1, 2)).min() > 0
+    assert not y_new[3:].any()
+    (slope,) = torch.autograd.grad(y.square().sum(-1).square().sum() + y.sum(), leaf, retain_graph=True)
+    assert slope[:2].abs().amax((1, 2)).min() > 0
+    (y.square().sum() + y_new.square().sum()).backward()
+    for gradient in (slope, leaf.grad):
+        assert not gradient[~mask].any()
+        assert gradient.isfinite().all()
+    assert leaf_new.grad.isfinite().all()
 
 
 @every_method
@@ -164,10 +173,11 @@ def test_items_that_are_flat_or_one_point_have_zero_columns_and_gradients(make):
 
 @every_method
 def test_a_mask_of_one_set_leaves_points_out(make):
-    x, mask = sheet(20), torch.arange(20) != 7
-    y = make()(x.masked_fill(~mask[:, None], torch.nan), mask=mask)
+    x, new, mask = sheet(20), sheet(5, seed=1), torch.arange(20) != 7
+    y, y_new = make().out_of_sample(x.masked_fill(~mask[:, None], torch.nan), new, mask=mask)
     assert not y[7].any()
     torch.testing.assert_close(y[mask], make()(x[mask]))
+    torch.testing.assert_close(y_new, make().fit(x[mask]).transform(new))
 
 
 @covering(1, make=METHODS, dtype=[torch.float16, torch.bfloat16])
@@ -211,25 +221,6 @@ def test_gradients_of_a_padded_batch_with_new_points(make):
         return grams(torch.cat(quiet(module.out_of_sample, filled, new, mask=mask), 1))
 
     assert torch.autograd.gradcheck(gram, (valid, news), fast_mode=True)
-
-
-@every_method
-def test_out_of_sample_of_a_padded_batch(make):
-    """Each item's new points are embedded given its valid points; given one point or none they are zero."""
-    (x, mask), news = padded(), sheet(5, batch=len(SIZES), seed=1)
-    leaves = x.clone().requires_grad_(), news.clone().requires_grad_()
-    y, y_new = quiet(make().out_of_sample, *leaves, mask=mask)
-    torch.testing.assert_close(y, quiet(make(), x, mask=mask))
-    for b in (0, 1):
-        fitted = make().fit(x[b][mask[b]])
-        torch.testing.assert_close(y_new[b], fitted.transform(news[b]))
-    assert not y_new[3:].any()
-    (y.square().sum() + y_new.square().sum()).backward()
-    assert not leaves[0].grad[~mask].any()
-    assert all(leaf.grad.isfinite().all() for leaf in leaves)
-    one = torch.arange(20) != 7
-    _, of_one = quiet(make().out_of_sample, sheet(20), news[0], mask=one)
-    torch.testing.assert_close(of_one, make().fit(sheet(20)[one]).transform(news[0]))
 
 
 @every_method
@@ -278,11 +269,14 @@ def test_repr_is_the_constructor(make):
 
 
 @every_method
-def test_transform_in_blocks(make, small_blocks):
-    module, new = make().fit(sheet(20)), sheet(7, seed=1)
-    whole = module.transform(new)
-    small_blocks()
-    torch.testing.assert_close(module.transform(new), whole)
+def test_the_size_of_blocks_changes_nothing(make, small_blocks):
+    module, x, new, results = make(), sheet(20).requires_grad_(), sheet(7, seed=1), []
+    for _ in range(2):
+        y = module.fit(x.detach())(x)
+        (gradient,) = torch.autograd.grad(y[:, 0].pow(4).sum(), x)
+        results.append((y, gradient, module.transform(new)))
+        small_blocks()
+    torch.testing.assert_close(*results)
 
 
 @every_method

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import distances, points, quiet, subspace_angle, swiss_roll
+from problems import distances, points, polygon, quiet, subspace_angle, swiss_roll
 
 
 @pytest.mark.parametrize("rule", [tl.KNN(8), tl.Radius(2.0)], ids=str)
@@ -131,15 +131,10 @@ def test_the_preset_of_the_paper_is_its_problem():
     torch.testing.assert_close(residual @ y, w.sum(1, keepdim=True) * y * other.eigenvalues_, atol=1e-10, rtol=0)
 
 
-def regular_polygon(n):
-    angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
-    return torch.stack([angle.cos(), angle.sin()], 1)
-
-
 @pytest.mark.parametrize("kind", ["alone", "batch", "float32"])
 def test_lengths_of_columns_of_equal_eigenvalues_have_no_gradient(kind):
     """Y Yᵀ does not depend on the basis, and yet lengths of its columns, once scaled, do in the first order."""
-    x, aim = regular_polygon(15), torch.randn(15, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x, aim = polygon(15), torch.randn(15, 15, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x = torch.stack([points(15, 2), x]) if kind == "batch" else x.float() if kind == "float32" else x
     module = tl.LaplacianEigenmaps(2, tl.KNN(4), tl.HeatKernel(0.3), scale="unit")
 

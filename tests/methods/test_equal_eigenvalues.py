@@ -1,12 +1,10 @@
 """Gradients through new points where eigenvalues are equal: losses that depend on no basis have them."""
 
-import math
-
 import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import covering, points
+from problems import covering, points, polygon
 
 N = 12
 ALL, HEAT = tl.KNN(N - 1), tl.HeatKernel(2.0)
@@ -28,12 +26,6 @@ METHODS = {
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
-def polygon(n=N, radius=1.0):
-    """Regular, but for what its corners are moved by: pairs of eigenvalues are equal."""
-    angle = 2 * math.pi * torch.arange(n, dtype=torch.float64) / n
-    return radius * torch.stack([angle.cos(), angle.sin()], 1)
-
-
 def loss_of(method, *, new=5, n=N):
     """Return a function of points and new points that is the same in any basis."""
     aim, own = points(new, n), points(n, n, seed=1)
@@ -47,14 +39,14 @@ def loss_of(method, *, new=5, n=N):
 
 @every_method
 def test_gradients_to_points_and_new_points(method):
-    x, x_new = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_()
+    x, x_new = polygon(N).requires_grad_(), (0.5 * points(5, 2)).requires_grad_()
     assert torch.autograd.gradcheck(loss_of(method), (x, x_new), check_forward_ad=True, fast_mode=True, atol=1e-6)
     assert torch.autograd.gradgradcheck(loss_of(method), (x, x_new), fast_mode=True, atol=1e-5, rtol=1e-5)
 
 
 @covering(1, method=METHODS, stretch=[1e-14, 1e-9, 1e-6])
 def test_nearly_equal_eigenvalues(method, stretch):
-    x, x_new = polygon() * torch.tensor([1 + stretch, 1.0], dtype=torch.float64), 0.5 * points(5, 2)
+    x, x_new = polygon(N) * torch.tensor([1 + stretch, 1.0], dtype=torch.float64), 0.5 * points(5, 2)
     x = x.requires_grad_()
     direction, step = points(N, 2, seed=2), 1e-3  # so large that differences see no pair
     (gradient,) = torch.autograd.grad(loss_of(method)(x, x_new), x)
@@ -66,7 +58,7 @@ def test_nearly_equal_eigenvalues(method, stretch):
 
 @pytest.mark.parametrize("normalization", ["random_walk", "unnormalized"])
 def test_components_on_their_own(normalization):
-    x = torch.cat([polygon(), 100 + polygon(9)]).requires_grad_()
+    x = torch.cat([polygon(N), 100 + polygon(9)]).requires_grad_()
     x_new = torch.cat([0.5 * points(3, 2), 100 + 0.5 * points(3, 2, seed=3)])
     method = tl.LaplacianEigenmaps(2, tl.KNN(8), HEAT, normalization=normalization, components="separate")
     aim = torch.block_diag(points(3, 12), points(3, 9))  # each has a basis of its own
@@ -81,7 +73,7 @@ def test_components_on_their_own(normalization):
 def test_regression():
     labels = torch.full((N,), -1)
     labels[:3] = torch.tensor([0, 1, 1])
-    x, x_new, aim = polygon().requires_grad_(), (0.5 * points(5, 2)).requires_grad_(), points(5, 2, seed=4)
+    x, x_new, aim = polygon(N).requires_grad_(), (0.5 * points(5, 2)).requires_grad_(), points(5, 2, seed=4)
 
     def loss(x, x_new):
         return (tl.EigenmapsRegression(3, ALL, HEAT).out_of_sample(x, labels, x_new)[1] * aim).sum()

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 
+import combined
 import pytest
 import torch
 from torch import nn
@@ -169,14 +170,6 @@ class TestDerivativesAtEqualEigenvalues:
 class TestBatches:
     SIZES = (cycle(6), path(2), random_affinity(9), torch.zeros(1, 1, dtype=torch.float64))
 
-    def batch(self, device="cpu"):
-        whole = torch.zeros(len(self.SIZES), 9, 9, dtype=torch.float64)
-        mask = torch.zeros(len(self.SIZES), 9, dtype=torch.bool)
-        for b, affinity in enumerate(self.SIZES):
-            whole[b, : len(affinity), : len(affinity)] = affinity
-            mask[b, : len(affinity)] = True
-        return whole.to(device).requires_grad_(), mask.to(device)
-
     @covering(1, function=list(range(4)), device=DEVICES)
     @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
     def test_each_graph_as_alone(self, function, device):
@@ -188,7 +181,8 @@ class TestBatches:
             lambda pairs, x, mask: tl.spectral_signature(pairs, phi, normalize=False),
             lambda pairs, x, mask: tl.StableEncoding(phi, rho, columns=4)(pairs, mask=mask),
         ]
-        affinity, mask = self.batch(device)
+        affinity, mask = (part.to(device) for part in combined.padded(*self.SIZES))
+        affinity.requires_grad_()
         x = points(9, 3, batch=4).to(device)
         padded = torch.where(mask[..., None], x, torch.nan)
         pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity, mask=mask)), 5, fill=True)

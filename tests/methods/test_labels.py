@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.cluster import _spectral as theirs
 
-from problems import points
+from problems import points, polygon
 from torch_lapeig import KNN, HeatKernel, SpectralClustering
 from torch_lapeig.methods.labels import cluster_qr, discretize
 
@@ -39,8 +39,7 @@ def test_labels_equal_scikit_learn(k, noise):
 def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype):
     """Points of regular polygons lie exactly between clusters: round-off of new rows does not decide their labels."""
     for n in (8, 12, 16, 22, 30, 36):
-        angle = 2 * torch.pi * torch.arange(n, dtype=torch.float64) / n
-        x = torch.stack([angle.cos(), angle.sin()], 1).to(dtype)
+        x = polygon(n).to(dtype)
         for variant in ("njw", "shi_malik"):
             module = SpectralClustering(
                 3, KNN(4), HeatKernel(0.5), assign_labels=assign_labels, variant=variant, n_init=2

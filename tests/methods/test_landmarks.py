@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from problems import DEVICES, covering, saved_and_loaded
+from problems import DEVICES, covering, polygon, saved_and_loaded
 from torch_lapeig import KNN, HeatKernel, Landmarks, LaplacianEigenmaps
 
 T = 0.3
@@ -62,8 +62,7 @@ def test_farthest_points_cover_the_set():
 @pytest.mark.parametrize("scale", ["degree", "unit"])
 def test_gradients_at_equal_eigenvalues(scale):
     """Regular polygons have pairs of equal eigenvalues; the Gram matrix of a pair is smooth."""
-    angle = torch.arange(12, dtype=torch.float64) * torch.pi / 6
-    x = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
+    x = polygon(12).requires_grad_()
     bandwidth = HeatKernel(1.0, learnable=True).double()
     model = LaplacianEigenmaps(2, Landmarks(12, 3, "random"), bandwidth, scale=scale)
 

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import torch_lapeig as tl
-from problems import edge_parameters, on_every_device, points, random_affinity, surface
+from problems import edge_parameters, on_every_device, points, polygon, random_affinity, surface
 
 METHODS = {
     "LabelSpreading": lambda *a, **o: tl.LabelSpreading(*a, alpha=0.9, **o),
@@ -52,50 +52,34 @@ def test_shapes_dtypes_and_labels(make, device):
     torch.testing.assert_close(make(tl.KNN(6))(X, LABELS.int()), make(tl.KNN(6))(X, one_hot(LABELS)))
 
 
+@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
 @every_method
 def test_a_batch_equals_its_items_whatever_the_padding(make):
-    sizes = [40, 25, 12]
-    mask = torch.arange(40) < torch.tensor(sizes)[:, None]
-    x = torch.stack([surface(40, seed=s) for s in range(3)]).masked_fill(~mask[..., None], torch.nan).requires_grad_()
-    labels = torch.stack([some_labels(40, seed=s) for s in range(3)])
-    for b, size in enumerate(sizes):
-        labels[b, :3] = torch.arange(3)
-        labels[b, size:] = 77  # of padding, whatever they are
-    model, news = make(tl.KNN(5)), torch.stack([NEW, NEW, NEW])
+    """Beside items of two points, one and none, with labels and without."""
+    sizes = torch.tensor([40, 25, 12, 2, 1, 1, 0])
+    mask = torch.arange(40) < sizes[:, None]
+    x = torch.stack([surface(40, seed=s) for s in range(7)]).masked_fill(~mask[..., None], torch.nan).requires_grad_()
+    labels = torch.stack([some_labels(40, seed=s) for s in range(7)])
+    labels[:3, :3], labels[3:] = torch.arange(3), -1
+    labels[3, 0], labels[4, 0] = 1, 2
+    labels[~mask] = 77  # of padding, whatever they are
+    model, news = make(tl.KNN(5)), NEW.expand(7, -1, -1)
     scores = model(x, labels, mask=mask)
     again, new = model.out_of_sample(x, labels, news, mask=mask)
     torch.testing.assert_close(again, scores, atol=1e-8, rtol=0)
     assert not scores[~mask].any()
-    for b, size in enumerate(sizes):
+    assert not scores[5:].any()
+    assert not new[4:].any()
+    for b, size in enumerate(sizes[:3]):
         alone = model.fit(x[b, :size].detach(), labels[b, :size])
         torch.testing.assert_close(scores[b, :size], alone.scores_, atol=1e-8, rtol=0)
         torch.testing.assert_close(new[b], alone.transform(NEW), atol=1e-8, rtol=0)
-    (scores.square().sum() + new.square().sum()).backward()
+    (scores.square().sum() + scores.sum() + new.square().sum() + new.sum()).backward()
     assert not x.grad[~mask].any()
     assert x.grad.isfinite().all()
     given = tl.Graph.from_dense(torch.stack([tl.KNN(5)(surface(40, seed=s)).to_dense() for s in range(3)]))
-    both = [make(GIVEN)(graph, labels.masked_fill(labels > 5, -1)) for graph in (given, given.to_sparse())]
+    both = [make(GIVEN)(graph, labels[:3].masked_fill(~mask[:3], -1)) for graph in (given, given.to_sparse())]
     torch.testing.assert_close(*both, atol=1e-9, rtol=0)
-
-
-@pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
-@every_method
-def test_items_of_any_size(make):
-    """Check that forward and out_of_sample agree on items of two points, one and none, with labels and without."""
-    sizes = torch.tensor([20, 2, 1, 1, 0])
-    x, mask = points(20, 3, batch=5), torch.arange(20) < sizes[:, None]
-    labels = torch.full((5, 20), -1)
-    labels[0, :3], labels[1, 0], labels[2, 0] = torch.arange(3), 1, 2
-    leaf = x.masked_fill(~mask[..., None], torch.nan).requires_grad_()
-    model = make(tl.KNN(5))
-    scores = model(leaf, labels, mask=mask)
-    again, new = model.out_of_sample(leaf, labels, points(4, 3, batch=5), mask=mask)
-    torch.testing.assert_close(again, scores, atol=1e-9, rtol=0)
-    assert not scores[3:].any()
-    assert not new[2:].any()
-    assert new[0].any()
-    (scores.sum() + new.sum()).backward()
-    assert leaf.grad.isfinite().all()
 
 
 @every_method
@@ -209,8 +193,7 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
 
 def test_training_points_keep_their_scores_at_an_eigenvalue_of_1():
     """The leaves of a star have λ = 1, by which Nyström's formula divides a new point's row of 1 − λ."""
-    angle = torch.arange(5, dtype=torch.float64) * 2 * torch.pi / 5
-    x = torch.cat([torch.zeros(1, 2), torch.stack([angle.cos(), angle.sin()], 1)])
+    x = torch.cat([torch.zeros(1, 2), polygon(5)])
     labels = torch.tensor([0, 1, 0, -1, -1, 1])
     model = tl.EigenmapsRegression(3, tl.Radius(1.1), tl.SimpleWeights()).fit(x, labels)
     torch.testing.assert_close(model.transform(x), model.scores_)

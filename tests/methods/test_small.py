@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from problems import points
+from problems import points, polygon
 from torch_lapeig import KNN, DegeneracyWarning, GraphWarning, HeatKernel, LaplacianEigenmaps
 from torch_lapeig.eigen import Eigh
 
@@ -57,9 +57,7 @@ def test_padding_may_hold_anything():
 
 def test_equal_eigenvalues_have_exact_gradients_and_warnings():
     """Points on a circle: each eigenvalue is double. The projector's gradient is that of the way of all sizes."""
-    angle = 2 * math.pi * torch.arange(24, dtype=torch.float64) / 24
-    x = torch.stack([angle.cos(), angle.sin()], 1)
-    gradients = []
+    x, gradients = polygon(24), []
     for solve in (None, Eigh()):
         leaf = x.clone().requires_grad_()
         y = LaplacianEigenmaps(4, KNN(4), HeatKernel(0.5), solve=solve)(leaf)
@@ -94,8 +92,7 @@ def test_unusual_sets_have_the_warnings_of_all_sizes(x, message):
 
 def test_a_ring_has_its_known_values():
     """Neighbours to both sides on a circle, all weights 1: 1 − (cos θ + cos 2θ) / 2 of the multiples θ of 2π/N."""
-    angle = 2 * math.pi * torch.arange(30, dtype=torch.float64) / 30
-    x = torch.stack([angle.cos(), angle.sin()], 1)
+    x = polygon(30)
     found = LaplacianEigenmaps(4, KNN(4), HeatKernel(math.inf)).embed(x)
-    exact = (1 - (angle.cos() + (2 * angle).cos()) / 2).sort().values
+    exact = (1.5 - x[:, 0] / 2 - x[:, 0].square()).sort().values  # cos 2θ = 2 cos² θ − 1
     torch.testing.assert_close(found.eigenvalues, exact[1:5], atol=1e-13, rtol=0)

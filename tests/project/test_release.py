@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,16 @@ def test_issue_forms(form):
     if form.stem != "config":
         assert {"name", "description", "body"} <= known.keys()
         assert len({part["id"] for part in known["body"]}) == len(known["body"])
+
+
+@pytest.mark.parametrize(("compiler", "reason"), [("absent-cc", "there is no absent-cc"), ("false", "false failed")])
+def test_where_loops_cannot_be_compiled_one_sentence_says_why_and_what_to_install(compiler, reason, tmp_path):
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    shutil.copytree(ROOT / "torch_lapeig" / "native", tmp_path / "torch_lapeig" / "native")
+    command, environment = [sys.executable, tmp_path / "hatch_build.py"], {**os.environ, "CC": compiler}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("Compiling")
+    (sentence,) = done.stderr.splitlines()
+    assert reason in sentence
+    assert "install a C compiler" in sentence

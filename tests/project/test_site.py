@@ -3,7 +3,6 @@
 import functools
 import http.server
 import re
-import shutil
 import threading
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,11 +10,12 @@ from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
 import pytest
 
+from problems import chromium, complaints, wait_for
+
 SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
 pytestmark = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="the site is not built: make docs")
 PAGES = ["index.html", "guide.html", "api.html", "theory.html", "weights.html", "auto_gallery/index.html"]
 PAGES += ["api/torch_lapeig.LaplacianEigenmaps.html", "glossary.html"]
-WAIT = 30  # seconds for a page at most
 
 
 def files():
@@ -68,11 +68,6 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def of_selenium(name):
-    """A module of selenium."""
-    return pytest.importorskip(f"selenium.{name}", reason="selenium is not installed: make test installs it")
-
-
 @pytest.fixture(scope="module")
 def address():
     """Serve the site on the loopback, and return its address."""
@@ -88,34 +83,8 @@ def address():
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Headless Chromium that can reach nothing but the loopback."""
-    webdriver, service = of_selenium("webdriver"), of_selenium("webdriver.chrome.service")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no Chromium with its driver: packages chromium and chromium-driver of Debian, for instance")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = ["headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "window-size=1400,900"]
-    flags += ["no-proxy-server", "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
-    flags += [f"user-data-dir={tmp_path_factory.mktemp('chromium')}"]
-    for flag in flags:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=service.Service(driver))
-    chrome.set_page_load_timeout(WAIT)
-    yield chrome
-    chrome.quit()
-
-
-def wait_for(browser, script):
-    """Return the result of a script, once it is true."""
-    wait = of_selenium("webdriver.support.ui").WebDriverWait(browser, WAIT)
-    return wait.until(lambda window: window.execute_script(f"return {script}"))
-
-
-def complaints(browser):
-    """Return the warnings and errors of the console since the last call."""
-    return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
+    with chromium(tmp_path_factory.mktemp("chromium"), reaches="127.0.0.1") as chrome:
+        yield chrome
 
 
 @pytest.mark.parametrize("page", PAGES)

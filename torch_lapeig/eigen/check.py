@@ -66,16 +66,11 @@ class Solution:
         parts |= {"guard_vectors": guard_vectors, "present": every, "resolved": every[:, 0], "faint": ~every[:, 0]}
         return cls(operator, solver, ritz, **parts | facts)
 
-    @property
-    def symmetric(self) -> SymmetricOperator:
-        """Return the operator of a solution that is differentiated, which has entries."""
-        assert isinstance(self.operator, SymmetricOperator)
-        return self.operator
-
     def part(self, graphs: slice) -> Solution:
         """Return the pairs of some graphs of the batch, one after the other."""
+        assert isinstance(self.operator, SymmetricOperator)
         fields = {name: getattr(self, name)[graphs] for name in FIELDS_OF_GRAPHS}
-        return dataclasses.replace(self, operator=self.symmetric.part(graphs), ritz=self.ritz.part(graphs), **fields)
+        return dataclasses.replace(self, operator=self.operator.part(graphs), ritz=self.ritz.part(graphs), **fields)
 
     @cached_property
     def is_converged(self) -> bool:
@@ -150,7 +145,9 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     if operator.most_null > k:
         null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
         guard_values = guard_values.masked_fill(null, 0)
-    gap = _gap(operator, values, guard_values)
+    # λ_{k+1} − λ_k; infinite where there are only k pairs.
+    following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
+    gap = (following - values[:, -1]).clamp_min(0).masked_fill(operator.active_count <= k, torch.inf)
     allowed = allowed_residual(problem.tolerance, gap.masked_fill(gap.isinf(), 0), operator.round_off)
     is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     every = torch.cat([values, guard_values], 1)
@@ -224,11 +221,6 @@ def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Ten
     return vectors, quotients.clamp_min(0), residuals, skewness
 
 
-def residual_norms(operator: Operator, values: Tensor, vectors: Tensor) -> Tensor:
-    """Return ‖A v − λ v‖ ``(B, k)``."""
-    return norms(operator, operator.matmul(vectors) - values[:, None, :] * vectors)
-
-
 def norms(operator: Operator, x: Tensor) -> Tensor:
     """Return the norms ``(B, m)`` of the columns of ``(B, N, m)``."""
     return operator.dots(x, x).sqrt()
@@ -275,14 +267,6 @@ def _say(message: str, category: type[Warning], on_failure: str) -> None:
     if on_failure == "raise":
         raise checks.ConvergenceError(message)
     checks.warn(message, category)
-
-
-def _gap(operator: Operator, values: Tensor, guard_values: Tensor) -> Tensor:
-    """Return λ_{k+1} − λ_k ``(B,)``; infinite where there are only k pairs."""
-    k = values.shape[1]
-    following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
-    gap = (following - values[:, -1]).clamp_min(0)
-    return gap if operator.fewest_active > k else gap.masked_fill(operator.active_count <= k, torch.inf)
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:

@@ -18,18 +18,10 @@ from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native.sparse import Limits
 from torch_lapeig.native.versions import warn_of_no_loops
-from torch_lapeig.support.tuning import (
-    BATCHED_NODES,
-    DENSE_EIGH_NODES,
-    EIGH_NODES,
-    FALLBACK_NODES,
-    SPARSE_PRODUCTS,
-    budget_of,
-    solves_all_pairs,
-)
+from torch_lapeig.support import tuning
 
 # Made once, because checking options takes time.
-FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
+FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=tuning.SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseFactors())
 # Dense matrices up to which `Eigh` takes less time than Krylov spaces, for no pairs and for each pair more. Over its
 # time these took, without and with gradients, 0.6 to 2.1 and 0.4 to 1.5 with 800 nodes and 2 pairs, 0.4 to 1.5 and 0.3
@@ -63,16 +55,16 @@ def choose(operator: Operator, k: int) -> Choice:
         first = (Krylov(),) if batch == 1 else ()
         return Choice((*first, ChebyshevSubspace()), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
-    if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
+    if tuning.solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
-    if is_sparse and (batch == 1 or n > BATCHED_NODES):
+    if is_sparse and (batch == 1 or n > tuning.BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     is_host = operator.device.type == "cpu"
     subset = SUBSET_NODES + SUBSET_NODES_OF_PAIR * k
-    if n <= (EIGH_NODES if is_sparse else subset if is_host else DENSE_EIGH_NODES):
+    if n <= (tuning.EIGH_NODES if is_sparse else subset if is_host else tuning.DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, or the first ones where no gradient needs all")
-    if n > FALLBACK_NODES:
+    if n > tuning.FALLBACK_NODES:
         return Choice((Krylov(), ChebyshevSubspace()), "large dense graphs")
     if not is_sparse and is_host:
         # `Eigh` takes the time of as many products: calls take most of the time of small ones.
@@ -80,17 +72,12 @@ def choose(operator: Operator, k: int) -> Choice:
         return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
-    most = SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
+    most = tuning.SPARSE_PRODUCTS if is_sparse else int(4 * n / block)
     filters = ChebyshevSubspace(max_products=most)
     # Curves and surfaces need more products, and have thin factors: four of 2000 nodes take 0.06 s, by `eigh` 13 s.
     between = (FACTORS,) if is_sparse and is_host else ()
     reason = "graphs together, in products that take less time than all their pairs"
     return Choice((filters, *between, Eigh()), reason)
-
-
-def last_resort(n: int) -> Solver:
-    """Return the solver to try when no other has converged."""
-    return Eigh() if n <= FALLBACK_NODES else ChebyshevSubspace()
 
 
 def choose_for_graph(operator: Operator, k: int) -> Choice:
@@ -102,7 +89,8 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     place. A null vector beside such entries belongs to a stiffness or to a square, as in locally linear embedding,
     whose eigenvalues crowd near 0 so much that filters always take longer than factors.
     """
-    n, last = operator.num_nodes, last_resort(operator.num_nodes)
+    n = operator.num_nodes
+    last: Solver = Eigh() if n <= tuning.FALLBACK_NODES else ChebyshevSubspace()
     assert isinstance(operator, SymmetricOperator)
     iterative = MULTIGRID if operator.of_affinities else INVERSE
     if int(operator.nullity) > k:
@@ -117,14 +105,12 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     if operator.compiled is None:
         return _choose_without_loops(graph, iterative, last)
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
-    is_mesh = interior_fraction(graph) >= (0.72 if n <= BATCHED_NODES else MESH_SHARE)
+    is_mesh = interior_fraction(graph) >= (0.72 if n <= tuning.BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
     within = Limits(work=0.2 * n * len(graph))
-    structure = None
-    if is_mesh:
-        structure = structure_within(shifted(operator, 0.0, "Auto()"), budget_of(operator.device).factors, within)
-    if structure is not None:
+    memory = tuning.budget_of(operator.device).factors
+    if is_mesh and (structure := structure_within(shifted(operator, 0.0, "Auto()"), memory, within)) is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
         return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"

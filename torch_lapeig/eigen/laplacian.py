@@ -61,6 +61,7 @@ class Laplacian:
     Everything is computed in float64. Results have the dtype of the weights, but for ``symmetric`` and ``factor``.
 
     Attributes:
+        shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
         degrees: ``(N,)`` or ``(B, N)``, d_i = Σ_j W_ij.
         diagonal: c, ``(N,)`` or ``(B, N)``.
         values: M on the edges, of the shape of ``graph.weight``.
@@ -83,7 +84,7 @@ class Laplacian:
         if graph.pattern.is_sharded:
             asked = checks.facts_of_rows(weights=graph.weight)
             graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
-        self.graph, self.normalization, self.dtype = graph, normalization, graph.weight.dtype
+        self.graph, self.normalization, self.dtype, self.shape = graph, normalization, graph.weight.dtype, graph.shape
         self._sources = (graph.weight,) if graph.similarity is None else (graph.weight, graph.similarity)
 
     __getstate__, __deepcopy__ = own_state, deep_copy
@@ -186,11 +187,6 @@ class Laplacian:
             affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
             affinity = affinity.minimum(pattern.transpose(affinity))
         return (affinity > tiny) | ~(affinity >= 0)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return ``(N,)`` for one graph, ``(B, N)`` for a batch."""
-        return self.graph.shape
 
     @derived_property
     def symmetric(self) -> SymmetricOperator:

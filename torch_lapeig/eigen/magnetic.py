@@ -91,9 +91,7 @@ class MagneticLaplacian:
         """Return the real form, of 2N nodes: real and imaginary part of each node side by side; ``(B · Q, 2N)``."""
         plain, count, batch = self._laplacian.symmetric, self.q.numel(), self.graph.batch_size
         lead = () if len(self.shape) == 1 else (batch * count,)
-        real, imaginary = self._couplings(plain.values)
-        rows = [torch.stack([real, -imaginary], -1), torch.stack([imaginary, real], -1)]
-        pattern, values = _real_form(plain.pattern, torch.stack(rows, -2), lead)
+        pattern, values = _real_form(plain.pattern, *self._couplings(plain.values), lead)
 
         def at_parts(nodes: Tensor) -> Tensor:
             return nodes.reshape(batch, 1, -1, 1).expand(batch, count, -1, 2).reshape(batch * count, -1)
@@ -164,10 +162,8 @@ def _pairs_of_hermitian(
     if mass is not None:
         raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
     pattern, values = entries_of_matrix(matrix.given, "matrix")
-    rows = [torch.stack([-values.real, values.imag], -1), torch.stack([-values.imag, -values.real], -1)]
-    lead = pattern.shape[:-1]
-    real, entries = _real_form(pattern, torch.stack(rows, -2)[..., None, :, :], lead)
-    operator = operator_of_entries(real, entries)
+    values = -values[..., None]
+    operator = operator_of_entries(*_real_form(pattern, values.real, values.imag, pattern.shape[:-1]))
     return _pairs_of_real_form(operator, pattern.shape, k, solve, fill, largest=largest)
 
 
@@ -236,9 +232,10 @@ def _complex(parts: Tensor) -> Tensor:
     return torch.complex(parts[:, ::2], parts[:, 1::2])
 
 
-def _real_form(pattern: Pattern, blocks: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:
-    """Return the pattern and the values of 2 × 2 blocks on the edges for each of Q charges, ``(..., Q, 2, 2)``."""
-    n, count = pattern.shape[-1], blocks.shape[-3]
+def _real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:
+    """Return pattern and values of the 2 × 2 blocks of entries on the edges for each of Q charges, ``(..., Q)``."""
+    rows = [torch.stack([real, -imaginary], -1), torch.stack([imaginary, real], -1)]
+    n, count, blocks = pattern.shape[-1], real.shape[-1], torch.stack(rows, -2)
     shape = (*lead, 2 * n)
     if isinstance(pattern, DensePattern):
         values = blocks.reshape(-1, n, n, count, 2, 2).permute(0, 3, 1, 4, 2, 5)

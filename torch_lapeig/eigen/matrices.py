@@ -38,7 +38,7 @@ def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[S
 
 def is_matrix(value: Any) -> bool:
     """Return whether a value is a tensor, or a SciPy sparse matrix."""
-    return isinstance(value, Tensor) or _is_of_scipy(value)
+    return isinstance(value, Tensor) or hasattr(value, "tocsr")  # without loading SciPy
 
 
 def operator_of_matrix(matrix: Any) -> Entries:
@@ -70,7 +70,7 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
     elif layout in (torch.sparse_coo, torch.sparse_csr) and matrix.dense_dim() == 0:
         matrix = matrix.coalesce() if layout == torch.sparse_coo else matrix
         index, values = products.index_of(matrix).long(), products.entries(matrix)
-    elif _is_of_scipy(matrix):
+    elif hasattr(matrix, "tocsr"):
         matrix = canonical_csr(matrix, name)
         if matrix.dtype.kind not in "biufc":
             raise TypeError(f"{name} must hold numbers, got {matrix.dtype}")
@@ -101,11 +101,6 @@ def _both_ways(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> tuple[S
     keys, place = torch.cat([row * total + col, col * total + row]).unique(return_inverse=True)
     pattern = SparsePattern.trusted(keys // total, keys % total, shape)
     return pattern, values.new_zeros(len(keys)).index_add(0, place[: len(row)], values)
-
-
-def _is_of_scipy(matrix: Any) -> bool:
-    """Return whether this is a sparse matrix of SciPy, without loading SciPy."""
-    return not isinstance(matrix, Tensor) and hasattr(matrix, "tocsr")
 
 
 def is_complex(matrix: Any) -> bool:

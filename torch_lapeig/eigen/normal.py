@@ -83,31 +83,21 @@ class Entries(SymmetricOperator):
 class Products(Operator):
     """A' = f S A S + c, S = diag(``root``), of an A that gives products only and whose null space is searched for."""
 
+    parameters: tuple[Tensor, ...] = ()  # of A, and S
+    active = scale = torch.empty(0)  # set for each object
+
     def __init__(
         self, inside: Operator, root: Tensor | None, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor
     ) -> None:
         self.shape, self.dtype, self.device, self.inside = inside.shape, inside.dtype, inside.device, inside
-        self.root, self.factor, self.shift, self.bound, self._scale = root, factor, shift, bound, scale
+        self.root, self.factor, self.shift, self.bound, self.scale = root, factor, shift, bound, scale
+        self.parameters = inside.parameters if root is None else (*inside.parameters, root)
+        self.active = inside.active
 
     def _with(self, mass: SymmetricOperator) -> Products:
         found = Products(self.inside, self.root, self.factor, self.shift, self.bound, self.scale)
         found.mass = mass
         return found
-
-    @property
-    def scale(self) -> Tensor:
-        """Return the size that rounding is relative to; see `Operator.scale`."""
-        return self._scale
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors of A, and S."""
-        return self.inside.parameters if self.root is None else (*self.inside.parameters, self.root)
-
-    @property
-    def active(self) -> Tensor:
-        """Return the nodes that take part; see `Operator.active`."""
-        return self.inside.active
 
     def frozen(self) -> Operator:
         """Return this operator without the tangents of forward mode."""
@@ -130,10 +120,9 @@ class Products(Operator):
 
 def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor) -> Any:
     """Return f A + c for numbers ``(B,)`` of each graph, with gradients, the bound of its spectrum and its scale."""
-    if isinstance(operator, Products):
-        return Products(operator.inside, operator.root, factor, shift, bound, scale)
     if not isinstance(operator, SymmetricOperator):
-        return Products(operator, None, factor, shift, bound, scale)
+        inside, root = (operator.inside, operator.root) if isinstance(operator, Products) else (operator, None)
+        return Products(inside, root, factor, shift, bound, scale)
     is_same = not bool((factor < 0).any() | (shift != 0).any())
     at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
     values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)

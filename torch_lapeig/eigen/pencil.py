@@ -151,13 +151,13 @@ def _solve_whole(operator: Operator, null: Tensor, k: int, count: int, target: f
     of_mass, failed = torch.linalg.cholesky_ex(mass / root / root[:, None])
     if int(failed):
         raise _not_definite("a matrix without a Cholesky factor")
-    shift, failed = _first_shift(stiffness.diagonal(), mass.diagonal()), 1
+    shift = _first_shift(stiffness.diagonal(), mass.diagonal())
     for _ in range(100):
         low, failed = torch.linalg.cholesky_ex((stiffness + stiffness.mT) / 2 + shift * mass)
         if not int(failed):
             break
         shift *= 4
-    if int(failed):
+    else:
         raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
     half = torch.linalg.solve_triangular(low, mass, upper=False)
     theta, q = torch.linalg.eigh(torch.linalg.solve_triangular(low, half.mT, upper=False))
@@ -167,8 +167,9 @@ def _solve_whole(operator: Operator, null: Tensor, k: int, count: int, target: f
         order = (values - target).abs().argsort(stable=True)
         values, found, low, shift = values[order], found[:, order], root[:, None] * of_mass, math.inf
     x, c = null.new_zeros(n, count).index_copy(0, nodes, found), null.shape[1]
-    some = min(k + 1, count)
-    x = torch.cat([null, _beside(operator, null, x[:, c:some]), x[:, some:]], 1)
+    _, beside, others = x.tensor_split([c, min(k + 1, count)], 1)
+    beside = _orthonormal(operator, beside - null @ (operator.weigh(null).mT @ beside))
+    x = torch.cat([null, beside, others], 1)
 
     def measure(r: Tensor) -> Tensor:
         return torch.zeros_like(r).index_copy(0, nodes, torch.cholesky_solve(r[nodes], low))
@@ -264,11 +265,6 @@ def _symmetric_rows(matrix: Any) -> tuple[Any, Any, Any]:
     """Return the CSR rows of the symmetric part of a matrix."""
     found = ((matrix + matrix.T) / 2).tocsr().sorted_indices()
     return found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data
-
-
-def _beside(operator: Operator, null: Tensor, x: Tensor) -> Tensor:
-    """Return an M-orthonormal basis of ``x`` beside ``null``, in the order of the columns."""
-    return _orthonormal(operator, x - null @ (operator.weigh(null).mT @ x))
 
 
 def _least_shift(inverse_at: Callable[[float], Factors | None], shift: float) -> tuple[float, Factors]:

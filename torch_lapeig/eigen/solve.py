@@ -12,19 +12,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Problem, Solution, check_answer, report_failure, report_unresolved, residual_norms
+from torch_lapeig.eigen.check import Problem, Solution, check_answer, norms, report_failure, report_unresolved
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
-from torch_lapeig.eigen.laplacian import (
-    NORMALIZATIONS,
-    Laplacian,
-    Normalization,
-    needs_derivatives,
-    warn_of_isolated,
-)
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
 from torch_lapeig.eigen.normal import Differentiated, normalise
 from torch_lapeig.eigen.operator import Operator, is_operator
@@ -129,14 +123,10 @@ class Eigenpairs:
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
-        names = ("values", "vectors", "projected", "residuals", "gap")
-        parts = [getattr(self, name).to(dtype) for name in names]
-        if lead == tuple(self.converged.shape):
-            return dataclasses.replace(self, **dict(zip(names, parts, strict=True)))
-        shaped = [part.reshape((*lead, *part.shape[1:])) for part in parts]
-        changed = dict(zip(names, shaped, strict=True))
-        flags = {name: getattr(self, name).reshape(lead) for name in ("converged", "resolved")}
-        return dataclasses.replace(self, **changed, **flags)
+        numbers = ("values", "vectors", "projected", "residuals", "gap")
+        parts = {name: getattr(self, name).to(dtype) for name in numbers}
+        parts |= {"converged": self.converged, "resolved": self.resolved}
+        return dataclasses.replace(self, **{name: x.reshape((*lead, *x.shape[1:])) for name, x in parts.items()})
 
 
 @dataclass(frozen=True)
@@ -153,13 +143,7 @@ class Auto:
         """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
         return choose(operator, k)
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return the pairs of the first solver that converges, or of the last one that finds any."""
         return first_converged(self.choose(operator, k).solvers, Problem(operator, k, tolerance), progress).ritz
 
@@ -335,7 +319,7 @@ def eigenpairs(
         each = pencils_of(given, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
-    on_ranks = _is_of_ranks(given) and isinstance(solve.solver, Auto)
+    on_ranks = isinstance(given, Laplacian) and given.graph.pattern.is_sharded and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if is_operator(given) else given
     operator = _operator_of(exact)
@@ -352,7 +336,11 @@ def eigenpairs(
     if mass is not None:
         _check_mass_alone(exact, operator)
         if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
-            scales = _check_mass_of_similar(mass)
+            scales = False
+            if not isinstance(mass, Tensor) or mass.ndim != 1:
+                raise ValueError(
+                    "mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix"
+                )
     is_diagonal = isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
     root = None if mass is None or not (scales or is_diagonal) else _root_of_mass(mass, operator)
     form = None if scales else checked_mass(mass, operator)
@@ -408,7 +396,7 @@ def _pairs_of(
     normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
-    problem = Problem(bare, k_there, tolerance, _is_differentiated(normal.operator), origin)
+    problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin)
     with torch.no_grad(), _progress_function(solve.progress, normal.unit) as progress:
         solver = solve.solver
         if form is not None or nearest is not None:
@@ -446,13 +434,6 @@ def pairs_of_complex(
 def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
     """Solve a Laplacian whose rows lie on several ranks, by the default solver; their pattern registers how."""
     raise NotImplementedError(f"{type(pattern).__name__} must register solve_on_ranks")
-
-
-def _check_mass_of_similar(mass: Any) -> bool:
-    """Raise unless the mass of a Laplacian of `ImprovedWeights` is a diagonal; return False, as it scales."""
-    if not isinstance(mass, Tensor) or mass.ndim != 1:
-        raise ValueError("mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix")
-    return False
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -495,25 +476,16 @@ def with_rounded_residuals(solution: Solution, found: Differentiated, dtype: tor
     """Return a solution with the residuals of its vectors after rounding to a dtype; a pencil keeps its own."""
     if dtype == solution.values.dtype or solution.operator.mass is not None:
         return solution
-    rounded = checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
-    return dataclasses.replace(solution, residuals=residual_norms(solution.operator, solution.values, rounded))
+    operator, rounded = solution.operator, checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
+    rest = operator.matmul(rounded) - solution.values[:, None, :] * rounded
+    return dataclasses.replace(solution, residuals=norms(operator, rest))
 
 
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
-    if _is_differentiated(operator):
+    if needs_derivatives(*operator.tensors):
         return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.tensors))
     return Differentiated(solution.vectors, torch.diag_embed(solution.values))
-
-
-def _is_differentiated(operator: Operator) -> bool:
-    """Return whether derivatives in the parameters of an operator are asked for."""
-    return needs_derivatives(*operator.tensors)
-
-
-def _is_of_ranks(laplacian: Any) -> bool:
-    """Return whether the rows of a Laplacian lie on several ranks."""
-    return isinstance(laplacian, Laplacian) and laplacian.graph.pattern.is_sharded
 
 
 def _inner_product(given: Laplacian | Operator, mass: Tensor | None) -> InnerProduct:
@@ -689,19 +661,18 @@ def component_eigenpairs(
 @contextlib.contextmanager
 def _progress_function(progress: Progress | bool, scale: float) -> Iterator[Progress | None]:
     """Yield the function to call in every iteration with residuals in another unit."""
-    if progress is not True:
-        if not progress or scale == 1:
-            yield progress or None
-        else:
-            yield lambda iteration, residual, allowed: progress(iteration, residual * scale, allowed * scale)
-        return
-    with bar(desc="eigenpairs", unit=" iterations") as shown:
+    if not progress or (progress is not True and scale == 1):
+        yield progress or None
+    elif progress is not True:
+        yield lambda iteration, residual, allowed: progress(iteration, residual * scale, allowed * scale)
+    else:
+        with bar(desc="eigenpairs", unit=" iterations") as shown:
 
-        def show(iteration: int, residual: float, allowed: float) -> None:
-            shown.set_postfix_str(f"residual {residual * scale:.1e}, goal {allowed * scale:.1e}", refresh=False)
-            shown.update(iteration - shown.n)
+            def show(iteration: int, residual: float, allowed: float) -> None:
+                shown.set_postfix_str(f"residual {residual * scale:.1e}, goal {allowed * scale:.1e}", refresh=False)
+                shown.update(iteration - shown.n)
 
-        yield show
+            yield show
 
 
 def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:

@@ -405,7 +405,10 @@ class SymmetricOperator(WithEntries):
         return torch.diagonal_scatter(dense, dense.diagonal(dim1=-2, dim2=-1) + self.diagonal, dim1=-2, dim2=-1)
 
     def affinities(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return row, column and positive affinity of one graph's edges in CSR order, without loops: N A N = D − W."""
+        """Return row, column and positive affinity of the edges in CSR order, without loops: N A N = D − W.
+
+        The nodes of a sparse batch are numbered as those of its pattern.
+        """
         if not self.of_affinities or self.null is None:
             raise TypeError(
                 "operator must be a Laplacian for multigrid, got a matrix of another kind; use "

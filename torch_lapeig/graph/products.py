@@ -331,7 +331,7 @@ def multiply(
     if other is None:
         product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
         return product if times == 1 else product.mul_(times)
-    return torch.addmm(other, matrix, y, beta=plus, alpha=times, out=out)
+    return torch.addmm(aligned(other) if out is None else other, matrix, y, beta=plus, alpha=times, out=out)
 
 
 def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:

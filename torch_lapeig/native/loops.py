@@ -33,11 +33,8 @@ from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
-DTYPES = {name: dtype for dtype, name in TYPES.items()} | {
-    "int32_t": torch.int32,
-    "int64_t": torch.int64,
-    "uint8_t": torch.bool,
-}
+DTYPES = {name: dtype for dtype, name in TYPES.items()}
+DTYPES |= {"int32_t": torch.int32, "int64_t": torch.int64, "uint8_t": torch.bool}
 # Least multiplications of a part of the work: some 20 µs, where waking a waiting thread takes 5.
 COMPILED_PART = 2**18
 UNINTERRUPTED = 2**31  # multiplications after which a solve lets Python be interrupted: about a second
@@ -144,16 +141,10 @@ def call(name: str, *arguments: Any) -> Any:
     return getattr(library(), name)(*arguments)
 
 
-class Team(NamedTuple):
-    """Parts of a task, and the threads that share them."""
-
-    parts: int
-    threads: int
-
-
-def _run(name: str, team: Team, task: Any) -> None:
-    """Run a task on a team; raise MemoryError where there is no room for what its threads work with."""
-    if not getattr(library(), name)(ctypes.byref(task), c_int64(team.parts), c_int64(team.threads)):
+def _run(name: str, parts: int, task: Any) -> None:
+    """Run a task in parts that threads share; raise MemoryError where there is no room for what they work with."""
+    threads = num_threads() if parts > 1 else 1
+    if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
 
 
@@ -206,10 +197,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _team(work: int) -> Team:
-    """Return the team for so many multiplications."""
-    threads = num_threads()
-    return Team(max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)), threads)
+def _parts(work: int) -> int:
+    """Return the number of parts for so many multiplications."""
+    return max(1, min(PARTS_OF_THREAD * num_threads(), work // COMPILED_PART))
 
 
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
@@ -246,7 +236,7 @@ def product(
         plus=plus,
         centre=0,
     )
-    _run(f"product_{real}", _team(len(col) * y.shape[1]), task)
+    _run(f"product_{real}", _parts(len(col) * y.shape[1]), task)
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
@@ -267,18 +257,17 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     out = x.new_empty(count)
     columns, real = x.shape[1], TYPES[x.dtype]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
-    _run(f"pairs_{real}", _team(count * columns), fill_struct(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
+    _run(f"pairs_{real}", _parts(count * columns), fill_struct(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
     return out
 
 
 def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
     """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
     columns, real = x.shape[1], TYPES[x.dtype]
+    sizes = {"rows": len(crow) - 1, "columns": columns}
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
-    task = fill_struct(
-        f"Edges_{real}", crow=crow, col=col, rows=len(crow) - 1, columns=columns, **steps, x=x, y=y, out=out
-    )
-    _run(f"edges_{real}", _team(len(col) * columns), task)
+    task = fill_struct(f"Edges_{real}", crow=crow, col=col, **sizes, **steps, x=x, y=y, out=out)
+    _run(f"edges_{real}", _parts(len(col) * columns), task)
 
 
 def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,7 +276,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
     (rows, columns), real = y.shape, TYPES[y.dtype]
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
     task = fill_struct(f"Tension_{real}", crow=crow, col=col, **sizes, values=values, y=y, out=out, energy=energy)
-    _run(f"tension_{real}", _team(2 * len(col) * columns), task)
+    _run(f"tension_{real}", _parts(2 * len(col) * columns), task)
     return out, energy
 
 
@@ -303,21 +292,9 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
     real = TYPES[points.dtype]
-    task = fill_struct(
-        f"Nearest_{real}",
-        sets=sets,
-        points=n,
-        queries=q,
-        dimensions=dims,
-        neighbors=k,
-        is_self_search=itself,
-        point=points,
-        query=queries,
-        valid=valid,
-        found=found,
-        squares=squares,
-    )
-    _run(f"nearest_{real}", _team(sets * q * n * dims), task)
+    sizes = {"sets": sets, "points": n, "queries": q, "dimensions": dims, "neighbors": k, "is_self_search": itself}
+    blocks = {"point": points, "query": queries, "valid": valid, "found": found, "squares": squares}
+    _run(f"nearest_{real}", _parts(sets * q * n * dims), fill_struct(f"Nearest_{real}", **sizes, **blocks))
     return found, squares
 
 
@@ -360,7 +337,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
     task = fill_struct("Eigh", **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
-    _run("eigh", Team(matrices, num_threads()), task)
+    _run("eigh", matrices, task)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -413,19 +390,15 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        for x in blocks:
-            if x.dtype != self.values.dtype:
-                return False
-        return memory_supported(*blocks)
+        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""
         (graphs, n, k), width = target.shape, system.known.shape[2]
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
-        answer = {"solution": z, "residuals": left}
-        task = fill_struct("Complement", **sizes, **system._asdict(), rows=self.task, target=target, **answer)
-        _run("complement", Team(graphs, num_threads()), task)
+        blocks = {"target": target, "solution": z, "residuals": left}
+        _run("complement", graphs, fill_struct("Complement", **sizes, **system._asdict(), rows=self.task, **blocks))
         return z, left
 
 
@@ -457,12 +430,11 @@ def subspace(
 ) -> SubspacePairs | None:
     """Return the pairs that `ChebyshevSubspace` finds; None where C cannot, or columns become dependent."""
     graphs, n, m = block.shape  # random columns, which are overwritten
-    bound, round_off = spectrum.bound.contiguous(), spectrum.round_off.contiguous()
+    spectrum = Spectrum(*(None if part is None else part.contiguous() for part in spectrum))  # type: ignore[arg-type]
+    bound, null, nulls = spectrum.bound, null.contiguous(), null.shape[2]
     fits = graphs * n == len(rows.crow) - 1 and null.shape[:2] == block.shape[:2] and bound.shape == (graphs,)
     if not (fits and rows.reads(block, null, bound) and block.is_contiguous()):
         return None
-    null, nullity, nulls = null.contiguous(), spectrum.nullity.contiguous(), null.shape[2]
-    centre = None if spectrum.centre is None else spectrum.centre.contiguous()
     values, residuals = block.new_empty(2, graphs, m).unbind()
     vectors, ends = torch.empty_like(block), block.new_empty(2, graphs).unbind()
     state, iterations, products, degree = torch.zeros(4, graphs, dtype=torch.int64).unbind()
@@ -475,22 +447,10 @@ def subspace(
         "filter": fill_struct("Filter", **sizes, first=0, groups=1, **polynomial, x=vectors, out=block),
         "settings": fill_struct("FilterSettings", **settings),
     }
-    task = fill_struct(
-        "Subspace",
-        **{name: ctypes.addressof(part) for name, part in parts.items()},
-        wanted=k,
-        threads=num_threads(),
-        part_work=COMPILED_PART,
-        most_work=UNINTERRUPTED,
-        work_done=0,
-        nullity=nullity,
-        bound=bound,
-        round_off=round_off,
-        centre=centre,
-        state=state,
-        iterations=iterations,
-        products=products,
-    )
+    addresses = {name: ctypes.addressof(part) for name, part in parts.items()}
+    work = {"threads": num_threads(), "part_work": COMPILED_PART, "most_work": UNINTERRUPTED, "work_done": 0}
+    counts = {"state": state, "iterations": iterations, "products": products}
+    task = fill_struct("Subspace", **addresses, wanted=k, **work, **spectrum._asdict(), **counts)
     while (left := call("subspace", ctypes.byref(task))) > 0:  # an interrupt can act between calls
         pass
     if left < 0 or bool((state == NUMBERS["STOPPED"]).any()):

@@ -50,7 +50,7 @@ class SymbolicFactor:
         found: Any = library().structures["SymbolicFactor"].from_address(pointer)  # type: ignore[union-attr]
         # Work is in multiplications, c² for each column of c entries; entries hold some zeros.
         self.pointer, self.work, self.nodes = pointer, float(found.work), int(found.nodes)
-        self.entries = c_int64.from_address(found.column_start + 8 * found.supers).value
+        self.entries: int = c_int64.from_address(found.column_start + 8 * found.supers).value
         self.bytes = 8 * (self.entries + call("room_of_factors", pointer))
         weakref.finalize(self, library().release, pointer)  # type: ignore[union-attr]
 
@@ -108,8 +108,7 @@ class SymmetricFactors:
     @property
     def nnz(self) -> int:
         """Return the number of entries of L."""
-        entries: int = self.symbolic.entries
-        return entries
+        return self.symbolic.entries
 
     def solve(self, b: Array) -> Array:
         """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``."""
@@ -149,23 +148,11 @@ def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass
     (width, n), threads = block.shape, num_threads()
     products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
     parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
-    csr = dict(zip(("crow", "col", "values"), parts, strict=True))
-    task = fill_struct(
-        "Projection",
-        mass=fill_struct("Rows_double", **csr, diagonal=None),
-        weighted=None,
-        nodes=n,
-        rows=len(rows),
-        near=near,  # number of the first rows, of which the block has hardly a part
-        width=width,
-        basis=rows,
-        block=block,
-        products=products,
-        factor=factor,
-        least_left=LEAST_LEFT,
-        work=None,
-        **limits._asdict(),
-    )
+    csr = fill_struct("Rows_double", **dict(zip(("crow", "col", "values"), parts, strict=True)), diagonal=None)
+    # The block has hardly a part of the first `near` rows.
+    sizes = {"nodes": n, "rows": len(rows), "near": near, "width": width, "least_left": LEAST_LEFT}
+    blocks = {"basis": rows, "block": block, "products": products, "factor": factor}
+    task = fill_struct("Projection", mass=csr, weighted=None, work=None, **sizes, **blocks, **limits._asdict())
     is_made = call("next_block", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads)
     if is_made == NO_MEMORY:
         raise MemoryError

@@ -6,10 +6,10 @@ import functools
 import itertools
 import math
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from types import FrameType
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -155,29 +155,16 @@ def warn(message: str, category: type[Warning]) -> None:
         return kept.append((message, category))
     # The backward of CUDA tensors runs on threads of autograd, without a line of the user: the line that waits for it
     # is named, and in a thread whose target is a module the outermost line.
-    frames = list(_frames(sys._getframe(1)))
+    frames = list(traceback.walk_stack(sys._getframe(1)))
     tops = (top for top in sys._current_frames().values() if top.f_code.co_name == "_engine_run_backward")
-    for frame in itertools.chain(frames, *map(_frames, tops)):
+    for frame, _ in itertools.chain(frames, *map(traceback.walk_stack, tops)):
         if str(frame.f_globals.get("__name__")).partition(".")[0] not in PASSED_THROUGH:
             break
     else:
-        frame = frames[-1]
-    names = frame.f_globals
-    warnings.warn_explicit(
-        message,
-        category,
-        frame.f_code.co_filename,
-        frame.f_lineno,
-        names.get("__name__") or "<string>",  # code that was executed without a name
-        names.setdefault("__warningregistry__", {}),
-    )
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers, the innermost first."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+        frame = frames[-1][0]
+    module = frame.f_globals.get("__name__") or "<string>"  # code that was executed without a name
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
 def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expected: str) -> None:
@@ -443,33 +430,23 @@ check_width = functools.partial(check_count, maximum=LARGEST_WIDTH)
 check_seed = functools.partial(check_count, name="seed", minimum=0, maximum=2**32 - 1)
 
 
-def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+def check_number(
+    value: Any, name: str, low: float = -math.inf, high: float = math.inf, *, is_positive: bool = False
+) -> float:
     """Return the finite number from ``low`` to ``high`` as Python's number; raise for anything else."""
-    number = _number(value, name)
-    if not (abs(number) <= sys.float_info.max and low <= number <= high):
-        least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
-        expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
-        raise ValueError(f"{name} must be {expected}, got {describe(number)}")
-    return _for_torch(number)
-
-
-def check_positive(value: Any, name: str) -> float:
-    """Return the positive, finite number as Python's number; raise for anything else."""
-    number = _number(value, name)
-    if not 0 < number <= sys.float_info.max:
-        raise ValueError(f"{name} must be positive and finite, got {describe(number)}")
-    return _for_torch(number)
-
-
-def _for_torch(number: float) -> float:
-    """Return the number; an integer beyond int64 becomes a float."""
-    return float(number) if isinstance(number, int) and number.bit_length() > 63 else number
-
-
-def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {describe(value)}")
-    return value.item() if isinstance(value, np.generic) else value
+    number = value.item() if isinstance(value, np.generic) else value
+    if not (abs(number) <= sys.float_info.max and low <= number <= high) or (is_positive and number <= 0):
+        least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
+        expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
+        expected = "positive and finite" if is_positive else expected
+        raise ValueError(f"{name} must be {expected}, got {describe(number)}")
+    is_beyond_int64 = isinstance(number, int) and number.bit_length() > 63  # which torch does not take
+    return float(number) if is_beyond_int64 else number
+
+
+check_positive = functools.partial(check_number, is_positive=True)
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
@@ -559,7 +536,7 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     if gradient is None or (functorch.is_functorch_wrapped_tensor(gradient) and _is_of_vmap(gradient)):
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
-        return finite_gradient(gradient) if gradient.requires_grad else gradient
+        return finite_gradient(gradient)
     largest = torch.finfo(gradient.dtype).max
     warn(
         f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "

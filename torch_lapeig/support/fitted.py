@@ -85,20 +85,10 @@ class FittedModule(Configured, nn.Module):
         if fit:
             destination[prefix + ENTRY] = entry_of(self)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
         unwrap_names(self, state_dict, prefix)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        local_metadata, strict, missing_keys, unexpected_keys, error_msgs = others
         own = self._fitted()
         saved = saved_fit(state_dict, prefix, self.FITTED, unexpected_keys)
         saved = {name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in saved.items()}
@@ -127,10 +117,8 @@ class FittedModule(Configured, nn.Module):
         if entry is None:
             return f"the state lacks its {ENTRY!r}, which says what the fit means; fit again, or save the whole state"
         saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
-        differences = _differences(saved, json.loads(_as_json(self)))
-        if not differences:
-            return None
-        return f"{', '.join(differences)}; construct the module as it was, or fit again"
+        differences = ", ".join(_differences(saved, json.loads(_as_json(self))))
+        return f"{differences}; construct the module as it was, or fit again" if differences else None
 
 
 def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:

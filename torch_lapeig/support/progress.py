@@ -31,18 +31,16 @@ def searches_reported(progress: Progress | bool) -> Iterator[None]:
     with contextlib.ExitStack() as open_bars:
         bars: dict[str, Any] = {}
 
-        def show(done: int, count: int) -> None:
+        def report(done: int, count: int) -> None:
+            if not isinstance(progress, bool):
+                return progress(done, 1 - done / count, 0.0)  # finished blocks, share of blocks that are left
             if done == 1:
                 bars["now"] = open_bars.enter_context(bar(desc="neighbours", unit=" blocks", total=count))
             bars["now"].update()
             if done == count:
                 open_bars.close()
 
-        def call(done: int, count: int) -> None:
-            assert not isinstance(progress, bool)
-            progress(done, 1 - done / count, 0.0)  # finished blocks, share of blocks that are left
-
-        token = _report.set(show if progress is True else call if progress else None)
+        token = _report.set(report if progress else None)
         try:
             yield
         finally:

@@ -111,7 +111,6 @@ def by_rows(work: Callable[[slice], None], n: int, row_bytes: float, device: tor
             work(slice(start, min(start + length, part.stop)))
 
     together([partial(some, part) for part in slices(n, length)], device)
-    return None
 
 
 _here = threading.local()  # inside: whether this thread is one of a team at work
@@ -184,13 +183,10 @@ def solve_each(matrices: Tensor, rhs: Tensor, *, check: bool = True) -> Tensor:
     """Return X of A X = B; for singular A raise `torch.linalg.LinAlgError`, or without ``check`` hold ∞ or NaN."""
     # On the processor large matrices are solved one by one: torch's LU factors of batches fail there on several
     # threads, with an error or without end (pytorch #142815).
-
-    def solve(a: Tensor, b: Tensor) -> Tensor:
-        return torch.linalg.solve_ex(a, b, check_errors=check)[0]  # type: ignore[no-any-return]
-
+    solve = partial(torch.linalg.solve_ex, check_errors=check)
     # LU factors of batches are right up to 150 rows; 100 leaves a margin.
     is_sound = matrices.device.type != "cpu" or matrices.shape[-1] <= 100 or torch.get_num_threads() == 1
     if is_sound or matrices.ndim == 2:
-        return solve(matrices, rhs)
+        return solve(matrices, rhs).result  # type: ignore[no-any-return]
     each = zip(matrices.flatten(0, -3), rhs.flatten(0, -3), strict=True)
-    return torch.stack([solve(a, b) for a, b in each]).reshape(rhs.shape)
+    return torch.stack([solve(a, b).result for a, b in each]).reshape(rhs.shape)

@@ -12,7 +12,9 @@ from problems import (
     cycle,
     edge_parameters,
     grid,
+    heat_of,
     points,
+    polygon,
     projector_loss,
     random_affinity,
     torus,
@@ -61,21 +63,22 @@ def test_second_derivatives_at_nearly_equal_eigenvalues(k, change):
             gradient(weight, as_matrix=False, create_graph=True)
 
 
-def test_a_cut_through_a_cluster_is_warned_of_and_finite():
-    weight, graph_of = edge_parameters(cycle(12))
-    pairs = eigenpairs(Laplacian(graph_of(weight)), 4)
-    with pytest.warns(DegeneracyWarning, match=r"k=4 splits a cluster.*nearest k that does not is [35]"):
-        gradient = torch.autograd.grad(projector_loss(12)(pairs.vectors), weight)[0]
-    assert gradient.isfinite().all()
+OF_FOUR_PAIRS = {
+    "projector": (lambda p: projector_loss(12)(p.vectors), r"k=4 splits a cluster.*nearest k that does not is [35]"),
+    "one of two": (lambda p: p.values[1], ""),
+    "weighted sum": (lambda p: (p.values * torch.arange(4)).sum(), ""),
+    "a sum that takes one of two": (lambda p: p.values.sum(), ""),
+}
 
 
-@pytest.mark.parametrize("of_values", [lambda v: v[1], lambda v: (v * torch.arange(4)).sum(), lambda v: v.sum()])
-def test_values_of_a_cluster_apart_are_warned_of(of_values):
-    """One of two equal eigenvalues, their weighted sum, and a sum that takes one of them (k=4) have no gradient."""
+@pytest.mark.parametrize("loss", OF_FOUR_PAIRS)
+def test_what_tells_copies_apart_is_warned_of_and_finite(loss):
+    """The fourth pair of a cycle is one of two copies, and so is the second."""
     weight, graph_of = edge_parameters(cycle(12))
-    pairs = eigenpairs(Laplacian(graph_of(weight)), 4)
-    with pytest.warns(DegeneracyWarning):
-        gradient = torch.autograd.grad(of_values(pairs.values), weight)[0]
+    function, says = OF_FOUR_PAIRS[loss]
+    value = function(eigenpairs(Laplacian(graph_of(weight)), 4))
+    with pytest.warns(DegeneracyWarning, match=says):
+        (gradient,) = torch.autograd.grad(value, weight)
     assert gradient.isfinite().all()
 
 
@@ -200,8 +203,7 @@ def test_lorentz_does_not_enlarge_round_off():
         grads = []
         for degeneracy in ("mask", "lorentz"):
             pairs = eigenpairs(Laplacian(graph_of(weight)), n, degeneracy=degeneracy)
-            filtered = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
-            grads.append(torch.autograd.grad((filtered * points(n, n)).sum(), weight)[0])
+            grads.append(torch.autograd.grad((heat_of(pairs) * points(n, n)).sum(), weight)[0])
         assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()
 
 
@@ -352,10 +354,9 @@ def test_losses_in_float32_of_pairs_in_float64(solver, change, normalization):
 @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()], ids=str)
 def test_values_that_float32_does_not_resolve(solver):
     """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
-    angle = 2 * torch.pi * torch.arange(200, dtype=torch.float64) / 200
     for seed in (6, 31, 35):
         noise = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed))
-        x = torch.stack([angle.cos(), angle.sin()], 1).float() + 1e-3 * noise
+        x = polygon(200).float() + 1e-3 * noise
         gradients = []
         for dtype in (torch.float32, torch.float64):
             points_of = x.to(dtype, copy=True).requires_grad_()

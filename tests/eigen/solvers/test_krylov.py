@@ -47,15 +47,17 @@ def test_one_vector_spaces_of_equal_values():
         torch.testing.assert_close(pairs.vectors.mT @ pairs.vectors, torch.eye(4).double(), atol=1e-10, rtol=0)
 
 
-def test_a_batch_with_components_and_isolated_nodes():
-    affinity = torch.stack([random_affinity(40, seed=s) for s in range(3)])
+def test_a_batch_with_components_faint_edges_and_isolated_nodes():
+    affinity = torch.stack([random_affinity(40, seed=s) for s in (0, 1, 2, 0)])
     affinity[0, :10, 10:] = affinity[0, 10:, :10] = 0  # two components
     affinity[1, 7] = affinity[1, :, 7] = 0
+    affinity[3, :20, 20:] *= 1e-7
+    affinity[3, 20:, :20] *= 1e-7
     laplacian = Laplacian(Graph.from_dense(affinity))
     exact, pairs = (quiet(eigenpairs, laplacian, 5, solver) for solver in (Eigh(), Krylov()))
     torch.testing.assert_close(pairs.values, exact.values, atol=1e-12, rtol=0)
     torch.testing.assert_close(pairs.gap, exact.gap, atol=1e-8, rtol=0)
-    for b in range(3):
+    for b in range(4):
         assert subspace_angle(exact.vectors[b], pairs.vectors[b]) < 1e-8
 
 
@@ -79,13 +81,6 @@ def test_few_products_end_with_a_warning():
     with pytest.warns(ConvergenceWarning, match="Krylov"):
         pairs = eigenpairs(diagonal(torch.linspace(0, 1, 3000)), 4, Krylov(max_products=40))
     assert not pairs.converged
-
-
-def test_a_weakly_joined_pair_of_clusters():
-    affinity = torch.block_diag(*(random_affinity(60, seed=s) for s in range(2)))
-    affinity[0, 60] = affinity[60, 0] = 1e-7
-    found, exact = (eigenpairs(Laplacian(Graph.from_dense(affinity)), 4, solver) for solver in (Krylov(), Eigh()))
-    torch.testing.assert_close(found.values, exact.values, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("seed", [28, 30])

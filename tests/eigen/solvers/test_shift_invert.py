@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 
 from benchmarks.atlas.families import graph_of
-from problems import covering, grid, in_every_dtype, points, sparse_path
+from problems import covering, grid, heat_of, in_every_dtype, points, sparse_path
 from torch_lapeig import ConvergenceError, ConvergenceWarning, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
@@ -22,6 +22,15 @@ from torch_lapeig.native import loops as native
 
 def scipy_graph(matrix):
     return Graph.from_scipy(scipy.sparse.csr_array(matrix))
+
+
+def assert_smallest(pairs, exact, atol, atol_of_gap=None, rtol_of_gap=0.1):
+    """The pairs have converged to the first of all values, with the gap to the next."""
+    k = len(pairs.values)
+    assert pairs.converged
+    torch.testing.assert_close(pairs.values, exact[:k], atol=atol, rtol=0)
+    gap = exact[k] - exact[k - 1]
+    torch.testing.assert_close(pairs.gap, gap, atol=atol if atol_of_gap is None else atol_of_gap, rtol=rtol_of_gap)
 
 
 def product(a, b):
@@ -71,9 +80,7 @@ class TestPairs:
         """The eigenvalues 2j/10 of a cube in ten dimensions have the multiplicities 1, 10, 45, …."""
         pairs = eigenpairs(Laplacian(scipy_graph(hypercube(10))), k, ShiftInvert(), tolerance=tolerance)
         exact = torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64)
-        assert pairs.converged
-        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.05)
+        assert_smallest(pairs, exact, 1e-9, rtol_of_gap=0.05)
 
     @pytest.mark.filterwarnings("ignore::torch_lapeig.ConvergenceWarning")
     @covering(1, k=[12, 19, 27], tolerance=[None, 1e-4], solver=[None, ShiftInvert()])
@@ -96,21 +103,15 @@ class TestPairs:
         half.data *= 1 + 1e-10 * np.random.default_rng(0).standard_normal(len(half.data))
         laplacian, k = Laplacian(scipy_graph(half + half.T)), 23
         pairs = eigenpairs(laplacian, k, ShiftInvert(seed=seed), tolerance=1e-3)
-        exact = torch.linalg.eigvalsh(laplacian.to_dense())
-        assert pairs.converged
-        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-12, rtol=0)
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-13, rtol=0.1)
+        assert_smallest(pairs, torch.linalg.eigvalsh(laplacian.to_dense()), 1e-12, atol_of_gap=1e-13)
 
     @pytest.mark.parametrize("k", [6, 8, 11, 15, 19])
     def test_a_copy_that_closes_the_gap(self, k):
         """On a sphere a value has five copies, of which a block holds four: a cut after these seems to have a gap."""
         laplacian = Laplacian(graph_of("sphere mesh", 700))
-        exact = torch.linalg.eigvalsh(laplacian.to_dense())
         pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-3)
-        assert pairs.converged
         assert pairs.residuals.max() <= laplacian.symmetric.round_off
-        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-13, rtol=0)
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-13, rtol=0.1)
+        assert_smallest(pairs, torch.linalg.eigvalsh(laplacian.to_dense()), 1e-13)
 
     @pytest.mark.filterwarnings("ignore:.*isolated")
     @pytest.mark.parametrize("normalization", ["unnormalized", "symmetric"])
@@ -122,10 +123,7 @@ class TestPairs:
         active = laplacian.active.nonzero().flatten()
         exact = torch.linalg.eigvalsh(laplacian.to_dense()[active[:, None], active])
         for k in (2, 3, 5):
-            pairs = eigenpairs(laplacian, k, solver)
-            assert pairs.converged
-            torch.testing.assert_close(pairs.values, exact[:k], atol=1e-10, rtol=0)
-            torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-10, rtol=0.1)
+            assert_smallest(eigenpairs(laplacian, k, solver), exact, 1e-10)
 
     @pytest.mark.parametrize("k", [2, 9, 40])
     def test_graphs_of_few_eigenvalues_whose_krylov_spaces_end_at_once(self, k):
@@ -161,8 +159,7 @@ class TestPairs:
             weight = start.clone().requires_grad_()
             symmetric = (weight + edges.pattern.transpose(weight)) / 2
             pairs = eigenpairs(Laplacian(edges.with_weight(symmetric)), 5, solver)
-            filtered = pairs.vectors @ torch.matrix_exp(-9 * pairs.projected) @ pairs.vectors.mT
-            grads.append(torch.autograd.grad((filtered @ mix).square().sum(), weight)[0])
+            grads.append(torch.autograd.grad((heat_of(pairs, 9) @ mix).square().sum(), weight)[0])
         torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
 
 
@@ -182,10 +179,7 @@ class TestInertia:
 
         monkeypatch.setattr(SymmetricOperator, "random", blind)
         monkeypatch.setattr("torch_lapeig.eigen.solvers.krylov.CLOSE", math.inf)  # count always
-        pairs = eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6)
-        assert pairs.converged
-        torch.testing.assert_close(pairs.values, exact[:k], atol=1e-9, rtol=0)
-        torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-9, rtol=0.1)
+        assert_smallest(eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6), exact, 1e-9)
 
 
 class TestFactors:
@@ -286,8 +280,7 @@ def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass, is_spar
         weighted = x if mass is None else mass @ x
         torch.testing.assert_close(x.mT @ weighted, torch.eye(k).double(), atol=1e-10, rtol=0)
         assert (matrix @ x - weighted * values).abs().max() < 1e-10
-        heat = pairs.vectors[:9] @ torch.matrix_exp(-pairs.projected) @ pairs.vectors[:9].mT
-        (gradient,) = torch.autograd.grad(heat.sum() + pairs.values.square().sum(), a)
+        (gradient,) = torch.autograd.grad(heat_of(pairs)[:9, :9].sum() + pairs.values.square().sum(), a)
         gradients.append((gradient + gradient.mT) * (matrix != 0))
     torch.testing.assert_close(gradients[0], gradients[-1], atol=1e-8 * float(gradients[-1].abs().max()), rtol=0)
 

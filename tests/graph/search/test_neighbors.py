@@ -194,3 +194,15 @@ def test_units_in_which_squares_underflow_are_warned_of(dtype):
     with pytest.warns(GraphWarning, match="of 1 pairs of distinct points"):  # in a batch beside others, by queries
         nearest_neighbors(batch, 1, torch.zeros(2, 1, 3, dtype=dtype))
     nearest_neighbors(torch.cat([x, x]), 4)  # copies are at distance 0
+
+
+@pytest.mark.parametrize("shape", [(300, 3), (4500, 2)], ids=str)
+def test_ties_in_blocks_of_one_row(shape, small_blocks):
+    """A lattice, on which most rows are searched among all points within their k-th distance."""
+    x = (2 * points(*shape, dtype=torch.float32)).round()
+    queries = x[:60]
+    whole = nearest_neighbors(x, 6, queries)
+    small_blocks()
+    found = nearest_neighbors(x, 6, queries)
+    assert torch.equal(found.indices, whole.indices)
+    assert torch.equal(found.squared_distances, whole.squared_distances)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,12 +16,7 @@ STALE_CHECKS = 6  # true residuals without a decrease by a tenth in any column, 
 
 
 def conjugate_gradients(
-    image: Map,
-    precondition: Map,
-    target: Tensor,
-    dots: Callable[[Tensor, Tensor], Tensor],
-    allowed: Map,
-    limit: int,
+    image: Map, precondition: Map, target: Tensor, dots: Callable[[Tensor, Tensor], Tensor], allowed: Map, limit: int
 ) -> tuple[Tensor, Tensor]:
     """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
 
@@ -35,7 +29,17 @@ def conjugate_gradients(
     def norms(x: Tensor) -> Tensor:
         return dots(x, x).sqrt()
 
-    step = partial(_step, image, precondition, dots)
+    def step(z: Tensor, r: Tensor, direction: Tensor, energy: Tensor, moving: Tensor) -> tuple[Tensor, ...]:
+        """Return iterate, residual, direction and r · precondition(r) after a step of the columns that move."""
+        conditioned = precondition(r)
+        fresh = dots(r, conditioned)
+        before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]
+        direction = torch.addcmul(conditioned, before, direction)
+        pushed = image(direction)
+        curvature = dots(direction, pushed)
+        length = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
+        return torch.addcmul(z, length, direction), torch.addcmul(r, length, pushed, value=-1), direction, fresh
+
     best, left = torch.zeros_like(target), norms(target)
     z = torch.where(left[:, None, :] > 0, precondition(target), 0)
     r, direction = target, torch.zeros_like(target)
@@ -62,24 +66,3 @@ def conjugate_gradients(
             energy, moving = torch.where(going & ~lost, energy, torch.inf), going
         z, r, direction, energy = step(z, r, direction, energy, moving)
     return best, left
-
-
-def _step(
-    image: Map,
-    precondition: Map,
-    dots: Callable[[Tensor, Tensor], Tensor],
-    z: Tensor,
-    r: Tensor,
-    direction: Tensor,
-    energy: Tensor,
-    moving: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return iterate, residual, direction and r · precondition(r) after a step of the columns that move."""
-    conditioned = precondition(r)
-    fresh = dots(r, conditioned)
-    before = torch.where(energy.isfinite() & (energy > 0), fresh / energy, 0)[:, None, :]
-    direction = torch.addcmul(conditioned, before, direction)
-    pushed = image(direction)
-    curvature = dots(direction, pushed)
-    length = torch.where(moving & (curvature > 0), fresh / curvature, 0)[:, None, :]
-    return torch.addcmul(z, length, direction), torch.addcmul(r, length, pushed, value=-1), direction, fresh

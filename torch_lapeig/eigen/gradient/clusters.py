@@ -57,16 +57,6 @@ def _is_of(x: Tensor, dtype: torch.dtype) -> bool:
 System = Any
 
 
-def noise_width(s: Solution, options: GradientOptions) -> Tensor:
-    """Return the difference ``(B, 1, 1)`` below which entries, solve or residuals do not resolve eigenvalues."""
-    # At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
-    solve = 50 * torch.finfo(s.values.dtype).eps * s.scale
-    # Entries of a Laplacian are quotients of sums of weights, so its eigenvalues change in proportion to themselves.
-    most = s.values[:, -1].minimum(s.scale) if s.operator.of_affinities else s.scale
-    known = torch.add(solve, most, alpha=50 * options.eps)
-    return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
-
-
 class Differences(NamedTuple):
     """Differences Δ = λ_i − μ_j of eigenvalues ``(B, j, i)`` and their sizes."""
 
@@ -143,13 +133,7 @@ class _Pass:
     """One backward pass of a solution with close eigenvalues."""
 
     def __init__(
-        self,
-        system: System,
-        found: Differences,
-        inner: Tensor,
-        whole: Tensor,
-        to_vectors: Tensor,
-        before: Seen | None,
+        self, system: System, found: Differences, inner: Tensor, whole: Tensor, to_vectors: Tensor, before: Seen | None
     ) -> None:
         s, options = system.s, system.options
         self.s, self.options, self.found, self.whole, self.before = s, options, found, whole, before

@@ -10,13 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution, norms
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
-from torch_lapeig.eigen.gradient.clusters import (
-    GradientOptions,
-    InverseDifferences,
-    differences,
-    inverse_differences,
-    noise_width,
-)
+from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.native import System
@@ -38,8 +32,14 @@ class Complement:
 
     @cached_property
     def noise(self) -> Tensor:
-        """Return the width of noise, ``(B, 1, 1)``."""
-        return noise_width(self.s, self.options)
+        """Return the difference ``(B, 1, 1)`` below which entries, solve or residuals do not resolve eigenvalues."""
+        # At a distance δ the gradient of a pair's rotation has a relative error of eps / δ: 2 % at 50 eps of the scale.
+        s = self.s
+        solve = 50 * torch.finfo(s.values.dtype).eps * s.scale
+        # Entries of a Laplacian are quotients of sums of weights: its eigenvalues change in proportion to themselves.
+        most = s.values[:, -1].minimum(s.scale) if s.operator.of_affinities else s.scale
+        known = torch.add(solve, most, alpha=50 * self.options.eps)
+        return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
 
     @cached_property
     def operator(self) -> Operator:
@@ -58,7 +58,17 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        return _preconditioner_of(self.s.ritz.inverses)
+        """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph lacks one."""
+        found = [inverse for inverse in self.s.ritz.inverses if inverse is not None]
+        if not found or len(found) < len(self.s.ritz.inverses):
+            return None
+
+        def precondition(r: Tensor) -> Tensor:
+            if r.ndim == 2:
+                return found[0](r)
+            return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
+
+        return precondition
 
     @cached_property
     def _known(self) -> Tensor:
@@ -215,17 +225,3 @@ class Complement:
             round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),
         )
         return matrix.complement(system, target)
-
-
-def _preconditioner_of(inverses: tuple[Inverse | None, ...]) -> Inverse | None:
-    """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph lacks one."""
-    found = [inverse for inverse in inverses if inverse is not None]
-    if not found or len(found) < len(inverses):
-        return None
-
-    def precondition(r: Tensor) -> Tensor:
-        if r.ndim == 2:
-            return found[0](r)
-        return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
-
-    return precondition

@@ -15,8 +15,7 @@ from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.rule import Outside
 from torch_lapeig.eigen.normal import in_unit
 from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
-from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import DENSE_SOLVE
@@ -122,13 +121,10 @@ class _System:
             yield better, 2 * EASY_PRODUCTS
         yield self._scaling, MOST_PRODUCTS
 
-    def _scaling(self, r: Tensor) -> Tensor:
-        diagonal = self.operator.diagonal.detach()
-        return r if self._has_unit_diagonal else r / diagonal.reshape(r.shape[:2])[..., None]
-
     @cached_property
-    def _has_unit_diagonal(self) -> bool:
-        return bool((self.operator.diagonal == 1).all())
+    def _scaling(self) -> Map:
+        diagonal = self.operator.diagonal.detach().reshape(self.operator.batch_size, -1, 1)
+        return (lambda r: r) if (diagonal == 1).all() else lambda r: r / diagonal
 
     @cached_property
     def _cholesky(self) -> Map | None:
@@ -141,31 +137,15 @@ class _System:
     @cached_property
     def _multigrid(self) -> Map | None:
         """Return multigrid of all graphs of a batch as one; the diagonal preconditions nodes that are on no level."""
-        operator = self.operator
-        if not operator.of_affinities or operator.null is None:
+        if not self.operator.of_affinities or self.operator.null is None:
             return None
-        pattern, total = operator.pattern, operator.batch_size * operator.num_nodes
-        assert isinstance(pattern, SparsePattern)
-        excess = operator.excess
-        part = torch.zeros(1, total, dtype=torch.int64, device=operator.device)
-        null = NullSpace(operator.null.ground.reshape(1, -1), part, part[:, 0])
-        union = SymmetricOperator(
-            SparsePattern.trusted(pattern.row, pattern.col, (total,)),
-            operator.values.detach(),
-            operator.diagonal.detach().reshape(-1),
-            bound=operator.bound.max()[None],
-            null=null,
-            of_affinities=True,
-            trusted=True,
-            excess=None if excess is None else excess.reshape(1, -1),
-        )
-        cycle = SmoothedAggregation(single=False)(union)
+        cycle = SmoothedAggregation(single=False)(self.operator)
         if not isinstance(cycle, Multigrid):
             return None
         on_no_level = cycle.scale == 0
 
         def precondition(r: Tensor) -> Tensor:
-            flat = r.reshape(total, -1)
-            return torch.where(on_no_level, self._scaling(r).reshape(total, -1), cycle(flat)).reshape(r.shape)
+            flat = r.reshape(len(on_no_level), -1)
+            return torch.where(on_no_level, self._scaling(r).reshape(flat.shape), cycle(flat)).reshape(r.shape)
 
         return precondition

@@ -13,35 +13,23 @@ import torch
 from torch import Tensor
 
 from torch_lapeig import native
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import by_rows, in_parts
 from torch_lapeig.support.tuning import PART_OF_EIGH
 
 
-class BlockOperator(Protocol):
-    """Members of an operator that the algebra of blocks needs."""
-
-    @property
-    def has_plain_sums(self) -> bool:
-        """Return whether C may sum over nodes in place of ``inner`` and ``dots``."""
-
-    def matmul(self, y: Tensor) -> Tensor:
-        """Return A Y."""
+class InnerProduct(Protocol):
+    """Members of an `Operator`, or of another form of a problem, that `basis` needs."""
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y."""
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return inner products of columns."""
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, of orthonormal blocks."""
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
-
-    def random(self, m: int, seed: int) -> Tensor:
-        """Return random columns."""
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
@@ -59,7 +47,7 @@ def to_device(x: Tensor, like: Tensor) -> Tensor:
 
 
 def residual(
-    operator: BlockOperator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
+    operator: Operator, x: Tensor, ax: Tensor, values: Tensor, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1, out=room)
@@ -135,7 +123,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     return values, vectors[..., :count]
 
 
-def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
+def basis(operator: InnerProduct, w: Tensor, *others: Tensor) -> Tensor:
     """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off."""
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
@@ -159,7 +147,7 @@ def basis(operator: BlockOperator, w: Tensor, *others: Tensor) -> Tensor:
     return w
 
 
-def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
+def small_basis(operator: Operator, c: Tensor, against: Tensor) -> Tensor:
     """Return orthonormal columns that span the part of ``c`` orthogonal to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
@@ -168,7 +156,7 @@ def small_basis(operator: BlockOperator, c: Tensor, against: Tensor) -> Tensor:
     return c
 
 
-def orthonormalize(operator: BlockOperator, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
+def orthonormalize(operator: Operator, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
 
     Cholesky factors orthonormalise twice for full accuracy. Where columns are dependent to working precision,

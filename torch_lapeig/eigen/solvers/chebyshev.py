@@ -13,20 +13,12 @@ from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, to_device, to_host
-from torch_lapeig.eigen.solvers.solver import (
-    SETTLED,
-    Array,
-    Progress,
-    RitzPairs,
-    check_options,
-    joined,
-    numbers,
-    ratios,
-)
+from torch_lapeig.eigen.solvers.solver import SETTLED, Array, RitzPairs, check_options, joined, numbers, ratios
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
 from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.progress import Progress
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import REORDER_NODES
 

@@ -31,7 +31,9 @@ class Eigh:
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return all N pairs, or fewer without derivatives; inactive nodes come last, above the spectrum."""
         dense = dense_of(operator)
-        if not needs_all_pairs(operator) and (found := _first_pairs(dense, k, operator.round_off)) is not None:
+        # Where gradients flow to the operator, all pairs leave the backward nothing to solve.
+        has_gradients = any(parameter.requires_grad for parameter in operator.parameters)
+        if not has_gradients and (found := _first_pairs(dense, k, operator.round_off)) is not None:
             return found
         values, vectors = eigh_of_batch(dense)
         # The error of LAPACK's reduction grows with the number of nodes, at a rate that depends on the library. On a
@@ -39,11 +41,6 @@ class Eigh:
         if (n := operator.num_nodes) > 200:
             _improve_(dense, values, vectors, min(2 * with_guards(k), n))
         return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(operator.bound, dtype=torch.bool))
-
-
-def needs_all_pairs(operator: Operator) -> bool:
-    """Return whether gradients flow to an operator: with all pairs the backward has nothing to solve."""
-    return any(parameter.requires_grad for parameter in operator.parameters)
 
 
 def _first_pairs(dense: Tensor, k: int, round_off: Tensor) -> RitzPairs | None:
@@ -76,8 +73,8 @@ def dense_of(operator: Operator) -> Tensor:
     return dense
 
 
-def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> Tensor:
-    """Improve the first ``m`` pairs in place by a step of first order; return its angles ``(B, N − m, m)``."""
+def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> None:
+    """Improve the first ``m`` pairs in place by a step of first order."""
     x, rest = vectors[..., :m], vectors[..., m:]
     image = dense @ x
     quotients = (x * image).sum(-2, keepdim=True)
@@ -93,4 +90,3 @@ def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> Tensor:
     image = better.mT @ (dense @ better)
     first, inner = torch.linalg.eigh((image + image.mT) / 2)
     values[..., :m], vectors[..., :m] = first, better @ inner
-    return turn

@@ -5,6 +5,7 @@ Compiled loops compute factors L D Lᵀ. Where nothing is compiled, SuperLU comp
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -195,16 +196,13 @@ def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[floa
     little, and at last SuperLU exchanges pivots.
     """
     for step in STEPS:
-        try:
-            moved = matrix.at(step * bound)
+        moved = matrix.at(step * bound)
+        with contextlib.suppress(RuntimeError):
             found = Factors(moved, factorize(moved))
             rounding, least = found.probe()
             if rounding <= PROBE * bound and least >= NEAR * bound:
                 return step * bound, found
-        except RuntimeError:
-            continue
-    moved = matrix.at(STEPS[-1] * bound)
-    return STEPS[-1] * bound, factors_of(moved, needed_by, threshold=1.0)
+    return step * bound, factors_of(moved, needed_by, threshold=1.0)
 
 
 def to_scipy(operator: Operator, needed_by: object) -> Any:

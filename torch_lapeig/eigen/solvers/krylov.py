@@ -16,17 +16,10 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import basis, eigh, residual, to_device, to_host
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
-from torch_lapeig.eigen.solvers.solver import (
-    Progress,
-    Request,
-    RitzPairs,
-    check_options,
-    one_by_one,
-    ratio_to_allowed,
-    with_guards,
-)
+from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, check_options, one_by_one, ratio_to_allowed
 from torch_lapeig.native import loops
 from torch_lapeig.native.sparse import BLOCK, LEAST_LEFT, BlockLimits, NextBlock, next_block
+from torch_lapeig.support.progress import Progress
 
 WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
 # Residual of the next value over the gap to it: the gap then has five digits or more.
@@ -71,15 +64,9 @@ class Krylov:
     def __post_init__(self) -> None:
         check_options(self, max_products=1)
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and the next one, or as many as there are nodes of positive degree."""
-        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
+        return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         form = Form(request.operator, request.operator.matmul)

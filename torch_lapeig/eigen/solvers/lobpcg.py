@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,17 +16,9 @@ from torch_lapeig.eigen.operator import Operator, entries_of
 from torch_lapeig.eigen.solvers import blocks
 from torch_lapeig.eigen.solvers.blocks import basis, to_device, to_host
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
-from torch_lapeig.eigen.solvers.solver import (
-    Inverse,
-    Preconditioner,
-    Progress,
-    Request,
-    RitzPairs,
-    check_options,
-    check_preconditioner,
-    one_by_one,
-    with_guards,
-)
+from torch_lapeig.eigen.solvers.solver import Inverse, Preconditioner, Request, RitzPairs, check_options, one_by_one
+from torch_lapeig.support import checks
+from torch_lapeig.support.progress import Progress
 
 # Called with the number of an iteration, Ritz values and residuals; see ``Request.shortfall``.
 Check = Callable[[int, Tensor, Tensor], tuple[float, float]]
@@ -61,12 +54,11 @@ class Lobpcg:
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0)
-        check_preconditioner(self.preconditioner)
+        _check_preconditioner(self.preconditioner)
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and the guards, or as many as there are nodes of positive degree."""
-        m = with_guards(k, self.guards)
-        return one_by_one(self._solve, operator, k, m, tolerance, progress)
+        return one_by_one(self._solve, operator, k, tolerance, progress, self.guards)
 
     def _solve(self, request: Request) -> RitzPairs:
         inverse = None if self.preconditioner is None else self.preconditioner(request.operator)
@@ -81,6 +73,24 @@ class Lobpcg:
         x = request.operator.random(request.columns, self.seed)[0]
         found = lobpcg(request.operator, x, request.null, inverse, request.shortfall, self.max_iterations)
         return request.answer(*found, inverse)
+
+
+def _check_preconditioner(value: Any) -> None:
+    """Raise TypeError unless ``value`` is None or callable with one operator; a solver is not."""
+    expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
+    if value is None:
+        return
+    checks.check_function(value, "preconditioner", expected)
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # a function of C without a signature
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"preconditioner must be {expected}, called with an operator, got {checks.describe(value)} ({error})"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class TorchLobpcg:
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and guards of matrices of at least 3 (k + 1) nodes; raise ValueError for smaller ones."""
-        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
+        return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, c, is_done = request.operator, request.null.shape[1], False
@@ -135,7 +145,7 @@ class TorchLobpcg:
 
 
 def lobpcg(
-    operator: blocks.BlockOperator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
+    operator: Operator, x: Tensor, null: Tensor, precondition: Inverse | None, shortfall: Check, limit: int
 ) -> tuple[Tensor, Tensor, int, bool]:
     """Return the Ritz pairs to which the block ``x`` converges, in at most ``limit`` iterations.
 
@@ -189,7 +199,7 @@ def lobpcg(
     return values, xp[:, :m], iteration, False
 
 
-def _whole_basis(operator: blocks.BlockOperator, x: Tensor, null: Tensor) -> Tensor:
+def _whole_basis(operator: Operator, x: Tensor, null: Tensor) -> Tensor:
     """Return an orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
     found = basis(operator, x, null)
     if (lost := x.shape[1] - found.shape[1]) > 0:

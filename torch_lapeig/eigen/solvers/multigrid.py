@@ -129,12 +129,11 @@ class SmoothedAggregation:
 
     def __post_init__(self) -> None:
         check_options(self, coarsest=1, smoothing=1)
-        single, complexity = self.single, self.max_complexity
-        checks.set_frozen(self, max_complexity=checks.check_positive(complexity, "max_complexity"))
-        checks.set_frozen(self, single=checks.check_flag(single, "single"))
+        complexity = checks.check_positive(self.max_complexity, "max_complexity")
+        checks.set_frozen(self, max_complexity=complexity, single=checks.check_flag(self.single, "single"))
 
     def __call__(self, operator: Operator) -> Inverse | None:
-        """Return one cycle for the Laplacian of one graph; None where coarsening stops early."""
+        """Return one cycle for a Laplacian, of all nodes of a batch as one; None where coarsening stops early."""
         if isinstance(operator, SymmetricOperator) and operator.is_sharded:
             return cycle_on_ranks(operator.pattern, operator, self)
         edges = entries_of(operator, self).affinities()

@@ -10,7 +10,7 @@ import torch
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factors_of, shifted, structure_within
 from torch_lapeig.eigen.solvers.krylov import SURE, WIDTH, Form, pairs_by_krylov
-from torch_lapeig.eigen.solvers.solver import Progress, Request, RitzPairs, check_options, one_by_one, with_guards
+from torch_lapeig.eigen.solvers.solver import Progress, Request, RitzPairs, check_options, one_by_one
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import budget_of
 
@@ -59,22 +59,13 @@ class ShiftInvert:
         if self.memory is not None and not (isinstance(self.memory, float) and self.memory == math.inf):
             checks.set_frozen(self, memory=checks.check_number(self.memory, "memory", 0))
 
-    def __call__(
-        self,
-        operator: Operator,
-        k: int,
-        tolerance: float,
-        progress: Progress | None = None,
-    ) -> RitzPairs:
+    def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and guards; raise ConvergenceError for too large factors, or a negative eigenvalue."""
-        return one_by_one(self._solve, operator, k, with_guards(k), tolerance, progress)
+        return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, bound, shift = request.operator, request.bound, self.shift
-        while True:
-            inverse = self._factors(shifted(operator, shift, self))
-            if not inverse.negative:
-                break
+        while (inverse := self._factors(shifted(operator, shift, self))).negative:
             if shift > MOST_ROUNDING:
                 self._refuse(request)
             shift *= 10  # the rounding of the entries, perhaps to float32, has made an eigenvalue negative
@@ -94,10 +85,9 @@ class ShiftInvert:
 
     def _factors(self, matrix: Shifted) -> Factors:
         """Return factors that fit into the memory; raise as a call does."""
-        memory, factors = self.budget, None
-        # The fill of SuperLU is known only from its factors.
-        if not (matrix.is_readable and memory < math.inf) or structure_within(matrix, memory) is not None:
-            factors = factors_of(matrix, self)
+        memory = self.budget
+        is_known = matrix.is_readable and memory < math.inf  # the fill of SuperLU is known only from its factors
+        factors = None if is_known and structure_within(matrix, memory) is None else factors_of(matrix, self)
         if factors is None or factors.bytes > memory:
             raise checks.ConvergenceError(
                 f"factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="

@@ -7,7 +7,6 @@ others one graph after the other.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -182,24 +181,23 @@ def numbers(x: Tensor) -> Array:
     """Return numbers on the host in float64, in NumPy, where small operations take a third of torch's time."""
     x = x.detach().double()
     try:
-        found: Array = x.numpy()
+        return x.numpy()
     except RuntimeError:  # inside a transform of torch.func a tensor has no memory of its own
-        found = np.array(x.tolist())
-    return found
+        return np.array(x.tolist())
 
 
 def one_by_one(
     solve: Callable[[Request], RitzPairs],
     operator: Operator,
     k: int,
-    columns: int,
     tolerance: float,
     progress: Progress | None,
+    guards: int | None = None,
 ) -> RitzPairs:
-    """Solve the graphs of a batch one by one: at least min(columns, nodes of positive degree) pairs of each."""
+    """Solve the graphs of a batch one by one: ``k`` pairs of each and guards, or those of all active nodes."""
     answers = []
     for item in operator.items():
-        width = min(columns, item.fewest_active)
+        width = min(with_guards(k, guards), item.fewest_active)
         c = min(int(item.nullity), width)
         null = item.null_vectors(c)[0]
         request = Request(item, null, k - c, width - c, tolerance, progress)
@@ -227,24 +225,6 @@ def joined(operator: Operator, answers: list[RitzPairs], k: int) -> RitzPairs:
         vectors.append(torch.nn.functional.pad(pairs.vectors[..., :width], (0, missing)))
     _, _, iterations, finished, inverses = zip(*answers, strict=True)
     return RitzPairs(torch.cat(values), torch.cat(vectors), max(iterations), torch.cat(finished), sum(inverses, ()))
-
-
-def check_preconditioner(value: Any) -> None:
-    """Raise TypeError unless ``value`` is None or callable with one operator; a solver is not."""
-    expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
-    if value is None:
-        return
-    checks.check_function(value, "preconditioner", expected)
-    try:
-        signature = inspect.signature(value)
-    except ValueError:  # a function of C without a signature
-        return
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise TypeError(
-            f"preconditioner must be {expected}, called with an operator, got {checks.describe(value)} ({error})"
-        ) from error
 
 
 def check_options(solver: Any, **least: int) -> None:
