@@ -20,12 +20,12 @@ def columns(make):
 
 
 def transform(make):
-    x, new = sheet(N), sheet(6, 1)
+    x, new = sheet(N), sheet(6, seed=1)
     close(grams(Sharded(make()).fit(x).transform(new)), grams(make().fit(x).transform(new)))
 
 
 def state_dict(make):
-    x, new = sheet(N), sheet(6, 1)
+    x, new = sheet(N), sheet(6, seed=1)
     other = Sharded(make())
     other.load_state_dict(saved_and_loaded(make().fit(x).state_dict()))
     close(other.transform(new), make().fit(x).transform(new))
@@ -62,7 +62,7 @@ def test_methods_of_points(name):
 
 
 def test_losses():
-    x, y = sheet(N), sheet(N, 1)[:, :2]
+    x, y = sheet(N), sheet(N, seed=1)[:, :2]
     for loss in (LaplacianSmoothness(KNN(6)), SpectralLoss(KNN(6))):
         close(Sharded(loss)(y, x), loss(y, x))
 
