@@ -276,7 +276,7 @@ class Graph:
         matrix = canonical_csr(affinity, "affinity").copy()  # the caller's matrix stays as it is
         matrix.eliminate_zeros()
         n = matrix.shape[0]
-        row = np.repeat(np.arange(n), np.diff(matrix.indptr))
+        row = np.repeat(np.arange(n, dtype=np.int64), np.diff(matrix.indptr))
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
         way = "take affinity.maximum(affinity.T) if one direction is stored, the mean if both are"
         advice = f"affinity must be symmetric; {way}"
