@@ -86,7 +86,7 @@ def spectral_init(
         solve: options of the eigensolve; default a tolerance of 1e-6.
 
     Raises:
-        TypeError, ValueError: graphs or points other than these; a batch or a mask; no edges.
+        TypeError, ValueError: an invalid graph or invalid points; a batch or a mask; no edges.
 
     Source: McInnes, Healy & Melville, *UMAP* (2018), section 4.2; Belkin & Niyogi 2003.
 

@@ -236,7 +236,7 @@ class LaplacianSmoothness(_GraphLoss):
     points, ``loss(y, graph.subgraph(nodes))``: a graph built from a random batch lowers accuracy.
 
     Raises:
-        TypeError, ValueError: arguments other than these; when called, see `laplacian_smoothness`.
+        TypeError, ValueError: invalid arguments; when called, see `laplacian_smoothness`.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -269,7 +269,7 @@ class SpectralLoss(_GraphLoss):
         weights: weighting of the edges; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: arguments other than these; when called, see `spectral_loss`.
+        TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))

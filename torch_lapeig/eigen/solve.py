@@ -221,7 +221,7 @@ class Solve:
 
     @classmethod
     def of(cls, value: Solve | Solver | None, **options: Any) -> Solve:
-        """Return options, those of a solver, or the default for None, with others by name; raise TypeError else."""
+        """Return options, of a solver, or the default for None, changed by name; raise TypeError for unknown names."""
         names = [field.name for field in dataclasses.fields(cls)]
         for name in options.keys() - set(names):
             ours = OF_OTHERS.get(name, f"options are {', '.join(names)}")

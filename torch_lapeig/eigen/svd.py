@@ -132,7 +132,7 @@ def svd(
 def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, *, is_free: bool) -> Any:
     """Return H of a matrix, or of functions; by products, in float64, for few triplets of a large dense matrix.
 
-    Only where the solver ``is_free``: others need entries.
+    The solver ``is_free`` if products are enough for it.
     """
     m, n = size[-2:]
     if (layout := getattr(matrix, "layout", None)) == torch.strided:

@@ -48,7 +48,7 @@ class Graph:
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
-        TypeError, ValueError: fields or weights other than these. Unlike `with_weight`, the constructor accepts errors
+        TypeError, ValueError: invalid fields or weights. Unlike `with_weight`, the constructor accepts errors
             of single weights of at most 1e-4 of the largest one, as finite differences need.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
@@ -447,7 +447,7 @@ class Graph:
             One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
         Raises:
-            TypeError, ValueError: no nodes, or others than these.
+            TypeError, ValueError: no nodes, or invalid numbers of nodes.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))

@@ -204,7 +204,7 @@ class KernelWeights(Weighting):
             may be a module with parameters, which are learned.
 
     Raises:
-        TypeError, ValueError: ``kernel`` is not callable; when called, it returns other weights than these.
+        TypeError, ValueError: ``kernel`` is not callable; when called, it returns invalid weights.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -389,7 +389,7 @@ class DensityCorrected(Weighting):
         weights: K; default ``HeatKernel("median")``.
 
     Raises:
-        TypeError, ValueError: arguments other than these; `ImprovedWeights` for K, or a graph that it has weighted.
+        TypeError, ValueError: invalid arguments; `ImprovedWeights` for K, or a graph that it has weighted.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
