@@ -212,7 +212,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
 
         Raises:
-            TypeError, ValueError: invalid blocks, or another rule than `Landmarks`. RuntimeError: ``resume`` before a fit.
+            TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a fit.
 
         >>> x = torch.rand(
         ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
