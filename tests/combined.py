@@ -1,16 +1,18 @@
 """Producers of graphs, operators, eigenpairs and fits with small dense references, for the table of combinations.
 
 A new feature is one line in a list: what it produces here, what takes it in `test_combinations.py`. A cell of the table
-is right against the reference, or refused for a reason in `REFUSED`; docs/combinations.md lists the reasons.
+is right against the reference, or refused by a row of `torch_lapeig.support.kinds`; docs/combinations.md lists them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,13 +21,14 @@ import torch_lapeig as tl
 from problems import cotangents, path, random_affinity, sheet
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
+from torch_lapeig.support.kinds import Refusal, refusals
 
 K = 3  # number of pairs; no reference has an equal pair after it
 
 
 @dataclass
 class Made:
-    """An object with its kinds, which `REFUSED` names, and the dense matrices that say what is right.
+    """An object with its kinds, which refusals name, and the dense matrices that say what is right.
 
     Attributes:
         value: the graph, operator or pairs.
@@ -149,7 +152,7 @@ def corrected() -> Made:
     kernel = tl.HeatKernel(0.5)(X, tl.knn_graph(X, 6)).to_dense()
     q = kernel.sum(1)
     graph = tl.DensityCorrected(0.5, tl.HeatKernel(0.5))(X, tl.knn_graph(X, 6))
-    return Made(graph, {"affinities", "DensityCorrected"}, kernel / (q[:, None] * q).sqrt())
+    return Made(graph, {"affinities", "corrected graph"}, kernel / (q[:, None] * q).sqrt())
 
 
 def edgeless() -> Made:
@@ -476,111 +479,35 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-class Refusal(NamedTuple):
-    """A kind of object that some consumers refuse; ``says`` is what the error must say.
-
-    docs/combinations.md has the same list, with the reason of each.
-    """
-
-    kind: str
-    of: tuple[str, ...]
-    says: str
-
-
-# Each kind, "→", consumers with semicolons between them, "→", and words of the error, a regular expression.
-REFUSED_TABLE = r"""
-SignedGraph → AFFINITIES; MagneticLaplacian
-    → got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph
-SignedGraph → FACES; AddMagneticPE; sklearn.*
-    → (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
-DirectedGraph → FACES
-    → hold both directions of every edge; add|must be symmetric; take affinity|got a DirectedGraph; use
-edgeless → anndata.diffmap; anndata.spectral; sklearn.*
-    → cells with neighbours, got 3 with 0|edges of positive weight|nodes of positive degree
-DirectedGraph → AFFINITIES; SignedLaplacian
-    → got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph
-affinities → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got Graph
-ImprovedWeights → spectral_loss; Whitening; normalized_cut; refine_cut; spectral_init; weighting, density;
-    weighting, ImprovedWeights; DiffusionMap; HarmonicFunction; LabelSpreading
-    → symmetric.*ImprovedWeights; use HeatKernel|by ImprovedWeights already; weight
-DensityCorrected → DiffusionMap → DensityCorrected\(0\.5\).*use alpha=0
-batch → Whitening; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph; plot_embedding → one graph|draw one item
-mask → spectral_init → without a mask.*graph\.subgraph
-edgeless → COLUMNS; orthogonality; Whitening; spectral_loss; EdgeSampler; spectral_init
-    → number of nodes of positive degree|without edges|vary over the graph|edges? of positive weight
-normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix → mass must be None with normalization.*"unnormalized"
-similarity → eigenpairs, mass matrix → must be a diagonal \(N,\) with ImprovedWeights
-complex pairs → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest
-    → got MagneticLaplacian; use its eigenpairs\(k\)
-singular operator → solve_linear → must be a positive definite SymmetricOperator; a Laplacian is singular
-operator of products → Eigh; ShiftInvert; Lobpcg, multigrid; solve_linear
-    → needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm
-operator without affinities → Lobpcg, multigrid
-    → must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)
-pairs with a mass or degrees → canonicalize
-    → orthonormal vectors, got a "(degrees|mass|similarity)" inner product.*use normalization="symmetric"
-complex pairs → SignInvariant → real, got .*MagneticLaplacian.* use StableEncoding
-complex pairs → StableEncoding, real network → complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)
-Precomputed + weighting → * → weights must be None with Precomputed\("affinity"\).*weight the graph beforehand
-Landmarks + clusters or labels → * → neighbors must be KNN\(k\), Radius.*got Landmarks
-Landmarks + LaplacianEigenmaps + ImprovedWeights → * → symmetric with Landmarks, got ImprovedWeights; use HeatKernel
-Landmarks + LaplacianEigenmaps, separate → * → components must be "joint" or "error" with Landmarks, got "separate"
-Landmarks + DensityCorrected + LaplacianEigenmaps, unit → *
-    → Landmarks with DensityCorrected weights.*use scale="degree"
-Landmarks + DensityCorrected + LaplacianEigenmaps, unnormalized → *
-    → Landmarks with DensityCorrected weights.*normalization="random_walk"
-rule that is not Landmarks → fit_stream → fit_stream needs neighbors=Landmarks\(m\)
-rule of a user → transform; out_of_sample; state_dict → must have the methods with_state and extend.*got OwnRule
-rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend
-extending rule of a user → frozen → frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)
-weighting of a user → frozen → frozen needs one of this library's weightings, got OwnWeights
-LaplacianEigenmaps, orthonormal + ImprovedWeights → *
-    → scale must be "degree" or "unit" with ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
-Isomap → frozen → Isomap cannot be frozen
-LLE → frozen → LLE cannot be frozen
-HarmonicFunction + ImprovedWeights → *
-    → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
-LabelSpreading + ImprovedWeights → * → affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel
-DiffusionMap + ImprovedWeights → *
-    → symmetric to be corrected for density, got ImprovedWeights|symmetric with Landmarks, got ImprovedWeights
-DiffusionMap + DensityCorrected → * → must not be DensityCorrected, which alpha does; use weights\.weights
-sharded graph → SignedLaplacian; MagneticLaplacian → must be a (SignedGraph|DirectedGraph); see .*got ShardedGraph
-sharded graph → conversions; components, subgraph; component_eigenpairs; Whitening; normalized_cut; refine_cut;
-    spectral_init; NeighborhoodSampler; EdgeSampler; HarmonicFunction; LabelSpreading; EigenmapsRegression
-    → several ranks; (see )?docs/distributed\.md
-sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
-    → on one process, got rows on several ranks; gather the graph
-Precomputed → Sharded* → neighbors must be KNN.* of points on several ranks
-Landmarks → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks
-rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnRule
-extending rule of a user → Sharded* → KNN\(k\) or Radius\(r\) of points on several ranks, got OwnExtendingRule
-LaplacianEigenmaps, separate → Sharded* → components must be "joint" or "error" on several processes
-HarmonicFunction → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-LabelSpreading → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-EigenmapsRegression → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-MDS → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-Isomap → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-LLE → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-KernelPCA → Sharded* → module must be one of LaplacianEigenmaps, SpectralClustering, .*got
-complex pairs → plot_embedding → real numbers, got complex128|draw one item
-"""
-GROUPS = {
-    "AFFINITIES": """Laplacian; eigenpairs; component_eigenpairs; laplacian_smoothness; orthogonality; whiten;
-        Whitening; spectral_loss; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler;
-        weighting, *; LaplacianEigenmaps; DiffusionMap; SpectralClustering; HarmonicFunction; LabelSpreading;
-        EigenmapsRegression""",
-    "FACES": "AddLaplacianPE; AddSpectralFeatures; anndata.*; SmoothnessCallback",
-    "COLUMNS": "LaplacianEigenmaps; DiffusionMap; SpectralClustering; EigenmapsRegression",
-}
+def refused(kinds: set[str], consumer: str) -> list[Refusal]:
+    """The rows for a consumer, or for a method whose fit it is, of objects that are of some kinds."""
+    names = {consumer, *kinds}
+    return [
+        row
+        for row in refusals()
+        if all(kinds & {*kind.split(" | ")} for kind in row.kinds)
+        and any(fnmatch.filter(names, pattern) for pattern in row.consumers)
+    ]
 
 
-def refusals() -> Iterator[Refusal]:
-    """Read the table, whose indented lines continue a row."""
-    for row in re.split(r"\n(?! )", REFUSED_TABLE.strip()):
-        kind, of, says = " ".join(row.split()).split(" → ")
-        for name, members in GROUPS.items():
-            of = of.replace(name, " ".join(members.split()))
-        yield Refusal(kind, tuple(of.split("; ")), says)
+def says(row: Refusal) -> str:
+    """The message of a row as a regular expression."""
+    return re.sub(r"\\{.*?\\}", ".*", re.escape(row.says)) if row.error else row.says
 
 
-REFUSED = [*refusals()]
+def page() -> str:
+    """The table of docs/combinations.md; ``python tests/combined.py`` writes it."""
+    rows = [(" + ".join(row.kinds).replace(" | ", " or "), ", ".join(row.consumers), row.because) for row in refusals()]
+    lines = [("kind", "refused by", "because"), ("---",) * 3, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("*", "\\*")
+
+
+def written(text: str) -> str:
+    """The page with its table made anew."""
+    head, rest = text.split("| kind |")
+    return head + page() + rest[rest.index("\n\n") + 1 :]
+
+
+PAGE = Path(__file__).parents[1] / "docs/combinations.md"
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))

@@ -1,10 +1,10 @@
 """The table of combinations: what each producer gives is taken rightly by each consumer, or refused by name.
 
 All cells are the product of the lists: of `combined.py`, and of consumers here. A cell is right against the producer's
-dense reference unless `REFUSED` has it. A new feature is one line in a list.
+dense reference unless a row of `torch_lapeig.support.kinds` has it. A new feature is one line in a list.
 """
 
-import fnmatch
+import ast
 import functools
 import re
 from pathlib import Path
@@ -20,13 +20,16 @@ from combined import (
     NEW,
     OF_POINTS,
     OPERATORS,
-    REFUSED,
+    PAGE,
     RULES,
     WEIGHTINGS,
     K,
     N,
     laplacian,
+    refused,
+    says,
     shaped,
+    written,
 )
 from matplotlib.figure import Figure
 from scipy.sparse.csgraph import connected_components, shortest_path
@@ -38,6 +41,7 @@ from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInv
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
+from torch_lapeig.support.kinds import refusals
 
 close = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-8)
 
@@ -856,31 +860,24 @@ def test_other_objects_are_refused_by_their_names(takes):
 
 
 def wrong_cells(kinds, consumers, consumed):
-    """The cells of a producer that are neither right nor refused for a reason in `REFUSED`."""
+    """The cells of a producer that are neither right nor refused by a row."""
     wrong = []
     for name, consume in consumers.items():
-        expected = [
-            one
-            for one in REFUSED
-            if set(one.kind.split(" + ")) <= kinds and any(fnmatch.fnmatch(name, c) for c in one.of)
-        ]
+        expected = refused(kinds, name)
         try:
             consumed(consume)
         except (TypeError, ValueError) as error:
-            if not any(re.search(one.says, str(error)) for one in expected):
+            if not any(re.search(says(row), str(error)) for row in expected):
                 wrong.append(f"{name}: {type(error).__name__}: {error}")
         except Exception as error:
             wrong.append(f"{name}: {type(error).__name__}: {str(error).strip()[:300]}")
         else:
-            wrong += [f"{name} is right, and REFUSED has: {one.kind}" for one in expected]
+            wrong += [f"{name} is right, and a row has: {row.kinds}" for row in expected]
     return wrong
 
 
 def test_the_page_has_these_reasons():
-    text = (Path(__file__).parents[1] / "docs/combinations.md").read_text().replace("\\*", "*")
-    rows = re.findall(r"^\| (.*) \| (.*) \| (.*) \|$", text, re.M)[1:]
-    assert [row[:2] for row in rows] == list(dict.fromkeys((one.kind, ", ".join(one.of)) for one in REFUSED))
-    assert all(reason for _, _, reason in rows)
+    assert written(PAGE.read_text()) == PAGE.read_text(), "python tests/combined.py writes the page"
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -890,8 +887,38 @@ def test_each_reason_is_met():
     names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
     kinds += [{"sharded graph"}, {"sharded pairs"}]  # in tests/distributed
     kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
-    for one in REFUSED:
-        assert any(set(one.kind.split(" + ")) <= some for some in kinds), one.kind
+    for row in refusals():
+        each = ({*kind.split(" | ")} for kind in row.kinds)
+        assert any(all(some & names for names in each) for some in kinds), row.kinds
+
+
+# Errors that ask for a kind in methods, faces, losses and samplers and are no rows.
+BY_HAND = {
+    "isinstance(x, Graph)": "whether x is points or affinities depends on the rule",
+    "not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize": "only one rule is taken",
+    "not isinstance(metric, (str, Precomputed)) or metric not in ('euclidean', Precomputed('distance'))": "two words",
+    "not isinstance(self.neighbors, (KNN, Radius, Precomputed))": "frozen maps are written for three rules",
+    "not columns.is_complex()": "what a network of the user makes of them is known when it runs",
+}
+OF_KINDS = {"is_sharded", "is_complex", "similarity", "inner_product", "density_correction", "which"}
+OF_KINDS |= {"SignedGraph", "DirectedGraph", "Graph", "Landmarks", "Precomputed", "KNN", "ImprovedWeights"}
+
+
+def test_kinds_are_refused_by_rows():
+    """No error of the rooms above asks for the kind of an object by hand, but for `BY_HAND`."""
+    package = Path(tl.__file__).parent
+    files = [
+        package / "losses.py",
+        package / "samplers.py",
+        *package.glob("methods/*.py"),
+        *package.glob("sklearn/*.py"),
+    ]
+    found = set()
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text()))):
+        if isinstance(node, ast.If) and any(isinstance(step, ast.Raise) for step in node.body):
+            words = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node.test)}
+            found |= {ast.unparse(node.test)} if words & OF_KINDS else set()
+    assert {one for one in found if "dtype" not in one} == BY_HAND.keys()
 
 
 quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")

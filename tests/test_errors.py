@@ -459,7 +459,7 @@ AddLaplacianPE(1, "index_pe") → attr_name must be without 'index'
 AddMagneticPE(1, eigenvalues="face") → eigenvalues must be without 'index' and 'batch'
 AddLaplacianPE(1)(object()) → data must be homogeneous
 # Samplers
-NeighborhoodSampler(knn_graph(X[None], 3)) → one graph of all points, got a batch
+NeighborhoodSampler(knn_graph(X[None], 3)) → must be one graph, got a batch
 NeighborhoodSampler(GRAPH, 10) → batch_size must be above neighbors=10 .* got 10
 NeighborhoodSampler(GRAPH, neighbors=0) → neighbors must be at least 1
 NeighborhoodSampler(GRAPH, rank=0) → rank and num_replicas must be given together

@@ -137,7 +137,7 @@ def test_nothing_of_matplotlib_changes_but_a_new_figure():
         (lambda: plot_embedding(X, new=X[:, :1]), ValueError, "columns must be two numbers from 0 to 0"),
         (lambda: plot_spectrum([0.0, np.nan]), ValueError, "without NaN"),
         (lambda: plot_graph(X, X), TypeError, "graph must be a Graph"),
-        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph in one process, got a batch"),
+        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph, got a batch"),
         (lambda: plot_graph(knn_graph(X, 3), X[:5]), ValueError, "a row for each of the 60 nodes, got 5"),
     ],
 )  # fmt: skip

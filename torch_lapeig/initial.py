@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
-from torch_lapeig.graph.graph import check_whole
+from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.support import checks, precision
 
 __all__ = ["InitialLayout", "spectral_init"]
@@ -159,11 +159,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
             "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
             f"these as graph_ or P, got {checks.describe(given)}{checks.way_out(given, 'graph', 'graph')}"
         )
-    check_whole(found)
-    if len(found.shape) > 1 or found.mask is not None:
-        raise ValueError(f"graph must be one graph without a mask, got {found}; take its parts with graph.subgraph")
-    if found.similarity is not None:
-        raise ValueError("graph must have a symmetric affinity, got one of ImprovedWeights; use HeatKernel()")
+    check_graph(found, "graph", "spectral_init")
     if not (found.weight > 0).any():
         raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")
     return found

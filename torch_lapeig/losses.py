@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.graph.graph import Graph, check_graph, check_whole
+from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
@@ -173,7 +173,8 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)
     1.0
     """
-    columns, degrees, _, nodes = _with_row_weights(y, _symmetric(graph), None, "spectral_loss")
+    check_graph(graph, "graph", "spectral_loss")
+    columns, degrees, _, nodes = _with_row_weights(y, graph, None, "spectral_loss")
     mean, matrix, missing = _whitening(columns, degrees, nodes, checks.half_to_float32(y).dtype)
     smoothness = graph.pattern.smoothness(graph.exact, precision.matmul(columns - mean, matrix))
     volume = nodes.sum(degrees.sum(-1))
@@ -329,8 +330,8 @@ class Whitening(FittedModule):
         Raises:
             TypeError, ValueError: arguments of another dtype or shape; columns that are constant or linearly dependent.
         """
-        check_whole(graph)
-        columns, degrees, valid, nodes = _with_row_weights(y, _symmetric(graph), None, "Whitening.fit")
+        check_graph(graph, "graph", "Whitening")
+        columns, degrees, valid, nodes = _with_row_weights(y, graph, None, "Whitening.fit")
         self._check(y)
         if y.ndim != 2:
             raise ValueError(f"fit takes one graph, got y of shape {tuple(y.shape)}")
@@ -403,13 +404,6 @@ def _with_row_weights(
         return columns, columns.new_ones(y.shape[:-1]), None, PatternBase()
     checks.check_mask(mask, y)
     return columns.masked_fill(~mask[..., None], 0), mask.to(columns.dtype), mask, PatternBase()
-
-
-def _symmetric(graph: Graph) -> Graph:
-    check_graph(graph)
-    if graph.similarity is not None:
-        raise ValueError("graph must have symmetric affinities, got ImprovedWeights; use HeatKernel")
-    return graph
 
 
 def _mean_over_graphs(values: Tensor, volume: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from torch_lapeig.graph import DirectedGraph, Graph
 from torch_lapeig.methods import Embedding
 from torch_lapeig.support import checks
 from torch_lapeig.support.extras import how_to_install
+from torch_lapeig.support.kinds import refuse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,9 +189,7 @@ def plot_graph(
     """
     _check_matplotlib()
     checks.check_instance(graph, "graph", Graph, "a Graph")
-    if len(graph.shape) > 1 or graph.pattern.is_sharded:
-        given = "rows on several ranks" if graph.pattern.is_sharded else f"a batch of shape {tuple(graph.shape)}"
-        raise ValueError(f"graph must be one graph in one process, got {given}")
+    refuse("plot_graph", graph=graph)
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
     of_points, order, classes, scale = _colours(labels, len(y))

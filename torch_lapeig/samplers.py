@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
-from torch_lapeig.graph.graph import Graph, check_whole
+from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 
@@ -25,9 +25,7 @@ class _GraphSampler(Sampler[list[int]]):
     """Batches of node numbers of one graph, determined by seed and epoch; each process has its own batches."""
 
     def __init__(self, graph: Graph, batch_size: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
-        check_whole(graph)
-        if len(graph.shape) > 1:
-            raise ValueError(f"graph must be one graph of all points, got a batch of shape {tuple(graph.shape)}")
+        check_graph(graph, "graph", type(self))
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
         self.epoch, self._set = 0, -1  # the next epoch, and what `set_epoch` set since an iteration began

@@ -70,7 +70,7 @@ def test_losses():
 def graph():
     points, value = Sharded(LaplacianSmoothness(KNN(6), HeatKernel(0.5))).graph_of(sheet(N))
     matrix = HeatKernel(0.5)(sheet(N), KNN(6)(sheet(N))).to_dense()
-    return Made(value, {"sharded graph"}, matrix[points.numbers][:, points.numbers])
+    return Made(value, {"affinities", "sharded graph"}, matrix[points.numbers][:, points.numbers])
 
 
 def pairs():

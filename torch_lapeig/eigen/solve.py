@@ -30,6 +30,7 @@ from torch_lapeig.graph.directed import SignedGraph
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
@@ -226,10 +227,11 @@ class Solve:
         for name in options.keys() - set(names):
             ours = OF_OTHERS.get(name, f"options are {', '.join(names)}")
             raise TypeError(f"{name} is no option of this solve; {ours}")
-        found = value if isinstance(value, Solve) else cls() if value is None else cls(value)
+        found = value if isinstance(value, Solve) else DEFAULT if value is None else cls(value)
         return dataclasses.replace(found, **options) if options else found
 
 
+DEFAULT = Solve()
 # Options of `scipy.sparse.linalg.eigsh`, `torch.lobpcg` and others, and what takes their place.
 OF_OTHERS = {
     "which": "eigenpairs takes largest=True, or nearest= for values inside the spectrum",
@@ -334,13 +336,11 @@ def eigenpairs(
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
     if mass is not None:
-        _check_mass_alone(exact, operator)
+        refuse("eigenpairs, mass", operator=operator, laplacian=exact)
         if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
             scales = False
             if not isinstance(mass, Tensor) or mass.ndim != 1:
-                raise ValueError(
-                    "mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix"
-                )
+                refuse("eigenpairs, mass matrix", laplacian=exact)
     is_diagonal = isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
     root = None if mass is None or not (scales or is_diagonal) else _root_of_mass(mass, operator)
     form = None if scales else checked_mass(mass, operator)
@@ -536,24 +536,13 @@ def _check_range(values: Tensor, present: Tensor, dtype: torch.dtype, mass: Any)
     """Check that eigenvalues ``(B, k)`` that are there stay in the range of the dtype in which they are returned."""
     most, name = torch.finfo(dtype).max, "laplacian" if mass is None else "mass"
 
-    def refuse() -> None:
+    def refuse_range() -> None:
         raise ValueError(
             f"{name} must leave the eigenvalues below {most:.1e} in {dtype}, got up to {values.abs().max():.1e}; "
             f"divide the matrix{'' if mass is None else ', or multiply the mass,'} by a number"
         )
 
-    precision.check_at_next_sync((~(values.abs() <= most) & present).any(), refuse)
-
-
-def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
-    """Check that a problem takes a mass: a whole, unnormalised one."""
-    if operator.is_sharded:
-        raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
-    if isinstance(given, Laplacian) and given.normalization != "unnormalized":
-        raise ValueError(
-            f'mass must be None with normalization="{given.normalization}", which has the degrees as its mass; use '
-            'Laplacian(graph, "unnormalized")'
-        )
+    precision.check_at_next_sync((~(values.abs() <= most) & present).any(), refuse_range)
 
 
 def _with_trivial(

@@ -21,6 +21,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
+from torch_lapeig.support.kinds import refuse
 
 G = TypeVar("G", bound="Graph")
 INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
@@ -507,8 +508,8 @@ def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
     return wide * torch.where(wide == 0, exponent.clamp_max(700), exponent).exp()
 
 
-def check_graph(graph: Any, name: str = "graph") -> None:
-    """Raise TypeError unless ``graph`` is a `Graph` of affinities."""
+def check_graph(graph: Any, name: str = "graph", *consumers: str | type) -> None:
+    """Raise TypeError unless ``graph`` is a `Graph` of affinities, or the error of a kind that consumers refuse."""
     if isinstance(graph, Graph) and graph.operator is not None:
         raise TypeError(
             f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use {graph.operator} for its "
@@ -518,13 +519,8 @@ def check_graph(graph: Any, name: str = "graph") -> None:
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_dense, Graph.from_scipy, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
     graph.check_again()
-
-
-def check_whole(graph: Graph, name: str = "graph") -> None:
-    """Raise TypeError for anything but a graph, or for one whose nodes lie on several ranks."""
-    check_graph(graph, name)
-    if graph.pattern.is_sharded:
-        raise TypeError(f"{name} must lie in one process, got a graph on several ranks; see docs/distributed.md")
+    if consumers:
+        refuse(*consumers, **{name: graph})
 
 
 def check_edge_values(pattern: Any, values: Any, name: str) -> None:

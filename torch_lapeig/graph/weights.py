@@ -22,6 +22,7 @@ from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
 from torch_lapeig.support.gone import with_advice
+from torch_lapeig.support.kinds import refuse
 
 
 class NewEdges(NamedTuple):
@@ -376,9 +377,6 @@ class SelfTuning(Weighting):
         return edges.connectivity.log() - edges.squared_lengths / scale
 
 
-_NOT_SYMMETRIC = "weights must be symmetric to be corrected for density, got ImprovedWeights; use HeatKernel()"
-
-
 class DensityCorrected(Weighting):
     """Weights W_ij = K_ij / (q_i q_j)^α with q_i = Σ_j K_ij of another weighting K (Coifman & Lafon 2006, section 3.4).
 
@@ -402,16 +400,14 @@ class DensityCorrected(Weighting):
     def __init__(self, alpha: float = 1.0, weights: Weighting | None = None) -> None:
         super().__init__()
         check_weighting(weights)
-        if isinstance(weights, ImprovedWeights):
-            raise ValueError(_NOT_SYMMETRIC)
+        refuse("weighting, density", weights=weights)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         self.weights = HeatKernel() if weights is None else weights
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with the corrected weights."""
         graph = self.weights(x, graph)
-        if graph.similarity is not None:
-            raise ValueError(_NOT_SYMMETRIC)
+        refuse("weighting, density", weights=graph)
         pattern, exact, dtype = graph.pattern, graph.exact, graph.weight.dtype
         graph = graph._with(density_correction=self.alpha)
         log_scale, level = self._log_scale(graph)
@@ -475,8 +471,7 @@ class ImprovedWeights(Weighting):
 
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with the weights in symmetric form; raise ValueError if it has a similarity already."""
-        if graph.similarity is not None:
-            raise ValueError("graph must not be weighted by ImprovedWeights already; weight the graph of the search")
+        refuse("weighting, ImprovedWeights", graph=graph)
         root = self._counts(graph).sqrt()
         weighted = self.kernel(x, graph)
         dtype, wide = weighted.weight.dtype, weighted.wide

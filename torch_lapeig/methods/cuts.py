@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.graph import check_graph, check_whole
+from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.support import checks, precision
 
@@ -42,7 +42,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
     """
-    _check_cuttable(graph)
+    check_graph(graph, "graph", "normalized_cut")
     assignment = _assignment(labels, graph)
     pattern = graph.pattern
     volume = (pattern.sum_rows(graph.weight)[..., None] * assignment).sum(-2)
@@ -50,14 +50,6 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     between = pattern.without_loops(graph.weight)
     cut = (assignment * pattern.matmul(between, 1 - assignment, is_symmetric=True)).sum(-2)
     return _over(cut, volume).sum(-1)
-
-
-def _check_cuttable(graph: Graph) -> None:
-    """Raise unless a graph is symmetric and on one process."""
-    check_graph(graph)
-    if graph.similarity is not None:
-        raise ValueError("graph must be symmetric to be cut, got ImprovedWeights; use HeatKernel()")
-    check_whole(graph)
 
 
 def _assignment(labels: Tensor, graph: Graph) -> Tensor:
@@ -120,7 +112,7 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
         raise TypeError(f"labels must be numbers of clusters, got {labels.dtype}; use labels.argmax(-1) of soft ones")
     labels = labels.long() if labels.dtype == torch.bool else labels
     checks.check_indices(labels, "labels", least=-1)
-    _check_cuttable(graph)
+    check_graph(graph, "graph", "refine_cut")
     if not (labels >= 0).any():
         return labels.clone()
     _assignment(labels, graph)  # checks the shape

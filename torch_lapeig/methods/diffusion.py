@@ -13,6 +13,7 @@ from torch_lapeig.graph.weights import Weighting, check_weighting
 from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 
 
 class DiffusionMap(LaplacianEigenmaps):
@@ -68,8 +69,7 @@ class DiffusionMap(LaplacianEigenmaps):
         solve: Solve | Solver | None = None,
     ) -> None:
         check_weighting(weights)
-        if isinstance(weights, DensityCorrected):
-            raise ValueError("weights must not be DensityCorrected, which alpha does; use weights.weights")
+        refuse("DiffusionMap", weights=weights)
         corrected = weights if isinstance(neighbors, Precomputed) else DensityCorrected(alpha, weights)
         time = checks.check_number(time, "time", 0)
         super().__init__(n_components, neighbors, corrected, diffusion=time, components=components, solve=solve)
@@ -81,11 +81,8 @@ class DiffusionMap(LaplacianEigenmaps):
         return self.diffusion
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if isinstance(x, Graph) and x.density_correction > 0 and self.alpha > 0:
-            raise ValueError(
-                f"x must be a Graph of the kernel K, got one that DensityCorrected({x.density_correction:g}) has "
-                "corrected for density already; weight it by K, or use alpha=0"
-            )
+        if isinstance(x, Graph) and self.alpha > 0:
+            refuse("DiffusionMap", x=x)
         return super()._checked(x, mask)
 
     def _graph(self, x: Any, mask: Tensor | None) -> Graph:

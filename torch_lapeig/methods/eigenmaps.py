@@ -17,12 +17,13 @@ from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
-from torch_lapeig.graph.weights import Bandwidth, DensityCorrected, HeatKernel, Weighting, check_weighting
+from torch_lapeig.graph.weights import Bandwidth, HeatKernel, Weighting, check_weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
@@ -124,17 +125,9 @@ class LaplacianEigenmaps(GraphEmbedding):
             )
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
-        on_landmarks = isinstance(neighbors, Landmarks)
-        if on_landmarks and components == "separate":
-            raise ValueError(
-                'components must be "joint" or "error" with Landmarks, got "separate"; fit each on its own'
-            )
-        is_other = scale == "unit" or normalization == "unnormalized"
-        if on_landmarks and is_other and isinstance(weights, DensityCorrected):
-            raise ValueError(
-                "Landmarks with DensityCorrected weights, which count points by their density, has neither their mean "
-                'squares nor L y = λ y; use scale="degree" or "orthonormal", and normalization="random_walk"'
-            )
+        if isinstance(neighbors, Landmarks):
+            options = [f"LaplacianEigenmaps, {option}" for option in (components, scale, normalization)]
+            refuse(*options, neighbors=neighbors, weights=weights)
 
     @classmethod
     def improved(
@@ -221,8 +214,9 @@ class LaplacianEigenmaps(GraphEmbedding):
         >>> int(model.train_count), model.transform(x).shape
         (500, torch.Size([500, 2]))
         """
-        if (on := self._on_landmarks) is None:
-            raise TypeError(f"fit_stream needs neighbors=Landmarks(m), got {self.neighbors}")
+        refuse("fit_stream", neighbors=self.neighbors)
+        on = self._on_landmarks
+        assert on is not None
         checks.check_flag(resume, "resume")
         checks.check_flag(progress, "progress")
         on.fit_stream(blocks, resume=resume, progress=progress)
@@ -239,8 +233,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         if not isinstance(self.neighbors, Landmarks):
             return super()._check_weights(weights)
         check_weighting(weights)
-        if isinstance(weights, ImprovedWeights):
-            raise ValueError("weights must be symmetric with Landmarks, got ImprovedWeights; use HeatKernel()")
+        refuse("LaplacianEigenmaps", neighbors=self.neighbors, weights=weights)
         return HeatKernel() if weights is None else weights
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
@@ -286,10 +279,8 @@ class LaplacianEigenmaps(GraphEmbedding):
         return self._scaled(solved[-1], active, PatternBase())
 
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
-        if self.scale == "orthonormal" and laplacian.graph.similarity is not None:
-            raise ValueError(
-                'scale must be "degree" or "unit" with ImprovedWeights, whose W is not symmetric, got "orthonormal"'
-            )
+        if self.scale == "orthonormal":
+            refuse("LaplacianEigenmaps, orthonormal", graph=laplacian.graph)
         self._warn_of_parts(laplacian)
         if self.components == "separate":
             return self._solve_components(laplacian, solved, fill=fill)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen.gradient.functions import Expansion, expanded
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.kinds import refuse
 
 Response = Callable[[Tensor], Tensor]
 
@@ -35,11 +36,10 @@ def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
     return expanded(pairs.projected, pairs.values.isfinite(), lambda at: response_to(phi, at))
 
 
-def check_pairs(pairs: Any, *, whole: bool = False) -> None:
-    """Raise TypeError for anything but `Eigenpairs`, ValueError where sums over all rows need ``whole`` pairs."""
+def check_pairs(pairs: Any, *consumers: str | type) -> None:
+    """Raise TypeError for anything but `Eigenpairs`, or the error of a kind that consumers refuse."""
     checks.check_instance(pairs, "pairs", Eigenpairs, "the result of eigenpairs(laplacian, k)")
-    if whole and pairs.is_sharded:
-        raise ValueError("pairs must be of a graph on one process, got rows on several ranks; gather the graph")
+    refuse(*consumers, pairs=pairs)
 
 
 def response_to(phi: Response, at: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ class SpectralFilter(nn.Module):
                 The result is complex if the signals or the vectors are; otherwise it has the dtype of the signals.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
         """
-        check_pairs(pairs, whole=True)
+        check_pairs(pairs, type(self))
         found, v = expansion(pairs, self.phi), pairs.vectors
         count = found.values.shape[-1]
         checks.check_tensor(x, "x")

@@ -12,6 +12,7 @@ from torch_lapeig.eigen.gradient.functions import Expansion
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.methods.filters import Response, check_pairs, expansion
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.kinds import refuse
 
 Network = Callable[..., Tensor]
 
@@ -47,11 +48,8 @@ class SignInvariant(nn.Module):
             values: their eigenvalues ``(..., k)``, for φ. Encodings of missing pairs (+∞) are zero.
             context: further arguments of φ, such as the edges.
         """
-        if isinstance(vectors, Tensor) and vectors.is_complex():
-            raise TypeError(
-                f"vectors must be real, got {vectors.dtype}: eigenvectors of a MagneticLaplacian have a phase in the "
-                "place of a sign, which φ(v) + φ(−v) depends on; use StableEncoding or spectral_signature"
-            )
+        if isinstance(vectors, Tensor):
+            refuse(type(self), vectors=vectors)
         checks.check_floating(checks.half_to_float32(vectors), "vectors")
         if vectors.ndim < 2:
             raise ValueError(f"vectors must have shape (..., N, k), got {tuple(vectors.shape)}")
@@ -108,7 +106,7 @@ class StableEncoding(nn.Module):
             context: further arguments of ρ, such as the edges.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows are zero and whose columns do not count.
         """
-        check_pairs(pairs, whole=True)
+        check_pairs(pairs, type(self))
         found, v, n = expansion(pairs, self.phi), pairs.vectors, pairs.vectors.shape[-2]
         valid = torch.ones_like(v[..., 0], dtype=torch.bool) if mask is None else mask
         checks.check_mask(valid, v)
@@ -186,12 +184,7 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     >>> canonicalize(eigenpairs(Laplacian(Graph.from_edge_index(tree)), 5)).unique
     tensor([ True,  True, False,  True,  True])
     """
-    check_pairs(pairs, whole=True)
-    if pairs.inner_product != "identity":
-        raise ValueError(
-            f'pairs must have orthonormal vectors, got a "{pairs.inner_product}" inner product, in which P e_i has '
-            'other lengths; use normalization="symmetric" without a mass'
-        )
+    check_pairs(pairs, "canonicalize")
     eps = torch.finfo(pairs.vectors.dtype).eps
     tolerance = eps**0.5 if tolerance is None else checks.check_positive(tolerance, "tolerance")
     (n, k), values = pairs.vectors.shape[-2:], checks.primal(pairs.values).reshape(-1, pairs.vectors.shape[-1])

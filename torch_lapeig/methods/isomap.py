@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
-from torch_lapeig.graph import KNN, NeighborRule, Precomputed
+from torch_lapeig.graph import KNN, NeighborRule
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -19,6 +19,7 @@ from torch_lapeig.methods.module import warn_of_unreached
 from torch_lapeig.methods.newpoints import edges_of_new
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.tuning import check_dense
 
 
@@ -76,11 +77,7 @@ class Isomap(CentredKernelEmbedding):
         solve: Solve | Solver | None = None,
     ) -> None:
         super().__init__(n_components, solve)
-        if isinstance(neighbors, Precomputed):
-            raise ValueError(
-                f"neighbors must be a rule such as KNN(k), got {neighbors}; "
-                'for given distances use MDS(metric=Precomputed("distance"))'
-            )
+        refuse("Isomap", neighbors=neighbors)
         check_rule(neighbors)
         if isinstance(landmarks, (int, float, str, np.generic)):
             landmarks = checks.check_count(landmarks, "landmarks", 2)

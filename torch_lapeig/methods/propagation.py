@@ -22,6 +22,7 @@ from torch_lapeig.methods.on_graph import check_size
 from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.threads import solve_each
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
@@ -90,7 +91,9 @@ class LabelSpreading(SemiSupervised):
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(_in_double(graph), "symmetric"), reached_by(graph, labelled, self.unreached)
+        refuse(type(self), affinities=graph)
+        laplacian = Laplacian(graph.to(torch.float64), "symmetric")
+        reached = reached_by(graph, labelled, self.unreached)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
         found = {
@@ -184,7 +187,8 @@ class HarmonicFunction(SemiSupervised):
         self.class_prior = _checked(class_prior)
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        graph, reached = _in_double(graph), reached_by(graph, labelled, self.unreached)
+        refuse(type(self), affinities=graph)
+        graph, reached = graph.to(torch.float64), reached_by(graph, labelled, self.unreached)
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         free, known = reached & ~labelled, targets.double()
@@ -332,13 +336,6 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
     mass = scores.sum(-2, keepdim=True)
     factor = share * reached / torch.where(mass > 0, mass, 1)  # a class without labels has no score to scale
     return found | {name: found[name] * factor for name in ("scores_", "train_source")}
-
-
-def _in_double(graph: Graph) -> Graph:
-    """Return a graph in float64."""
-    if graph.similarity is not None:
-        raise ValueError("affinities must be symmetric to carry labels, got ImprovedWeights; use HeatKernel")
-    return graph.to(torch.float64)
 
 
 def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph import Graph
-from torch_lapeig.graph.graph import check_whole
+from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
@@ -161,7 +161,7 @@ class SemiSupervised(OnGraph):
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph):
-            check_whole(x, "x")
+            check_graph(x, "x", type(self))
         return super()._checked(x, mask)
 
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -265,6 +265,9 @@ def is_watched() -> bool:
 
 def check_floating(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense float32 or float64 tensor."""
+    is_dense = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
+    if is_dense and value.dtype in FLOATS and not functorch.is_functorch_wrapped_tensor(value):
+        return
     check_tensor(value, name)
     if value.dtype not in FLOATS:
         way_out = f"take real numbers, such as {name}.abs()" if value.is_complex() else f"use {name}.float()"

@@ -95,7 +95,7 @@ def nearest_neighbors(
     """
     sets = _prepare(x, queries, mask, metric)
     k, budget = checks.check_count(k, "k"), _check_budget(budget, x)
-    asked = check_recall(backend, recall)
+    asked = 1.0 if backend == "exact" and recall is None else check_recall(backend, recall)
     fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
