@@ -288,10 +288,12 @@ class _Matmul(Function):
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return A B ``(..., n, m)`` of matrices, whose derivatives of any order keep the precision of A and B."""
-    if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)) or torch.jit.is_tracing():  # type: ignore[attr-defined]
+    # Under autocast torch rounds the backward of its own product, and of nothing else that is differentiated here; but
+    # not of doubles.
+    if a.dtype in (torch.float64, torch.complex128) or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return a @ b
-    # Under autocast torch rounds the backward of its own product, and of nothing else that is differentiated here.
-    return _Matmul.apply(a, b)  # type: ignore[no-any-return]
+    is_recorded = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    return _Matmul.apply(a, b) if is_recorded else a @ b
 
 
 _thread = threading.local()  # whether a function in full precision runs
