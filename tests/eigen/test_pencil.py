@@ -290,3 +290,15 @@ def test_a_loss_that_is_no_number_has_no_gradient(n):
     sparse = torch.sparse_coo_tensor(entries.indices(), values, (n, n), check_invariants=False)
     (eigenpairs(matrix, 3, mass=sparse).vectors[:, 1:].square() * torch.nan).sum().backward()
     assert values.grad.isnan().any()
+
+
+@pytest.mark.parametrize("n", [20, 400])
+def test_known_null_vectors_are_resolved(n):
+    """As without a mass: two of three components' values 0 are exact, and no round-off hides a difference of theirs."""
+    block = cycle(n)
+    laplacian = unnormalized(torch.block_diag(block, block, block))
+    masses = torch.eye(3 * n, dtype=torch.float64) + torch.diag(noise(3 * n))
+    pairs = eigenpairs(laplacian, 2, mass=masses.to_sparse_coo())
+    assert pairs.converged
+    assert pairs.resolved
+    assert (pairs.values == 0).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,19 +22,53 @@ from torch_lapeig.support.threads import together
 
 
 class Problem(NamedTuple):
-    """Request for the ``k`` smallest pairs of an operator."""
+    """Request for the ``k`` smallest pairs of an operator, or those nearest to a number."""
 
     operator: Operator
     k: int
     tolerance: float  # maximum residual, relative to the gap after the k-th value: `allowed_residual`
     has_guards: bool = True  # whether the answer keeps the guard vectors, which only derivatives need
     origin: Tensor | None = None  # (B,), what 0 of the given matrix became
+    target: float | None = None  # to which the wanted values are the nearest; None where the smallest are wanted
+
+    def rank(self, values: Tensor) -> Tensor:
+        """Return numbers by which the wanted values are the smallest."""
+        return values if self.target is None else (values - self.target).abs()
 
     def part(self, graphs: slice) -> Problem:
         """Return the request for some graphs of the batch."""
         assert isinstance(self.operator, SymmetricOperator)
         origin = None if self.origin is None else self.origin[graphs]
         return self._replace(operator=self.operator.part(graphs), origin=origin)
+
+
+class Measure(NamedTuple):
+    """Inverse by which residuals of a pencil A u = λ M u, or of pairs inside a spectrum, become errors of values.
+
+    The error of λ is the residual in the norm of M⁻¹, to first order. (λ + s) (A + s M)⁻¹ stands for M⁻¹.
+    """
+
+    inverse: Callable[[Tensor], Tensor]  # (A + s M)⁻¹ of blocks ``(N, m)``, or M⁻¹ where s is infinite
+    shift: float = math.inf  # s
+    sigma: float | None = None  # see `Solution`
+
+    def share(self, values: Tensor) -> Tensor:
+        """Return λ + s, or 1 where s is infinite."""
+        return torch.ones_like(values) if math.isinf(self.shift) else (values + self.shift).abs()
+
+    def errors(self, operator: Operator, vectors: Tensor, values: Tensor, rest: Tensor) -> Tensor:
+        """Return the errors ``(1, k)`` of values for residuals ``rest``: 0 for null vectors, which come first."""
+        null = vectors[..., : operator.most_null]
+        rest = self.inverse(rest[0])[None]
+        rest = rest - null @ operator.inner(operator.weigh(null), rest)
+        found = self.share(values) * operator.dots(rest, operator.weigh(rest)).clamp_min(0).sqrt()
+        return found.index_fill(1, torch.arange(null.shape[2], device=found.device), 0)
+
+    def round_off(self, operator: Operator, values: Tensor, scale: Tensor) -> Tensor:
+        """Return the round-off ``(1,)`` of the errors of ascending values, which are known to eps times ``scale``."""
+        share = self.share(values)  # the inverse enlarges the round-off of low frequencies
+        first = min(operator.most_null, values.shape[1] - 1)
+        return RESIDUAL_UNITS * torch.finfo(values.dtype).eps * scale * (share[:, -1] / share[:, first]).clamp_min(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +143,15 @@ class Solution:
 FIELDS_OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if field.type == "Tensor"]
 
 
-def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
-    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
+def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure | None = None) -> Solution:
+    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
+
+    Without a ``measure`` the matrix is positive semidefinite, and an error of a value is at most its residual.
+    """
     operator = problem.operator
     parts = operator.parts(problem.k)
     if len(parts) == 1:
-        return _checked(problem, solver, ritz)
+        return _checked(problem, solver, ritz, measure)
     assert isinstance(operator, SymmetricOperator)
     problems = [problem.part(graphs) for graphs in parts]
     found = together([partial(_checked, one, solver, ritz.part(p)) for one, p in zip(problems, parts, strict=True)])
@@ -121,34 +159,31 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
     return Solution(operator=operator, solver=solver, ritz=ritz, **fields)
 
 
-def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
+def _checked(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure | None = None) -> Solution:
     """Return the checked pairs of a whole batch, or of a part of one."""
     operator, k = problem.operator, problem.k
     # Guards are handled separately, so that the wanted vectors are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
     if problem.has_guards:
         guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-        if operator.fewest_active < max(k, operator.all_nodes):  # solvers leave round-off at inactive nodes
-            guard_vectors = guard_vectors * operator.active[..., None]
-    is_whole = operator.fewest_active >= k
-    present = ritz.values.new_ones((len(ritz.values), k), dtype=torch.bool)
-    if not is_whole:
-        present = torch.arange(k, device=guard_vectors.device) < operator.active_count[:, None]
-    vectors, values, residuals, skewness = _measured(operator, ritz, present)
-    if not is_whole:
-        values = torch.where(present, values, operator.above[:, None].to(values))
+    device, columns = guard_vectors.device, ritz.values.shape[1]
+    present = torch.arange(k, device=device) < operator.active_count[:, None]
+    null = torch.arange(columns, device=device) < operator.nullity[:, None]
+    start, guard_values = ritz.values.masked_fill(null, 0).tensor_split([k], 1)
+    vectors, values, residuals, skewness = _measured(operator, ritz.vectors[..., :k], start, present, measure)
     # Values must ascend, and round-off may exchange neighbours.
     quotients, (values, order) = values, values.sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
         vectors, residuals = vectors.gather(2, order[:, None, :].expand_as(vectors)), residuals.gather(1, order)
-    guard_values = ritz.values[:, k:]
-    if operator.most_null > k:
-        null = torch.arange(k, ritz.values.shape[1], device=vectors.device) < operator.nullity[:, None]
-        guard_values = guard_values.masked_fill(null, 0)
     # λ_{k+1} − λ_k; infinite where there are only k pairs.
-    following = guard_values[:, 0] if guard_values.shape[1] else values[:, -1]
-    gap = (following - values[:, -1]).clamp_min(0).masked_fill(operator.active_count <= k, torch.inf)
-    allowed = allowed_residual(problem.tolerance, gap.masked_fill(gap.isinf(), 0), operator.round_off)
+    last = problem.rank(values).amax(1)
+    following = problem.rank(guard_values[:, 0]) if guard_values.shape[1] else last
+    gap = (following - last).clamp_min(0).masked_fill(operator.active_count <= k, torch.inf)
+    scale, round_off = operator.scale.to(values), operator.round_off
+    if measure is not None:  # an eigenvector of M-norm 1 may be long
+        scale = (scale * vectors.square().sum(1) + 2 * values.abs()).amax(1)
+        round_off = measure.round_off(operator, values, scale)
+    allowed = allowed_residual(problem.tolerance, gap.masked_fill(gap.isinf(), 0), round_off)
     is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
@@ -166,13 +201,14 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs) -> Solution:
         residuals=residuals,
         gap=gap,
         converged=converged,
-        resolved=_resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap),
+        resolved=_resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap, scale),
         faint=is_faint.any(1) & (operator.nullity > 0),
-        scale=operator.scale.to(values),
+        scale=scale,
+        sigma=None if measure is None else measure.sigma,
     )
 
 
-def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -> Tensor:
+def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor, scale: Tensor) -> Tensor:
     """Return where round-off is far below the range of the first k + 1 ``values``, or of all, bool ``(B,)``."""
     # A solve knows eigenvalues to some eps ‖A‖: below, mixtures of eigenvectors have small residuals, too.
     operator, k = problem.operator, problem.k
@@ -180,45 +216,50 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor) -
     eps = torch.finfo(operator.dtype).eps
     # A residual that the tolerance allows is small beside the gap.
     allowed = problem.tolerance * gap.masked_fill(gap.isinf(), 0)
-    floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * operator.scale)
+    floor = torch.where(residual <= allowed, 0, 10 * residual).maximum(ROUNDOFF_UNITS * eps * scale)
     # One value of round-off beside known null vectors has a determined vector; with a second one, either may be any
     # mixture. Only of affinities is the whole null space known. Of other matrices equal values are resolved where
     # round-off is small beside them.
     known = operator.nullity
-    if operator.of_affinities:
+    if operator.of_affinities and problem.target is None:
         second = every.gather(1, (known + 1).clamp_max(k)[:, None])[:, 0]
         return (second > floor) | (known >= k)
     following = every[:, k] if problem.origin is None else every[:, k] - problem.origin
     are_equal = (floor <= math.sqrt(eps) * following.abs()) | (residual == 0)  # without a residual pairs are exact
-    return (every[:, k] - every[:, 0] > floor) | are_equal | (known >= k)
+    return (every.amax(1) - every.amin(1) > floor) | are_equal | (known >= k)
 
 
 ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most
+RESIDUAL_UNITS = 40  # residual of exact eigenvectors over eps ‖A‖, at most
 
 
-def _measured(operator: Operator, ritz: RitzPairs, present: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return vectors with exact null vectors, Rayleigh quotients, residuals, and the largest entry of VᵀV − I."""
+def _measured(
+    operator: Operator, vectors: Tensor, start: Tensor, present: Tensor, measure: Measure | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return vectors with exact null vectors, Rayleigh quotients, residuals, and the largest entry of VᵀM V − I."""
     k = present.shape[1]
-    vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], 0)
-    if operator.fewest_active < max(k, operator.all_nodes):
-        vectors = vectors * (operator.active[..., None] & present[:, None, :])
-    vectors = vectors * operator.signs(vectors)
-    gram = operator.inner(vectors, vectors)
+    vectors = _with_exact_null_space(operator, vectors, 0)
+    vectors = vectors * (operator.signs(vectors) * present[:, None, :])
+    weighted = operator.weigh(vectors)
+    gram = operator.inner(vectors, weighted)
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
     # The quotient is computed as a correction of the solver's value. In one long sum the rounding of equal numbers,
     # which vectors of symmetric graphs have, would add up.
-    start = torch.where(present & ~null, ritz.values[:, :k], 0)
-    rest = torch.addcmul(operator.matmul(vectors), vectors, start[:, None, :], value=-1)
+    start = torch.where(present, start, 0)
+    rest = torch.addcmul(operator.matmul(vectors), weighted, start[:, None, :], value=-1)
     squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
     quotients = start + operator.dots(vectors.double(), rest.double()) / squares
-    # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the quotient.
-    # A more negative quotient is returned as 0 with the residual of 0, which shows the error.
-    is_negative = quotients < -operator.rounding_of_entries[:, None]
-    quotients = torch.where(is_negative, 0, quotients).masked_fill(null, 0).to(vectors.dtype)
+    if measure is None:
+        # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the
+        # quotient. A more negative quotient is returned as 0 with the residual of 0, which shows the error.
+        quotients = torch.where(quotients < -operator.rounding_of_entries[:, None], 0, quotients)
+    quotients = quotients.masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
-    residuals = norms(operator, torch.addcmul(rest, vectors, (values - start)[:, None, :], value=-1))
+    rest = torch.addcmul(rest, weighted, (values - start)[:, None, :], value=-1)
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
-    return vectors, quotients.clamp_min(0), residuals, skewness
+    if measure is not None:
+        return vectors, values, measure.errors(operator, vectors, values, rest), skewness
+    return vectors, values.clamp_min(0), norms(operator, rest), skewness
 
 
 def norms(operator: Operator, x: Tensor) -> Tensor:
@@ -271,9 +312,14 @@ def _say(message: str, category: type[Warning], on_failure: str) -> None:
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
     """Return vectors ``(B, N, m)`` of the pairs from ``first`` on, with exact null vectors and the others outside."""
-    c = min(operator.most_null, first + vectors.shape[2])
-    null, own = operator.null_vectors(c), max(c - first, 0)
-    rest = vectors - null @ operator.inner(null, vectors)
-    rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
-    is_known = torch.arange(first, first + own, device=vectors.device) < operator.nullity[:, None]
-    return torch.cat([torch.where(is_known[:, None, :], null[..., first:], rest[..., :own]), rest[..., own:]], 2)
+    if operator.mass is None:
+        c = min(operator.most_null, first + vectors.shape[2])
+        null, own = operator.null_vectors(c), max(c - first, 0)
+        rest = vectors - null @ operator.inner(null, vectors)
+        rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
+        is_known = torch.arange(first, first + own, device=vectors.device) < operator.nullity[:, None]
+        null = torch.where(is_known[:, None, :], null[..., first:], rest[..., :own])
+        vectors = torch.cat([null, rest[..., own:]], 2)
+    # Else the solver has done so: beside masses of many sizes each digit of small entries matters.
+    is_active = operator.fewest_active == operator.all_nodes  # solvers leave round-off at other nodes
+    return vectors if is_active else vectors * operator.active[..., None]

@@ -9,7 +9,7 @@ import numpy as np
 from torch_lapeig.eigen.operator import Operator, knows_entries
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted, structure_within
+from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
 from torch_lapeig.eigen.solvers.shift_invert import ShiftInvert
@@ -110,7 +110,7 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     # bodies 0.3 and more.
     within = Limits(work=0.2 * n * len(graph))
     memory = tuning.budget_of(operator.device).factors
-    if is_mesh and (structure := structure_within(shifted(operator, 0.0, "Auto()"), memory, within)) is not None:
+    if is_mesh and (structure := shifted(operator, 0.0, "Auto()").structure(within, memory)) is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
         return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"

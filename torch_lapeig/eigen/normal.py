@@ -222,6 +222,8 @@ def normalise(
     operator, factor, shift = in_unit(operator, largest=largest, is_pencil=mass is not None or is_inside)
     if square is not None:
         factor, shift = (1 / square, 0 * square) if factor is None else (factor / square, shift)
+    if is_inside and isinstance(operator, SymmetricOperator):
+        operator = operator._with(null=None)  # null vectors are pairs as others
     if mass is not None:
         mass, of_mass, _ = in_unit(mass)
         operator = operator._with(mass=mass)  # type: ignore[attr-defined]

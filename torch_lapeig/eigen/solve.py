@@ -396,12 +396,12 @@ def _pairs_of(
     normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
-    problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin)
+    target = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
+    problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin, target)
     with torch.no_grad(), _progress_function(solve.progress, normal.unit) as progress:
         solver = solve.solver
         if form is not None or nearest is not None:
-            at = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
-            solution = solve_pencil(problem, solver, progress, at)
+            solution = solve_pencil(problem, solver, progress)
         else:
             solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
             solution = first_converged(solvers, problem, progress)  # checks each answer

@@ -7,7 +7,7 @@ nothing. A step copies them to the host once, which synchronises, and sends the 
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,19 +17,6 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import by_rows, in_parts
 from torch_lapeig.support.tuning import PART_OF_EIGH
-
-
-class InnerProduct(Protocol):
-    """Members of an `Operator`, or of another form of a problem, that `basis` needs."""
-
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return Xᵀ Y."""
-
-    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, of orthonormal blocks."""
-
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors that every rank has computed, made identical on all ranks, so that decisions agree."""
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
@@ -123,8 +110,11 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     return values, vectors[..., :count]
 
 
-def basis(operator: InnerProduct, w: Tensor, *others: Tensor) -> Tensor:
-    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off."""
+def basis(operator: Any, w: Tensor, *others: Tensor) -> Tensor:
+    """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
+
+    Inner products are those of an `Operator` or of the `Form` of a problem with a mass.
+    """
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
         before, *overlaps = operator.overlaps(w, *others)

@@ -6,6 +6,7 @@ Compiled loops compute factors L D Lᵀ. Where nothing is compiled, SuperLU comp
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,13 +48,15 @@ class Shifted(NamedTuple):
             return self._replace(diagonal=self.diagonal - sigma)
         return self._replace(values=self.values - sigma * self.mass)
 
-    def structure(self, most: Limits = UNLIMITED) -> SymbolicFactor | None:
-        """Return the positions of the factors' entries; None beyond limits. See `SymbolicFactor.of`."""
+    def structure(self, most: Limits = UNLIMITED, memory: float = math.inf) -> SymbolicFactor | None:
+        """Return the positions of the factors' entries; None beyond limits or bytes. See `SymbolicFactor.of`."""
+        most = most._replace(entries=min(most.entries, memory / 8))
         owner = self.col if self.pattern is None else self.pattern
         cached: _CachedStructure | None = _structures.get(owner)
         if cached is None or (cached.found is None and not most.are_within(cached.most)):
             _structures[owner] = cached = _CachedStructure(SymbolicFactor.of(self.crow, self.col, most), most)
-        return cached.found if cached.found is not None and cached.found.size.are_within(most) else None
+        found = cached.found
+        return found if found is not None and found.size.are_within(most) and found.bytes <= memory else None
 
     def to_scipy(self) -> Any:
         """Return the matrix in SciPy's CSC."""
@@ -120,7 +123,7 @@ class Factors:
         None where E may reach an eigenvalue, at least ``room`` from the cut, or pivots are off the diagonal.
         """
         try:
-            found = Factors(matrix := self.matrix.at(cut), factorize(matrix))
+            found = factorize(self.matrix.at(cut))
         except (RuntimeError, MemoryError):
             return None
         return found.negative if found.negative is not None and found.probe()[0] < 0.01 * room else None
@@ -164,12 +167,6 @@ class SparseFactors:
         return factors_of(shifted(operator, self.shift, self), self)
 
 
-def structure_within(matrix: Shifted, memory: float, most: Limits = UNLIMITED) -> SymbolicFactor | None:
-    """Return the positions of compiled factors' entries if they fit into so many bytes and the limits; else None."""
-    found = matrix.structure(most._replace(entries=min(most.entries, memory / 8)))
-    return found if found is not None and found.bytes <= memory else None
-
-
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
     """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only.
 
@@ -184,9 +181,13 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
         diagonal = 1 + more if rows.diagonal is None else rows.diagonal.numpy() + more
         return Shifted(getattr(operator, "pattern", None), crow, col, values, -1.0, diagonal)
     # Zeros on one side of a matrix that is symmetric to round-off: factors need a structure that is symmetric exactly.
-    matrix = to_scipy(operator, needed_by) / 2
-    matrix = (matrix + matrix.T).tocsr().sorted_indices()
-    return Shifted(None, matrix.indptr, matrix.indices, matrix.data, 1.0, more)
+    return Shifted(None, *symmetric_rows(to_scipy(operator, needed_by)), 1.0, more)
+
+
+def symmetric_rows(matrix: Any) -> tuple[Any, Any, Any]:
+    """Return the CSR rows of the symmetric part of a matrix in SciPy's format."""
+    found = ((matrix + matrix.T) / 2).tocsr().sorted_indices()
+    return found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data
 
 
 def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[float, Factors]:
@@ -198,7 +199,7 @@ def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[floa
     for step in STEPS:
         moved = matrix.at(step * bound)
         with contextlib.suppress(RuntimeError):
-            found = Factors(moved, factorize(moved))
+            found = factorize(moved)
             rounding, least = found.probe()
             if rounding <= PROBE * bound and least >= NEAR * bound:
                 return step * bound, found
@@ -219,16 +220,16 @@ def to_scipy(operator: Operator, needed_by: object) -> Any:
     return csr_array(matrix.double().cpu().numpy())
 
 
-def factorize(matrix: Shifted) -> Any:
+def factorize(matrix: Shifted) -> Factors:
     """Return factors of a symmetric matrix with pivots on its diagonal, in an order of little fill."""
     if not matrix.is_readable:
         return superlu(matrix)
     if (structure := matrix.structure()) is None:
         raise MemoryError
-    return SymmetricFactors.of(structure, *matrix[1:6])
+    return Factors(matrix, SymmetricFactors.of(structure, *matrix[1:6]))
 
 
-def superlu(matrix: Shifted, threshold: float = 0.0) -> Any:
+def superlu(matrix: Shifted, threshold: float = 0.0) -> Factors:
     """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does.
 
     Pivots stay on the diagonal, which is stable in definite matrices, unless ``threshold`` is 1.
@@ -236,13 +237,14 @@ def superlu(matrix: Shifted, threshold: float = 0.0) -> Any:
     from scipy.sparse.linalg import splu
 
     options = {"SymmetricMode": threshold == 0}
-    return splu(matrix.to_scipy(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=threshold, options=options)
+    found = splu(matrix.to_scipy(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=threshold, options=options)
+    return Factors(matrix, found)
 
 
 def factors_of(matrix: Shifted, needed_by: object, threshold: float = 0.0) -> Factors:
     """Return the factors of a matrix; raise ConvergenceError if it is singular or memory is not enough."""
     try:
-        return Factors(matrix, superlu(matrix, threshold) if threshold else factorize(matrix))
+        return superlu(matrix, threshold) if threshold else factorize(matrix)
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise checks.ConvergenceError(

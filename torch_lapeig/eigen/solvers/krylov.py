@@ -69,8 +69,7 @@ class Krylov:
         return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        form = Form(request.operator, request.operator.matmul)
-        return request.answer(*pairs_by_krylov(request, form, self.max_products, self.seed))
+        return pairs_by_krylov(request, Form(request.operator, request.operator.matmul), self.max_products, self.seed)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Form:
     """Function f(A, M) of a problem A x = λ M x, self-adjoint in M, whose eigenvalues θ are found from one end."""
 
     operator: Operator  # A, with the sums over nodes and random columns of the problem
-    matmul: Callable[[Tensor], Tensor]  # f(A, M) of blocks ``(N, p)``: A, M⁻¹ A or, with an inverse, (A − σ M)⁻¹ M
+    matmul: Callable[[Tensor], Tensor]  # A or M⁻¹ A of blocks ``(N, p)``; with an inverse (A − σ M)⁻¹
     mass: Tensor | None = None  # M, dense or sparse; None for 1
     inverse: Factors | None = None  # (A − σ M)⁻¹, where θ = 1 / (λ − σ); None where θ = λ
     sigma: float = 0.0  # σ, below the spectrum, or near the target
@@ -95,6 +94,10 @@ class Form:
         far = (1 - theta * (self.target - self.sigma)).abs() / theta.abs()
         return -1 / far.clamp_min(round_off)
 
+    def product(self, y: Tensor) -> Tensor:
+        """Return f(A, M) Y."""
+        return self.matmul(y if self.inverse is None else self.weighted(y))
+
     def weighted(self, y: Tensor) -> Tensor:
         """Return M Y."""
         return y if self.mass is None else self.mass @ y
@@ -110,10 +113,6 @@ class Form:
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
         return self.operator.inner(x, self.weighted(y))
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return inner products of columns."""
-        return self.operator.dots(x, self.weighted(y))
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return inner products of a block with itself, column by column, and with others."""
@@ -141,26 +140,16 @@ class Form:
         return None if above is None or below is None else above - below
 
 
-class KrylovPairs(NamedTuple):
-    """Pairs that the loop has found, and the next ones, as `Request.answer` takes them."""
-
-    values: Tensor  # ``(m,)``, in order, on the host
-    vectors: Tensor  # ``(N, m)``, orthonormal
-    products: int
-    finished: bool
-    inverse: Factors | None
-
-
-def pairs_by_krylov(request: Request, form: Form, most: int, seed: int, size: int = 0) -> KrylovPairs:
-    """Return the wanted pairs beside null vectors, with all copies of multiple values, and the next one or more."""
+def pairs_by_krylov(request: Request, form: Form, most: int, seed: int, size: int = 0) -> RitzPairs:
+    """Return the pairs of a request, with all copies of multiple values, and the next one or more."""
     search = _Search(request, form, most, itertools.count(seed), size)
-    found, shortfall = search.attempt(request.tolerance)
+    values, x, finished, shortfall = search.attempt(request.tolerance)
     # A copy found last may have closed the gap to which the tolerance is relative: solve again to round-off. Inside the
     # spectrum steps of the inverse follow.
-    is_short = found.finished and shortfall > 1 and form.target is None
+    is_short = finished and shortfall > 1 and form.target is None
     if is_short and request.tolerance > 0 and 2 * search.products < most:
-        found, _ = search.attempt(0.0)
-    return found
+        values, x, finished, _ = search.attempt(0.0)
+    return request.answer(values, x, search.products, finished, form.inverse)
 
 
 class _Ritz(NamedTuple):
@@ -184,8 +173,8 @@ class _Search:
     size: int
     products: int = 0
 
-    def attempt(self, tolerance: float) -> tuple[KrylovPairs, float]:
-        """Return the pairs with a tolerance of their spaces, and the ratio of their residuals to the allowed ones."""
+    def attempt(self, tolerance: float) -> tuple[Tensor, Tensor, bool, float]:
+        """Return values, vectors and success with a tolerance of their spaces, and residuals over allowed ones."""
         form, null = self.form, self.request.null
         tolerance = tolerance if form.inverse is None else min(tolerance, SURE)
         locked = null[:, :0]
@@ -201,7 +190,7 @@ class _Search:
             locked = torch.cat([locked, basis(form, found.vectors[:, : int(faint.sum())], known)], 1)
         x, is_certain, of_copies = self._with_copies(found, known, count, tolerance)
         values, x, shortfall = self._ritz_pairs_of(torch.cat([locked, x], 1), found.vectors[:, count:], of_copies)
-        return KrylovPairs(values, x, self.products, found.finished and is_certain, form.inverse), shortfall
+        return values, x, found.finished and is_certain, shortfall
 
     def _space(self, known: Tensor, count: int, shortfall: Callable[[Tensor, Tensor], float], fewest: int = 1) -> _Ritz:
         """Return the first ``count`` pairs orthogonal to known columns, and guards, after at least so many checks."""
@@ -366,15 +355,10 @@ class Space:
 
     With V the basis, T = Vᵀ A V, E the last columns of 1 and Q the next block, A V = V T + Q C Eᵀ.
 
-    Args:
-        known: orthonormal columns ``(N, c)`` of invariant subspaces. free: dimension of their complement.
-        size: maximum number of basis vectors. seeds: of random blocks.
-        width: number of vectors of a block.
-
-    Attributes:
-        dimension: number of basis vectors. products: number of columns multiplied so far.
-        following: number of vectors of the next block. coupling: C ``(following, p)``, on the host.
+    The known columns ``(N, c)`` are orthonormal and span invariant subspaces, with a complement of dimension ``free``.
     """
+
+    coupling: Tensor  # C ``(following, p)``, on the host
 
     def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int], width: int) -> None:
         self.form, self.c, self.size, self.free, self.seeds = form, known.shape[1], size, free, seeds
@@ -382,7 +366,7 @@ class Space:
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
-        self.dimension = self.products = self.following = 0
+        self.dimension = self.products = self.following = 0  # numbers of basis vectors, products and next vectors
         self._near = 0  # number of the first basis vectors that have no products with the next block
         self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
@@ -413,7 +397,7 @@ class Space:
         j, p = self.dimension, self.following
         end, count = j + p, self.c + j + p
         rest = self.rows[count : count + p]
-        rest.copy_(self.form.matmul(self.rows[self.c + j : count].mT).mT)
+        rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
         found = self.next_block(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
         self.matrix[j:end, :end] = found.products[self.c :].mT
         self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
@@ -424,7 +408,7 @@ class Space:
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
         count = self.c + self.dimension
-        size = to_host(self.form.dots(rest.mT, rest.mT))[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
+        size = to_host(self.form.overlaps(rest.mT)[0])[0].sqrt() * torch.linalg.vector_norm(self.coupling, dim=1)
         q = rest.mT[:, to_device(size > min(self._least, 1e-8), rest)]
         if q.shape[1]:
             q = basis(self.form, q, self.rows[:count].mT)[:, : self.free - self.dimension]

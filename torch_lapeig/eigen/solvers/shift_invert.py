@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factors_of, shifted, structure_within
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factors_of, shifted
 from torch_lapeig.eigen.solvers.krylov import SURE, WIDTH, Form, pairs_by_krylov
 from torch_lapeig.eigen.solvers.solver import Progress, Request, RitzPairs, check_options, one_by_one
 from torch_lapeig.support import checks
@@ -71,13 +71,13 @@ class ShiftInvert:
             shift *= 10  # the rounding of the entries, perhaps to float32, has made an eigenvalue negative
         form = Form(operator, inverse, inverse=inverse, sigma=-shift * bound, memory=self.budget)
         size = 0 if self.basis is None else max(self.basis, request.columns + 2 * WIDTH)
-        return request.answer(*pairs_by_krylov(request, form, self.max_products, self.seed, size))
+        return pairs_by_krylov(request, form, self.max_products, self.seed, size)
 
     def _refuse(self, request: Request) -> None:
         """Raise the error of a matrix that is not positive semidefinite."""
         operator = request.operator
         smallest = Request(operator, request.null[:, :0], 1, 1, SURE, None)
-        least = pairs_by_krylov(smallest, Form(operator, operator.matmul), self.max_products, self.seed).values[0]
+        least = pairs_by_krylov(smallest, Form(operator, operator.matmul), self.max_products, self.seed).values
         raise checks.ConvergenceError(
             f"the matrix must be positive semidefinite, got an eigenvalue of about {float(least):.1e}; add a number to "
             "its diagonal and subtract it from the eigenvalues"
@@ -87,7 +87,7 @@ class ShiftInvert:
         """Return factors that fit into the memory; raise as a call does."""
         memory = self.budget
         is_known = matrix.is_readable and memory < math.inf  # the fill of SuperLU is known only from its factors
-        factors = None if is_known and structure_within(matrix, memory) is None else factors_of(matrix, self)
+        factors = None if is_known and matrix.structure(memory=memory) is None else factors_of(matrix, self)
         if factors is None or factors.bytes > memory:
             raise checks.ConvergenceError(
                 f"factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="

@@ -148,7 +148,7 @@ class Request:
         self, values: Tensor, x: Tensor, iterations: int, finished: bool, inverse: Inverse | None = None
     ) -> RitzPairs:
         """Return the null pairs and the solver's pairs, with a batch axis."""
-        values = torch.cat([values.new_zeros(self.null.shape[1]), values.clamp_min(0)]).to(x.device)
+        values = torch.cat([values.new_zeros(self.null.shape[1]), values]).to(x.device)
         done = torch.tensor([finished], device=x.device)
         return RitzPairs(values[None], torch.cat([self.null, x], 1)[None], iterations, done, (inverse,))
 
