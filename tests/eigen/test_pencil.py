@@ -292,6 +292,24 @@ def test_a_loss_that_is_no_number_has_no_gradient(n):
     assert values.grad.isnan().any()
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.01])
+@pytest.mark.parametrize("decades", [5, 8])
+def test_values_near_a_number_beside_masses_of_very_different_sizes(decades, shift):
+    """At an eigenvalue and next to it: dense pencils of such masses counted as unconverged."""
+    n, masses = 40, 10 ** (decades * noise(40))
+    matrix = noise(n, n, seed=2) - 0.5
+    matrix = matrix @ matrix.mT + 0.1 * torch.eye(n, dtype=torch.float64)
+    scaled = matrix / masses.sqrt() / masses.sqrt()[:, None]
+    values = torch.linalg.eigvalsh((scaled + scaled.mT) / 2)
+    target = float(values[20]) * (1 + shift)
+    pairs = eigenpairs(matrix, 4, mass=torch.diag(masses), nearest=target)
+    expected = values[(values - target).abs().argsort()[:4]].sort().values
+    torch.testing.assert_close(pairs.values, expected, rtol=1e-6, atol=0)
+    assert pairs.converged
+    u = pairs.vectors
+    torch.testing.assert_close(u.mT @ (masses[:, None] * u), torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("n", [20, 400])
 def test_known_null_vectors_are_resolved(n):
     """As without a mass: two of three components' values 0 are exact, and no round-off hides a difference of theirs."""

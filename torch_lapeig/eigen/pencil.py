@@ -133,7 +133,7 @@ def _solve_whole(problem: Problem, null: Tensor) -> tuple[RitzPairs, Measure]:
         (values, found), low, shift = eigh(stiffness), mass, math.inf
     else:
         values, found, low, shift = _eigh_of_pencil(stiffness, mass, is_inside=problem.target is not None)
-    order = problem.rank(values).argsort(stable=True)
+    rank, order = problem.rank(values).sort(stable=True)
     values, x = values[order], null.new_zeros(len(eye), len(nodes)).index_copy(0, nodes, found[:, order])
     _, first, others = x.tensor_split([null.shape[1], min(problem.k + 1, len(nodes))], 1)
     first = _orthonormal(operator, first - null @ (operator.weigh(null).mT @ first))
@@ -142,6 +142,12 @@ def _solve_whole(problem: Problem, null: Tensor) -> tuple[RitzPairs, Measure]:
         return lambda r: torch.zeros_like(r).index_copy(0, nodes, solve(r[nodes]))
 
     measure = Measure(at_nodes(lambda r: torch.cholesky_solve(r, low)), shift)
+    if problem.target is not None and operator.mass is not None:
+        # The inverse of K + s M hardly sees light masses. At an eigenvalue K − σ M has no inverse.
+        away = max(float(rank[first.shape[1] - 1]), 1e-8 * float(values.abs().max()))
+        factors = torch.linalg.lu_factor(stiffness - (problem.target + 1e-4 * away) * mass)
+        near = at_nodes(lambda r: torch.linalg.lu_solve(*factors, r))
+        values[: first.shape[1]], first = _polished(problem, first, near, measure.inverse)
     done = torch.ones(1, dtype=torch.bool, device=x.device)
     return RitzPairs(values[None], torch.cat([null, first, others], 1)[None], 1, done), measure
 
