@@ -161,23 +161,27 @@ def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Mea
 
 def _checked(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure | None = None) -> Solution:
     """Return the checked pairs of a whole batch, or of a part of one."""
-    operator, k = problem.operator, problem.k
+    operator, k, columns = problem.operator, problem.k, ritz.values.shape[1]
+    known = operator.null_vectors(min(operator.most_null, columns))
     # Guards are handled separately, so that the wanted vectors are bitwise equal with guards and without.
     guard_vectors = ritz.vectors[..., :0]
     if problem.has_guards:
-        guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], k)
-    device, columns = guard_vectors.device, ritz.values.shape[1]
+        guard_vectors = _with_exact_null_space(operator, ritz.vectors[..., k:], known, k)
+    device = guard_vectors.device
     present = torch.arange(k, device=device) < operator.active_count[:, None]
     null = torch.arange(columns, device=device) < operator.nullity[:, None]
     start, guard_values = ritz.values.masked_fill(null, 0).tensor_split([k], 1)
-    vectors, values, residuals, skewness = _measured(operator, ritz.vectors[..., :k], start, present, measure)
+    vectors = _with_exact_null_space(operator, ritz.vectors[..., :k], known[..., :k], 0)
+    vectors, values, residuals, skewness = _measured(operator, vectors, start, present, measure)
     # Values must ascend, and round-off may exchange neighbours.
     quotients, (values, order) = values, values.sort(dim=1, stable=True)
     if vectors.device.type != "cpu" or not torch.equal(values, quotients):
         vectors, residuals = vectors.gather(2, order[:, None, :].expand_as(vectors)), residuals.gather(1, order)
     # λ_{k+1} − λ_k; infinite where there are only k pairs.
-    last = problem.rank(values).amax(1)
-    following = problem.rank(guard_values[:, 0]) if guard_values.shape[1] else last
+    every = torch.cat([values, guard_values], 1)
+    rank = problem.rank(every)
+    last = rank[:, :k].amax(1)
+    following = rank[:, k] if columns > k else last
     gap = (following - last).clamp_min(0).masked_fill(operator.active_count <= k, torch.inf)
     scale, round_off = operator.scale.to(values), operator.round_off
     if measure is not None:  # an eigenvector of M-norm 1 may be long
@@ -185,7 +189,6 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure
         round_off = measure.round_off(operator, values, scale)
     allowed = allowed_residual(problem.tolerance, gap.masked_fill(gap.isinf(), 0), round_off)
     is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
-    every = torch.cat([values, guard_values], 1)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
     converged = ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal
     return Solution.of(
@@ -236,9 +239,8 @@ RESIDUAL_UNITS = 40  # residual of exact eigenvectors over eps ‖A‖, at most
 def _measured(
     operator: Operator, vectors: Tensor, start: Tensor, present: Tensor, measure: Measure | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return vectors with exact null vectors, Rayleigh quotients, residuals, and the largest entry of VᵀM V − I."""
+    """Return vectors with their signs, Rayleigh quotients, residuals, and the largest entry of VᵀM V − I."""
     k = present.shape[1]
-    vectors = _with_exact_null_space(operator, vectors, 0)
     vectors = vectors * (operator.signs(vectors) * present[:, None, :])
     weighted = operator.weigh(vectors)
     gram = operator.inner(vectors, weighted)
@@ -310,11 +312,10 @@ def _say(message: str, category: type[Warning], on_failure: str) -> None:
     checks.warn(message, category)
 
 
-def _with_exact_null_space(operator: Operator, vectors: Tensor, first: int) -> Tensor:
+def _with_exact_null_space(operator: Operator, vectors: Tensor, null: Tensor, first: int) -> Tensor:
     """Return vectors ``(B, N, m)`` of the pairs from ``first`` on, with exact null vectors and the others outside."""
     if operator.mass is None:
-        c = min(operator.most_null, first + vectors.shape[2])
-        null, own = operator.null_vectors(c), max(c - first, 0)
+        own = max(null.shape[2] - first, 0)
         rest = vectors - null @ operator.inner(null, vectors)
         rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
         is_known = torch.arange(first, first + own, device=vectors.device) < operator.nullity[:, None]
