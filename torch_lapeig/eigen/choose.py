@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted, structure_within
@@ -51,7 +51,7 @@ def choose(operator: Operator, k: int) -> Choice:
     n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
     if operator.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
-    if not knows_entries(operator):
+    if not isinstance(operator, SymmetricOperator):
         first = (Krylov(),) if batch == 1 else ()
         return Choice((*first, ChebyshevSubspace()), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.

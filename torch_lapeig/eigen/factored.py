@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks, precision
@@ -263,19 +263,17 @@ class FactoredCosine(Operator):
             found = found + scaling.root * (times * (scaling.root * block).sum(-2, keepdim=True))
         return found
 
-    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the polynomial with as few passes over blocks as possible; see `Operator.chebyshev`."""
-        half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
-        if len(self.shape) == 1:
-            half, centre = half[0], centre[0]
+    def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """Return the function with as few passes over blocks as possible; see `Operator.twice`."""
+        centre, half = (x.reshape(-1, *[1] * len(self.shape)) for x in (centre, half))
         own, times = 2 * (self._scaled[1].own - centre) / half, -2 / half
 
-        def twice(y: Tensor, before: Tensor | None) -> Tensor:
+        def product(y: Tensor, before: Tensor | None) -> Tensor:
             block = y.reshape(*self.shape, -1)
             found = self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
             return found if before is None else found.sub_(before)
 
-        return chebyshev_recurrence(x, degree, twice)
+        return product
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:

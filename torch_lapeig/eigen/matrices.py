@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.normal import Entries
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph import products
 from torch_lapeig.graph.graph import canonical_csr
@@ -41,17 +40,18 @@ def is_matrix(value: Any) -> bool:
     return isinstance(value, Tensor) or hasattr(value, "tocsr")  # without loading SciPy
 
 
-def operator_of_matrix(matrix: Any) -> Entries:
+def operator_of_matrix(matrix: Any) -> SymmetricOperator:
     """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
     pattern, values = entries_of_matrix(matrix, "matrix")
     return operator_of_entries(pattern, -values)
 
 
-def operator_of_entries(pattern: Pattern, values: Tensor) -> Entries:
+def operator_of_entries(pattern: Pattern, values: Tensor) -> SymmetricOperator:
     """Return the operator −M of a symmetric M on the edges of a pattern."""
     most = pattern.sum_rows(checks.primal(values).abs()).reshape(-1, pattern.shape[-1]).amax(1)
     bound = torch.where(most > 0, most, 1)
-    return Entries(pattern, values, values.new_zeros(pattern.shape), bound=bound, definite=False, trusted=True)
+    operator = SymmetricOperator(pattern, values, values.new_zeros(pattern.shape), bound=bound, trusted=True)
+    return operator._with(definite=False)
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import Problem, Solution
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
-from torch_lapeig.eigen.operator import Operator, knows_entries, name_of
+from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
@@ -96,7 +96,7 @@ def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None, ta
     operator, k, n = problem.operator, problem.k, problem.operator.num_nodes
     is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
     is_sparse = is_sparse and (operator.mass is None or operator.mass.is_sparse)
-    has_entries = knows_entries(operator)
+    has_entries = isinstance(operator, SymmetricOperator)
     most = SPARSE_NODES if is_sparse else DENSE_NODES if has_entries else DENSE_PRODUCTS
     is_filled = target is not None and has_entries and not is_sparse  # its factors are no sparser
     is_dense = isinstance(solver, Eigh) or n <= most or is_filled
@@ -187,7 +187,7 @@ def _solve_sparse(operator: Operator, request: Request, target: float | None) ->
     """Return the first k + 1 pairs by Krylov spaces of (K − σ M)⁻¹ M, or of M⁻¹ K."""
     from scipy.sparse import diags_array, eye_array
 
-    if not knows_entries(operator):
+    if not isinstance(operator, SymmetricOperator):
         raise TypeError(
             f"{'nearest' if operator.mass is None else 'mass'} must be None beyond {DENSE_PRODUCTS} nodes of a "
             f"{name_of(operator)}, which has products only: K − σ M is factorised"

@@ -21,7 +21,7 @@ from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
 from torch_lapeig.eigen.normal import Differentiated, normalise
-from torch_lapeig.eigen.operator import Operator, is_operator
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
@@ -321,7 +321,7 @@ def eigenpairs(
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
     on_ranks = isinstance(given, Laplacian) and given.graph.pattern.is_sharded and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
-    exact: Any = given.double() if is_operator(given) else given
+    exact: Any = given.double() if isinstance(given, Operator) else given
     operator = _operator_of(exact)
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
@@ -501,7 +501,7 @@ def _operator_of(laplacian: Any) -> Operator:
     """Return the operator that is solved: the symmetric operator of a Laplacian, or an operator itself."""
     if isinstance(laplacian, Laplacian):
         return laplacian.symmetric
-    if is_operator(laplacian):
+    if isinstance(laplacian, Operator):
         laplacian.check()
         if tuple(getattr(laplacian.bound, "shape", ("none",))) != (laplacian.batch_size,):
             sizes = f"a tensor {(laplacian.batch_size,)}, a number for each graph"
@@ -695,9 +695,10 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    if operator.is_sharded:
-        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
-        operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
+    asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
+    parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
+    operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

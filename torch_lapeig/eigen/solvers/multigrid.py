@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse, check_options
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import SymmetricOperator, entries_of
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 from torch_lapeig.graph.products import csr, multiply, with_diagonal
