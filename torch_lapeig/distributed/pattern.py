@@ -79,10 +79,6 @@ class ShardedPattern(SparsePattern):
         """Return Σ over ranks; differentiable."""
         return self.ranks.total(x)
 
-    def count(self, nodes: int) -> int:
-        """Return the number of nodes on all ranks."""
-        return self.offsets[-1]
-
     def maximum(self, x: Tensor) -> Tensor:
         """Return the maximum over ranks, elementwise; without gradients."""
         return self.ranks.maximum(x)
@@ -212,9 +208,6 @@ class ShardedPattern(SparsePattern):
 
     def direct_tension(self, values: Tensor, y: Tensor) -> None:
         """Return None: the ends lie on several ranks, so a product is used."""
-
-    def compiled(self, values: Tensor, diagonal: Tensor | None) -> None:
-        """Return None: compiled loops see no halo."""
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return this rank's share of ½ Σ m_ij ‖y_i − y_j‖², from the edges that begin here; differentiable."""

@@ -14,7 +14,7 @@ from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.laplacian import needs_derivatives
-from torch_lapeig.eigen.magnetic import with_real_peaks
+from torch_lapeig.eigen.matrices import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs

@@ -164,7 +164,7 @@ def normalise(
         operator = operator._with(mass=mass)
         factor = factor if of_mass is None or factor is None else factor / of_mass
         return Normal(operator, factor, shift, stretch=None if of_mass is None else of_mass.sqrt())
-    is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
+    is_one = len(operator.shape) == 1 and not operator.nodes.is_sharded and operator.device.type == "cpu"
     if isinstance(operator, SymmetricOperator) and is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
         operator, order = operator.reordered()
         return Normal(operator, factor, shift, order)

@@ -51,6 +51,7 @@ class Operator:
     dtype: torch.dtype
     device: torch.device
     bound: Tensor
+    nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
     of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
 
@@ -109,16 +110,6 @@ class Operator:
         return self.bound
 
     @property
-    def nodes(self) -> PatternBase:
-        """Return the reductions over all nodes, which may lie on several ranks."""
-        return IN_ONE_PROCESS
-
-    @property
-    def is_sharded(self) -> bool:
-        """Return whether rows lie on several ranks, of which this process has its own."""
-        return self.nodes.is_sharded
-
-    @property
     def compiled(self) -> Rows | None:
         """Return the rows for compiled loops; None where there are none."""
         return None
@@ -146,7 +137,8 @@ class Operator:
     @cached_property
     def all_nodes(self) -> int:
         """Return N, including rows on other ranks."""
-        return self.nodes.count(self.num_nodes)
+        count = torch.tensor(self.num_nodes, device=self.device)
+        return int(self.nodes.sum(count)) if self.nodes.is_sharded else self.num_nodes
 
     @property
     def active(self) -> Tensor:
@@ -210,11 +202,11 @@ class Operator:
     def has_plain_sums(self) -> bool:
         """Return whether `inner` and `dots` sum over rows in memory, so that compiled loops may do so, too."""
         own = type(self)
-        return not self.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
+        return not self.nodes.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
-        if not self.is_sharded:
+        if not self.nodes.is_sharded:
             return self.dots(w, w), *(self.inner(q, w) for q in others)
         parts = [dots(w, w), *(inner(q, w) for q in others)]
         whole = self.nodes.sum(torch.cat([part.flatten() for part in parts]))  # one message
@@ -285,9 +277,6 @@ class Operator:
             return image if before is None else image.sub_(before)
 
         return product
-
-
-IN_ONE_PROCESS = PatternBase()
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:

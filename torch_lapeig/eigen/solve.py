@@ -19,7 +19,14 @@ from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
-from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
+from torch_lapeig.eigen.matrices import (
+    complex_pairs,
+    is_complex,
+    is_matrix,
+    operator_of_matrix,
+    pencils_of,
+    real_form_of_matrix,
+)
 from torch_lapeig.eigen.normal import Differentiated, normalise
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
@@ -111,7 +118,7 @@ class Eigenpairs:
             resolved=solution.resolved,
             iterations=solution.ritz.iterations,
             solver=solution.solver,
-            is_sharded=solution.operator.is_sharded,
+            is_sharded=solution.operator.nodes.is_sharded,
         )
 
     @classmethod
@@ -311,7 +318,9 @@ def eigenpairs(
                 raise ValueError(
                     f"nearest must be None for a complex matrix, got {nearest}; use all of its pairs, eigh(A)"
                 )
-            return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
+            if mass is not None:
+                raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
+            return pairs_of_real_form(*real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
         laplacian = operator_of_matrix(laplacian)
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
@@ -353,7 +362,7 @@ def eigenpairs(
             )
         if not isinstance(solve.solver, (Auto, Eigh)):
             raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
-    if largest and (on_ranks or operator.is_sharded or fill):
+    if largest and (on_ranks or operator.nodes.is_sharded or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
     if on_ranks:
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
@@ -367,7 +376,7 @@ def eigenpairs(
 def _check_nearest(nearest: Any, operator: Operator, solve: Solve, *, largest: bool, fill: bool) -> float:
     """Return a number inside a spectrum; raise for a request that it excludes."""
     sigma = checks.check_number(nearest, "nearest")
-    if largest or fill or len(operator.shape) > 1 or operator.is_sharded:
+    if largest or fill or len(operator.shape) > 1 or operator.nodes.is_sharded:
         raise ValueError(
             "nearest must be None with largest=True or fill=True, for a batch, and for rows on several ranks, got "
             f"{nearest}; solve the matrices of a batch one by one"
@@ -422,12 +431,23 @@ def _pairs_of(
     return _filled(Eigenpairs.of(solution, found, dtype), solution, k)
 
 
-@singledispatch
-def pairs_of_complex(
-    matrix: Any, k: int, solve: Solve, *, mass: Any = None, fill: bool = False, largest: bool = False
+def pairs_of_real_form(
+    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
 ) -> Eigenpairs:
-    """Compute the pairs of a complex matrix; the room of real forms registers how."""
-    raise NotImplementedError(f"{type(matrix).__name__} must register pairs_of_complex")
+    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of a real form."""
+    if solve.degeneracy == "exact" or solve.cluster_width is not None:
+        raise ValueError(
+            'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
+            f"{solve.degeneracy!r} and {solve.cluster_width}: the real form has each eigenvalue twice"
+        )
+    k = checks.check_width(k, "k")
+    if not checks.check_flag(fill, "fill") and 2 * k > operator.fewest_active:
+        raise ValueError(
+            f"k must be at most the number of nodes of positive degree, got k={k} with "
+            f"{operator.fewest_active // 2} of them"
+        )
+    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
+    return complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
 
 
 @singledispatch
@@ -547,7 +567,7 @@ def _check_range(values: Tensor, present: Tensor, dtype: torch.dtype, mass: Any)
 
 def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
     """Check that a problem takes a mass: a whole, unnormalised one."""
-    if operator.is_sharded:
+    if operator.nodes.is_sharded:
         raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
     if isinstance(given, Laplacian) and given.normalization != "unnormalized":
         raise ValueError(
@@ -695,10 +715,11 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
-    asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
-    parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
-    operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
+    if operator.nodes.is_sharded:
+        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
+        asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
+        parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
+        operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

@@ -16,7 +16,7 @@ from torch_lapeig.eigen.function import ends_of_spectrum
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import Pattern, PatternBase, SparsePattern, in_double
+from torch_lapeig.graph.pattern import Pattern, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, make_usable, own_state
@@ -149,7 +149,8 @@ class SymmetricOperator(Operator):
     def __post_init__(self, constant_null: bool) -> None:
         if not self.trusted:
             check_edge_values(self.pattern, self.values, "values")
-        checks.set_frozen(self, shape=self.pattern.shape, dtype=self.values.dtype, device=self.values.device)
+        facts = {"shape": self.pattern.shape, "dtype": self.values.dtype, "device": self.values.device}
+        checks.set_frozen(self, nodes=self.pattern, **facts)
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
@@ -165,7 +166,7 @@ class SymmetricOperator(Operator):
             check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
 
     def _check_parts(self, constant_null: bool) -> None:
-        if math.prod(self.shape) == 0 and not self.is_sharded:
+        if math.prod(self.shape) == 0 and not self.nodes.is_sharded:
             raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.shape}")
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
@@ -201,11 +202,6 @@ class SymmetricOperator(Operator):
             checks.check_finite(part, "operator")
 
     __getstate__, __deepcopy__ = own_state, deep_copy
-
-    @property
-    def nodes(self) -> PatternBase:
-        """Return the reductions over all nodes; see `Operator.nodes`."""
-        return self.pattern
 
     @property
     def is_sparse(self) -> bool:
@@ -417,7 +413,10 @@ class SymmetricOperator(Operator):
     @cached_property
     def compiled(self) -> Rows | None:
         """Return compiled rows; see `Operator.compiled`."""
-        return self.pattern.compiled(self.values, None if self._numbers[3] else self.diagonal.reshape(-1))
+        if not isinstance(self.pattern, SparsePattern) or self.nodes.is_sharded:
+            return None
+        diagonal = None if self._numbers[3] else self.diagonal.reshape(-1)
+        return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
 
     def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
         """Return the function by a matrix 2 Ã; see `Operator.twice`."""
@@ -460,7 +459,7 @@ def entries_of(operator: Operator, needed_by: object) -> SymmetricOperator:
             f"{needed_by} needs the entries of the matrix, got a {name_of(operator)}, which has products only; "
             "use Krylov() or ChebyshevSubspace()"
         )
-    if operator.is_sharded:
+    if operator.nodes.is_sharded:
         raise TypeError(
             f"{needed_by} needs a matrix on one rank, got several ranks; use Lobpcg() or ChebyshevSubspace()"
         )

@@ -50,10 +50,6 @@ class PatternBase:
         """Return Σ over the ranks where nodes lie; differentiable."""
         return x
 
-    def count(self, nodes: int) -> int:
-        """Return the number of nodes on all ranks, given the number on this one."""
-        return nodes
-
     def maximum(self, x: Tensor) -> Tensor:
         """Return the maximum over the ranks where nodes lie, elementwise; without gradients."""
         return x
@@ -154,10 +150,6 @@ class PatternBase:
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor | None:
         """Return random columns ``(N, m)`` that belong to the nodes; None where a generator draws them."""
-        return None
-
-    def compiled(self, values: Tensor, diagonal: Tensor | None) -> native.Rows | None:
-        """Return the rows of diag − M for compiled loops, diagonal None for 1; None where there are none."""
         return None
 
     def signs(self, x: Tensor) -> Tensor:
@@ -359,10 +351,6 @@ class SparsePattern(PatternBase):
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
         return products.csr(self.crow, self.col, values.detach(), (self.total, self.total))
-
-    def compiled(self, values: Tensor, diagonal: Tensor | None) -> native.Rows | None:
-        """Return ``PatternBase.compiled``."""
-        return native.Rows.of(self.crow, self.col, values, diagonal)
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""

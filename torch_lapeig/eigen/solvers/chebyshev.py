@@ -240,7 +240,7 @@ def _degree(search: SubspaceSearch, ritz: Ritz, needed: Array) -> tuple[Array, A
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
     """Return whether products wait for memory: no cache holds a block between the rows of two neighbours."""
-    if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
+    if not isinstance(operator, SymmetricOperator) or operator.nodes.is_sharded or len(operator.shape) > 1:
         return False
     # `eigenpairs` reorders graphs of more than `REORDER_NODES` for all solvers.
     n, pattern = operator.num_nodes, operator.pattern

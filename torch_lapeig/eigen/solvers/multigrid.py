@@ -134,7 +134,7 @@ class SmoothedAggregation:
 
     def __call__(self, operator: Operator) -> Inverse | None:
         """Return one cycle for a Laplacian, of all nodes of a batch as one; None where coarsening stops early."""
-        if isinstance(operator, SymmetricOperator) and operator.is_sharded:
+        if isinstance(operator, SymmetricOperator) and operator.nodes.is_sharded:
             return cycle_on_ranks(operator.pattern, operator, self)
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
