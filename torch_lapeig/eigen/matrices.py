@@ -36,12 +36,12 @@ from torch_lapeig.support import checks
 def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[SymmetricOperator, Tensor]]:
     """Yield the operator and the mass ``(N, N)`` of each graph of a batch, with gradients."""
     pattern, values = entries_of_matrix(masses, "mass")
-    for b, bare in enumerate(operators.items()):
-        edges, (own, part) = operators.pattern.item_of(b)[1], pattern.item_of(b)
+    for b, operator in enumerate(operators.items()):
+        own, part = pattern.item_of(b)
         mass = values[part]
         if isinstance(own, SparsePattern):
             mass = products.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
-        yield bare._with(values=operators.values[edges], diagonal=operators.diagonal[b]), mass
+        yield operator, mass
 
 
 def is_matrix(value: Any) -> bool:

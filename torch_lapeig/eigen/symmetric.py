@@ -16,7 +16,7 @@ from torch_lapeig.eigen.function import ends_of_spectrum
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import Pattern, SparsePattern, in_double
+from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, make_usable, own_state
@@ -338,18 +338,16 @@ class SymmetricOperator(Operator):
         return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=given)
 
     def items(self) -> Iterator[SymmetricOperator]:
-        """Yield the operator of each graph of a batch, without gradients."""
+        """Yield the operator of each graph of a batch."""
         if len(self.shape) == 1:
             yield self
             return
         for b in range(self.batch_size):
-            pattern, edges = self.pattern.item_of(b)
-            yield self._taken(pattern, edges, slice(b, b + 1), self.diagonal.detach()[b])
+            yield self._restricted(self.pattern.item_of(b), slice(b, b + 1))
 
     def part(self, graphs: slice) -> SymmetricOperator:
-        """Return the operator of some graphs of a batch, one after the other, without gradients."""
-        pattern, edges = self.pattern.part_of(graphs)
-        return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
+        """Return the operator of some graphs of a batch, one after the other."""
+        return self._restricted(self.pattern.part_of(graphs), graphs)
 
     def parts(self, columns: int) -> list[slice]:
         """Return slices of the batch; one on other devices, and where parts would be so small that Python dominates."""
@@ -357,16 +355,19 @@ class SymmetricOperator(Operator):
             return [slice(0, self.batch_size)]
         return slices(self.batch_size, PART_OF_BLOCK / max(self.num_nodes * columns, 1))
 
-    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
-        values = self.values.detach()[edges]
-        return self._with(pattern=pattern, values=values, diagonal=diagonal, **self._at(graphs))
-
-    def _at(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> dict[str, Any]:
-        """Return the fields beside the entries for some graphs of the batch, with some nodes in an order."""
-        null = None if self.null is None else self.null.part_of(graphs, nodes)
-        excess = None if self.excess is None else self.excess[graphs, nodes]
-        fields = {"null": null, "excess": excess, "size": None if self.size is None else self.size[graphs]}
-        return {"bound": self.bound[graphs], "active": self.active[graphs, nodes], **fields}
+    def _restricted(self, part: Part, graphs: slice, nodes: Tensor | slice = slice(None)) -> SymmetricOperator:
+        """Return the operator on a part of the pattern: of some graphs of the batch, with some nodes in an order."""
+        pattern, edges = part
+        return self._with(
+            pattern=pattern,
+            values=self.values[edges],
+            diagonal=self.diagonal.reshape(self.active.shape)[graphs, nodes].reshape(pattern.shape),
+            bound=self.bound[graphs],
+            null=None if self.null is None else self.null.part_of(graphs, nodes),
+            active=self.active[graphs, nodes],
+            excess=None if self.excess is None else self.excess[graphs, nodes],
+            size=None if self.size is None else self.size[graphs],
+        )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """Return an operator with its nodes in an order, int64 ``(N,)``, and the order: reverse Cuthill–McKee if None.
@@ -376,9 +377,7 @@ class SymmetricOperator(Operator):
         if not isinstance(self.pattern, SparsePattern) or len(self.shape) > 1:
             raise ValueError(f"only one sparse graph can be reordered, got shape {self.shape}")
         places = self.pattern.bandwidth_reducing_order() if order is None else order
-        pattern, edges = self.pattern.restrict(places)
-        kept = {"values": self.values[edges], "diagonal": self.diagonal[places], **self._at(slice(None), places)}
-        return self._with(pattern=pattern, **kept), places
+        return self._restricted(self.pattern.restrict(places), slice(None), places), places
 
     def _with(self, **changes: object) -> SymmetricOperator:
         """Return a copy with other fields, without checks: fields derived from a checked operator are sound."""
