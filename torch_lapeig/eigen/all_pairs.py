@@ -133,7 +133,6 @@ def eigh(matrix: Tensor) -> AllPairs:
 class _Matrices(Operator):
     """Hermitian matrices ``(B, N, N)`` as parameters of the differentiation rule."""
 
-    parameters: tuple[Tensor, ...] = ()
     bound = torch.empty(0)  # a solution has its scale
 
     def __init__(self, matrix: Tensor) -> None:

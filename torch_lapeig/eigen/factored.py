@@ -124,26 +124,21 @@ class FactoredCosine(Operator):
         self._put(values)
 
     def _put(self, values: Tensor) -> None:
-        self._x, self.dtype, self.device = usable(values), values.dtype, values.device
+        self.parameters, self.dtype, self.device = (usable(values),), values.dtype, values.device
         self.check()
 
     __getstate__, __deepcopy__ = own_state, deep_copy
 
     def check(self) -> None:
         """Raise ValueError if X has changed in place since the operator was made, which keeps its degrees."""
-        check_unchanged(self, "x has", self._x)
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return X, or the values of its entries."""
-        return (self._x,)
+        check_unchanged(self, "x has", *self.parameters)
 
     def double(self) -> FactoredCosine:
         """Return the operator of the same X in float64; itself if it is in float64."""
         if self.dtype == torch.float64:
             return self
         double = copy.copy(self)
-        double._put(self._x.double())
+        double._put(self.parameters[0].double())
         return double
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:
@@ -199,7 +194,7 @@ class FactoredCosine(Operator):
     def _scaled(self) -> tuple[Tensor, Scaling]:
         """Return D^-½ X̂ and the scaling."""
         with torch.no_grad():
-            x = checks.primal(self._x)
+            x = checks.primal(self.parameters[0])
             if self._sparse is None and x.device.type == "cpu":
                 x = x.mT.contiguous().mT  # products by columns take half of the time or less
             x, present = self._directions(x)
@@ -209,7 +204,7 @@ class FactoredCosine(Operator):
     @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
-        return self._scaling_of(*self._directions(self._x)).degrees
+        return self._scaling_of(*self._directions(*self.parameters)).degrees
 
     @property
     def active(self) -> Tensor:
@@ -224,7 +219,7 @@ class FactoredCosine(Operator):
         return 1 + spread + 32 * torch.finfo(self.dtype).eps
 
     @property
-    def mean_value(self) -> Tensor:
+    def mean_value(self) -> Tensor:  # type: ignore[override]
         """Return the mean eigenvalue: 1 without loops, and at most 1 with them."""
         return torch.ones_like(self.bound)
 

@@ -240,11 +240,6 @@ class Laplacian:
         degrees = checks.primal(self._parts.degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
 
-    @derived_property
-    def fewest_active(self) -> int:
-        """Return the smallest number of active nodes of a graph of the batch."""
-        return int(self.graph.pattern.sum(self._parts.active.reshape(self.graph.batch_size, -1).sum(1)).min())
-
     @property
     def tiny_degrees(self) -> Tensor:
         """Return the active nodes, bool, whose degrees are so far below the largest that D^-½ magnifies round-off.

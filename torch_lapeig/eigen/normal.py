@@ -32,7 +32,6 @@ class Differentiated(NamedTuple):
 class Products(Operator):
     """A' = f S A S + c, S = diag(``root``), of an A that gives products only and whose null space is searched for."""
 
-    parameters: tuple[Tensor, ...] = ()  # of A, and S
     active = scale = torch.empty(0)  # set for each object
 
     def __init__(

@@ -51,7 +51,10 @@ class Operator:
     dtype: torch.dtype
     device: torch.device
     bound: Tensor
+    parameters: tuple[Tensor, ...] = ()
     nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
+    compiled: Rows | None = None  # rows for compiled loops
+    mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
     of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
 
@@ -65,11 +68,6 @@ class Operator:
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X without derivatives."""
         return x if self.mass is None else self.mass.matmul(x)
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors θ to which gradients flow."""
-        return ()
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return A(θ) Y at ``parameters`` in place of this operator's θ, differentiable in θ and Y; see ``matmul``."""
@@ -108,11 +106,6 @@ class Operator:
     def scale(self) -> Tensor:
         """Return the size ``(B,)`` of the numbers that rounding is relative to, such as the bound of the spectrum."""
         return self.bound
-
-    @property
-    def compiled(self) -> Rows | None:
-        """Return the rows for compiled loops; None where there are none."""
-        return None
 
     def frozen(self) -> Any:
         """Return this operator without the tangents of forward mode."""
@@ -170,11 +163,6 @@ class Operator:
     def rounding_of_entries(self) -> Tensor:
         """Return the change ``(B,)`` of an eigenvalue that rounding of the entries causes."""
         return self.round_off
-
-    @property
-    def mean_value(self) -> Tensor | None:
-        """Return an estimate of each graph's mean eigenvalue, ``(B,)``; None where there is none."""
-        return None
 
     @property
     def nullity(self) -> Tensor:

@@ -303,13 +303,13 @@ class SymmetricOperator(Operator):
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
-    def mean_value(self) -> Tensor | None:
+    def mean_value(self) -> Tensor | None:  # type: ignore[override]
         """Return the mean of the diagonal, ``(B,)``, which is the mean eigenvalue if there are no loops."""
         diagonal = self.diagonal.detach().reshape(self.active.shape)
         return self.nodes.sum((diagonal * self.active).sum(1)) / self.active_count.clamp_min(1)
 
     @property
-    def parameters(self) -> tuple[Tensor, ...]:
+    def parameters(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return M on the edges and c."""
         return self.values, self.diagonal
 
@@ -410,7 +410,7 @@ class SymmetricOperator(Operator):
         return self.pattern.to_matrix(self.values)
 
     @cached_property
-    def compiled(self) -> Rows | None:
+    def compiled(self) -> Rows | None:  # type: ignore[override]
         """Return compiled rows; see `Operator.compiled`."""
         if not isinstance(self.pattern, SparsePattern) or self.nodes.is_sharded:
             return None
