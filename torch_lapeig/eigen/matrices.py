@@ -169,9 +169,7 @@ def complex_pairs(pairs: Any, operator: SymmetricOperator, shape: tuple[int, ...
         vectors=y.reshape(*shape, k),
         projected=projected.reshape(*lead, k, k),
         residuals=residuals.to(values).reshape(*lead, k),
-        gap=pairs.gap.reshape(lead),
-        converged=pairs.converged.reshape(lead),
-        resolved=pairs.resolved.reshape(lead),
+        **{name: getattr(pairs, name).reshape(lead) for name in ("gap", "converged", "resolved")},
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_lapeig.eigen.check import Solution
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import REORDER_NODES
 
@@ -163,8 +164,8 @@ def normalise(
         operator = operator._with(mass=mass)
         factor = factor if of_mass is None or factor is None else factor / of_mass
         return Normal(operator, factor, shift, stretch=None if of_mass is None else of_mass.sqrt())
-    is_one = len(operator.shape) == 1 and not operator.nodes.is_sharded and operator.device.type == "cpu"
-    if isinstance(operator, SymmetricOperator) and is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
+    is_large = operator.device.type == "cpu" and len(operator.shape) == 1 and operator.num_nodes > REORDER_NODES
+    if is_large and isinstance(operator, SymmetricOperator) and type(operator.pattern) is SparsePattern:
         operator, order = operator.reordered()
         return Normal(operator, factor, shift, order)
     return Normal(operator, factor, shift)

@@ -328,10 +328,11 @@ def eigenpairs(
         each = pencils_of(given, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
-    on_ranks = isinstance(given, Laplacian) and given.graph.pattern.is_sharded and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if isinstance(given, Operator) else given
     operator = _operator_of(exact)
+    if on_ranks := operator.nodes.is_sharded:
+        _check_agreement(operator, k, fill, solve)
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
         warn_of_isolated(exact.active, exact.graph.mask)
@@ -339,11 +340,11 @@ def eigenpairs(
         warn_of_isolated(given.active, graph.mask)
     checks.check_flag(largest, "largest")
     if nearest is not None:
-        nearest = _check_nearest(nearest, operator, solve, largest=largest, fill=fill)
+        nearest = _check_nearest(nearest, solve, is_free=not (largest or fill or on_ranks) and len(operator.shape) == 1)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
     if mass is not None:
-        _check_mass_alone(exact, operator)
+        _check_mass_alone(exact, on_ranks)
         if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
             scales = False
             if not isinstance(mass, Tensor) or mass.ndim != 1:
@@ -362,9 +363,9 @@ def eigenpairs(
             )
         if not isinstance(solve.solver, (Auto, Eigh)):
             raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
-    if largest and (on_ranks or operator.nodes.is_sharded or fill):
+    if largest and (on_ranks or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
-    if on_ranks:
+    if on_ranks and isinstance(given, Laplacian) and isinstance(solve.solver, Auto):
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
     end: End = "largest" if largest else "smallest" if nearest is None else "nearest"
     pairs = _pairs_of(exact, operator, (root, form), k, solve, given.dtype, end, nearest)
@@ -373,10 +374,10 @@ def eigenpairs(
     )
 
 
-def _check_nearest(nearest: Any, operator: Operator, solve: Solve, *, largest: bool, fill: bool) -> float:
+def _check_nearest(nearest: Any, solve: Solve, *, is_free: bool) -> float:
     """Return a number inside a spectrum; raise for a request that it excludes."""
     sigma = checks.check_number(nearest, "nearest")
-    if largest or fill or len(operator.shape) > 1 or operator.nodes.is_sharded:
+    if not is_free:
         raise ValueError(
             "nearest must be None with largest=True or fill=True, for a batch, and for rows on several ranks, got "
             f"{nearest}; solve the matrices of a batch one by one"
@@ -565,9 +566,9 @@ def _check_range(values: Tensor, present: Tensor, dtype: torch.dtype, mass: Any)
     precision.check_at_next_sync((~(values.abs() <= most) & present).any(), refuse)
 
 
-def _check_mass_alone(given: Laplacian | Operator, operator: Operator) -> None:
+def _check_mass_alone(given: Laplacian | Operator, on_ranks: bool) -> None:
     """Check that a problem takes a mass: a whole, unnormalised one."""
-    if operator.nodes.is_sharded:
+    if on_ranks:
         raise ValueError("mass must be None where rows lie on several ranks; gather the graph")
     if isinstance(given, Laplacian) and given.normalization != "unnormalized":
         raise ValueError(
@@ -713,13 +714,15 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
     )
 
 
+def _check_agreement(operator: Operator, k: int, fill: bool, solve: Solve) -> None:
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
+    asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
+    parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
+    operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
+
+
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    if operator.nodes.is_sharded:
-        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
-        asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
-        parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
-        operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
@@ -166,7 +165,7 @@ class SymmetricOperator(Operator):
             check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
 
     def _check_parts(self, constant_null: bool) -> None:
-        if math.prod(self.shape) == 0 and not self.nodes.is_sharded:
+        if self.batch_size * self.all_nodes == 0:
             raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.shape}")
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
@@ -412,7 +411,7 @@ class SymmetricOperator(Operator):
     @cached_property
     def compiled(self) -> Rows | None:  # type: ignore[override]
         """Return compiled rows; see `Operator.compiled`."""
-        if not isinstance(self.pattern, SparsePattern) or self.nodes.is_sharded:
+        if type(self.pattern) is not SparsePattern:  # shards have a halo
             return None
         diagonal = None if self._numbers[3] else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
