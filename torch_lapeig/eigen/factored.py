@@ -16,7 +16,7 @@ from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, own_state, usable
+from torch_lapeig.support.cached import cached_property, check_unchanged, usable
 
 Similarity = Literal["cosine", "shifted"]
 NEGATIVE = (
@@ -126,8 +126,6 @@ class FactoredCosine(Operator):
     def _put(self, values: Tensor) -> None:
         self.parameters, self.dtype, self.device = (usable(values),), values.dtype, values.device
         self.check()
-
-    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def check(self) -> None:
         """Raise ValueError if X has changed in place since the operator was made, which keeps its degrees."""

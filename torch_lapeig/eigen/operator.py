@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, deep_copy, own_state
 from torch_lapeig.support.precision import matmul
 from torch_lapeig.support.threads import by_rows
 from torch_lapeig.support.tuning import TALL
@@ -57,6 +57,8 @@ class Operator:
     mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
     of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
+
+    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.

@@ -18,7 +18,7 @@ from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, make_usable, own_state
+from torch_lapeig.support.cached import cached_property, check_unchanged, make_usable
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
@@ -199,8 +199,6 @@ class SymmetricOperator(Operator):
         check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
         for part in self.parameters:
             checks.check_finite(part, "operator")
-
-    __getstate__, __deepcopy__ = own_state, deep_copy
 
     @property
     def is_sparse(self) -> bool:
