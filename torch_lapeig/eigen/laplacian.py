@@ -190,7 +190,7 @@ class Laplacian:
 
     @derived_property
     def symmetric(self) -> SymmetricOperator:
-        """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights that are negative or infinite."""
+        """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
         if math.prod(self.graph.shape) == 0 and not self.graph.pattern.is_sharded:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
