@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -121,9 +120,6 @@ class FactoredCosine(Operator):
         checks.check_finite(values, "x")
         if similarity == "cosine" and values.numel() and (least := float(values.detach().amin())) < 0:
             raise ValueError(NEGATIVE.format(least))
-        self._put(values)
-
-    def _put(self, values: Tensor) -> None:
         self.parameters, self.dtype, self.device = (usable(values),), values.dtype, values.device
         self.check()
 
@@ -135,8 +131,8 @@ class FactoredCosine(Operator):
         """Return the operator of the same X in float64; itself if it is in float64."""
         if self.dtype == torch.float64:
             return self
-        double = copy.copy(self)
-        double._put(self.parameters[0].double())
+        double: FactoredCosine = self._with(parameters=(usable(self.parameters[0].double()),), dtype=torch.float64)
+        double.check()
         return double
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:

@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.function import ends_of_spectrum
+from torch_lapeig.eigen.function import UNSET, ends_of_spectrum
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
@@ -22,7 +21,6 @@ from torch_lapeig.support.cached import cached_property, check_unchanged, make_u
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
-UNSET: Any = None  # marks a field to compute from the others
 SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty products of a close one
 
 
