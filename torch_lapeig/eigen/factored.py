@@ -162,43 +162,34 @@ class FactoredCosine(Operator):
             return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()  # type: ignore[no-any-return]
         return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
 
-    def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return X with rows of length 1, differentiable in X, and which rows are not zero; rows of zeros stay."""
+    def _scaled_at(self, x: Tensor) -> tuple[Tensor, Scaling]:
+        """Return D^-½ X̂ for rows X̂ of length 1, or zero, and the scaling; differentiable in X."""
         # Squares must neither overflow nor vanish, however different the rows are.
         size = self._largest(x)
-        x = x / self._at_entries(checks.next_power(size))
-        lengths = self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt())
-        return x * lengths if torch.is_grad_enabled() else x.mul_(lengths), size[..., 0] > 0
-
-    def _scaling_of(self, x: Tensor, present: Tensor) -> Scaling:
-        """Return the scaling of rows X̂ of length 1 or zero, differentiable in X̂."""
-        ones = x.new_ones(*self.shape, 1)
-        sums = self._forth(x, self._back(x, ones))[..., 0]
+        x, present = x / self._at_entries(checks.next_power(size)), size[..., 0] > 0
+        x = _times(x, self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt()))
+        sums = self._forth(x, self._back(x, x.new_ones(*self.shape, 1)))[..., 0]
         if self._is_shifted:
             sums = (sums + present.sum(-1, keepdim=True)) / 2 * present
         degrees = sums if self._loops else sums - present.to(sums.dtype)
         # The difference has the round-off of sums over columns.
         noise = (32 + x.shape[-2 if self._sparse is None else 0] ** 0.5) * torch.finfo(x.dtype).eps
         is_active = checks.primal(degrees) > noise * checks.primal(sums)
-        root = torch.where(is_active, degrees, 1).rsqrt() * is_active
-        own = is_active.to(root.dtype) if self._loops else is_active + root.square()
-        return Scaling(torch.where(is_active, degrees, 0), root[..., None], own[..., None])
+        root = (torch.where(is_active, degrees, 1).rsqrt() * is_active)[..., None]
+        own = is_active[..., None].to(root.dtype) if self._loops else is_active[..., None] + root.square()
+        return _times(x, self._at_entries(root)), Scaling(torch.where(is_active, degrees, 0), root, own)
 
     @cached_property
     def _scaled(self) -> tuple[Tensor, Scaling]:
-        """Return D^-½ X̂ and the scaling."""
         with torch.no_grad():
             x = checks.primal(self.parameters[0])
-            if self._sparse is None and x.device.type == "cpu":
-                x = x.mT.contiguous().mT  # products by columns take half of the time or less
-            x, present = self._directions(x)
-            scaling = self._scaling_of(x, present)
-            return x.mul_(self._at_entries(scaling.root)), scaling
+            # Products by columns take half of the time or less.
+            return self._scaled_at(x.mT.contiguous().mT if self._sparse is None and x.device.type == "cpu" else x)
 
     @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
-        return self._scaling_of(*self._directions(*self.parameters)).degrees
+        return self._scaled_at(*self.parameters)[1].degrees
 
     @property
     def active(self) -> Tensor:
@@ -234,10 +225,7 @@ class FactoredCosine(Operator):
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
-        (x,) = parameters
-        x, present = self._directions(x)
-        scaling = self._scaling_of(x, present)
-        return self._product(x * self._at_entries(scaling.root), scaling, y)
+        return self._product(*self._scaled_at(*parameters), y)
 
     @precision.full_precision
     def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
@@ -263,6 +251,11 @@ class FactoredCosine(Operator):
             return found if before is None else found.sub_(before)
 
         return product
+
+
+def _times(x: Tensor, factor: Tensor) -> Tensor:
+    """Return x times a factor, in the memory of x where no gradient needs it."""
+    return x * factor if torch.is_grad_enabled() else x.mul_(factor)
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:

@@ -49,18 +49,11 @@ def is_matrix(value: Any) -> bool:
     return isinstance(value, Tensor) or hasattr(value, "tocsr")  # without loading SciPy
 
 
-def operator_of_matrix(matrix: Any) -> SymmetricOperator:
-    """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
-    pattern, values = entries_of_matrix(matrix, "matrix")
-    return operator_of_entries(pattern, -values)
-
-
-def operator_of_entries(pattern: Pattern, values: Tensor) -> SymmetricOperator:
-    """Return the operator −M of a symmetric M on the edges of a pattern."""
-    most = pattern.sum_rows(checks.primal(values).abs()).reshape(-1, pattern.shape[-1]).amax(1)
-    bound = torch.where(most > 0, most, 1)
-    operator = SymmetricOperator(pattern, values, values.new_zeros(pattern.shape), bound=bound, trusted=True)
-    return operator._with(definite=False)
+def operator_of_entries(pattern: Pattern, entries: Tensor) -> SymmetricOperator:
+    """Return the operator of a symmetric matrix on the edges of a pattern, with gradients to its entries."""
+    most = pattern.sum_rows(checks.primal(entries).abs()).reshape(-1, pattern.shape[-1]).amax(1)
+    bound, nothing = torch.where(most > 0, most, 1), entries.new_zeros(pattern.shape)
+    return SymmetricOperator(pattern, -entries, nothing, bound=bound, trusted=True)._with(definite=False)
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
@@ -120,8 +113,8 @@ def is_complex(matrix: Any) -> bool:
 def real_form_of_matrix(matrix: Any) -> tuple[SymmetricOperator, tuple[int, ...]]:
     """Return the real form of Hermitian matrices, and their shape ``(N,)`` or ``(B, N)``."""
     pattern, values = entries_of_matrix(matrix, "matrix")
-    values = -values[..., None]
-    return operator_of_entries(*real_form(pattern, values.real, values.imag, pattern.shape[:-1])), pattern.shape
+    real, imaginary = values.real[..., None], values.imag[..., None]
+    return operator_of_entries(*real_form(pattern, real, imaginary, pattern.shape[:-1])), pattern.shape
 
 
 def real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen import matrices
 from torch_lapeig.eigen.check import Problem, Solution, check_answer, norms, report_failure, report_unresolved
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
@@ -19,14 +20,6 @@ from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
-from torch_lapeig.eigen.matrices import (
-    complex_pairs,
-    is_complex,
-    is_matrix,
-    operator_of_matrix,
-    pencils_of,
-    real_form_of_matrix,
-)
 from torch_lapeig.eigen.normal import Differentiated, normalise
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
@@ -312,20 +305,20 @@ def eigenpairs(
     """
     solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
-    if is_matrix(laplacian):
-        if is_complex(laplacian):
+    if matrices.is_matrix(laplacian):
+        if matrices.is_complex(laplacian):
             if nearest is not None:
                 raise ValueError(
                     f"nearest must be None for a complex matrix, got {nearest}; use all of its pairs, eigh(A)"
                 )
             if mass is not None:
                 raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
-            return pairs_of_real_form(*real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
-        laplacian = operator_of_matrix(laplacian)
+            return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
+        laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
     if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
-        each = pencils_of(given, mass)
+        each = matrices.pencils_of(given, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
@@ -448,7 +441,7 @@ def pairs_of_real_form(
             f"{operator.fewest_active // 2} of them"
         )
     pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
-    return complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
+    return matrices.complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
 
 
 @singledispatch
