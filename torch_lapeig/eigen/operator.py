@@ -109,6 +109,11 @@ class Operator:
         """Return the size ``(B,)`` of the numbers that rounding is relative to, such as the bound of the spectrum."""
         return self.bound
 
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether rows lie on several ranks, of which this process has its own."""
+        return self.nodes.is_sharded
+
     def frozen(self) -> Any:
         """Return this operator without the tangents of forward mode."""
         return self if self.mass is None else self._with(mass=self.mass.frozen())
