@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "eigen/solve.py",
-        "exact: Any = given.double() if is_operator(given) else given",
+        "exact: Any = given.double() if isinstance(given, Operator) else given",
         "exact: Any = given",
         "tests/eigen/solvers/test_solvers.py -k gap_that_float32",
     ),

@@ -92,7 +92,7 @@ class Solve:
 
 def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Outcome:
     """Solve and compare; an answer that is not converged must have been warned of."""
-    fill = k > laplacian.fewest_active
+    fill = k > laplacian.symmetric.fewest_active
     found: list[Finding] = []
     begin, refused, answer = time.perf_counter(), False, None
     with watched(found) as caught:

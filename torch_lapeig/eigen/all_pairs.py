@@ -14,7 +14,7 @@ from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.laplacian import needs_derivatives
-from torch_lapeig.eigen.magnetic import with_real_peaks
+from torch_lapeig.eigen.matrices import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
@@ -133,7 +133,6 @@ def eigh(matrix: Tensor) -> AllPairs:
 class _Matrices(Operator):
     """Hermitian matrices ``(B, N, N)`` as parameters of the differentiation rule."""
 
-    parameters: tuple[Tensor, ...] = ()
     bound = torch.empty(0)  # a solution has its scale
 
     def __init__(self, matrix: Tensor) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, allowed_residual
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -279,7 +279,7 @@ def report_failure(solution: Solution, on_failure: str) -> None:
         advice = "an operator with negative eigenvalues goes in as a matrix, or a FunctionOperator without a bound"
     elif isinstance(solution.solver, Eigh):
         advice = "dense arithmetic may not resolve the entries: rescale or prune the weights"
-    elif not knows_entries(operator):
+    elif not isinstance(operator, SymmetricOperator):
         advice = "use Lobpcg(preconditioner=...) with an approximate inverse, more iterations, or a larger tolerance"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torch_lapeig.eigen.operator import Operator, knows_entries
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import SparseFactors, shifted
@@ -49,15 +49,15 @@ class Choice(NamedTuple):
 def choose(operator: Operator, k: int) -> Choice:
     """Choose the solvers for the ``k`` smallest pairs of any operator; docs/theory.md has the reasons."""
     n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
-    if operator.is_sharded:
+    if operator.nodes.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
-    if not knows_entries(operator):
+    if not isinstance(operator, SymmetricOperator):
         first = (Krylov(),) if batch == 1 else ()
         return Choice((*first, ChebyshevSubspace()), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
     if tuning.solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
-    is_sparse = isinstance(operator, SymmetricOperator) and operator.is_sparse
+    is_sparse = operator.is_sparse
     if is_sparse and (batch == 1 or n > tuning.BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     is_host = operator.device.type == "cpu"
@@ -80,7 +80,7 @@ def choose(operator: Operator, k: int) -> Choice:
     return Choice((filters, *between, Eigh()), reason)
 
 
-def choose_for_graph(operator: Operator, k: int) -> Choice:
+def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
     """Choose the solvers for the ``k`` smallest pairs of one sparse matrix, mostly a Laplacian.
 
     The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
@@ -91,7 +91,6 @@ def choose_for_graph(operator: Operator, k: int) -> Choice:
     """
     n = operator.num_nodes
     last: Solver = Eigh() if n <= tuning.FALLBACK_NODES else ChebyshevSubspace()
-    assert isinstance(operator, SymmetricOperator)
     iterative = MULTIGRID if operator.of_affinities else INVERSE
     if int(operator.nullity) > k:
         return Choice((iterative, last), "more components than pairs: null vectors, known in closed form")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -12,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, chebyshev_recurrence
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, own_state, usable
+from torch_lapeig.support.cached import cached_property, check_unchanged, usable
 
 Similarity = Literal["cosine", "shifted"]
 NEGATIVE = (
@@ -121,29 +120,19 @@ class FactoredCosine(Operator):
         checks.check_finite(values, "x")
         if similarity == "cosine" and values.numel() and (least := float(values.detach().amin())) < 0:
             raise ValueError(NEGATIVE.format(least))
-        self._put(values)
-
-    def _put(self, values: Tensor) -> None:
-        self._x, self.dtype, self.device = usable(values), values.dtype, values.device
+        self.parameters, self.dtype, self.device = (usable(values),), values.dtype, values.device
         self.check()
-
-    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def check(self) -> None:
         """Raise ValueError if X has changed in place since the operator was made, which keeps its degrees."""
-        check_unchanged(self, "x has", self._x)
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return X, or the values of its entries."""
-        return (self._x,)
+        check_unchanged(self, "x has", *self.parameters)
 
     def double(self) -> FactoredCosine:
         """Return the operator of the same X in float64; itself if it is in float64."""
         if self.dtype == torch.float64:
             return self
-        double = copy.copy(self)
-        double._put(self._x.double())
+        double: FactoredCosine = self._with(parameters=(usable(self.parameters[0].double()),), dtype=torch.float64)
+        double.check()
         return double
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:
@@ -173,43 +162,34 @@ class FactoredCosine(Operator):
             return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()  # type: ignore[no-any-return]
         return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
 
-    def _directions(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return X with rows of length 1, differentiable in X, and which rows are not zero; rows of zeros stay."""
+    def _scaled_at(self, x: Tensor) -> tuple[Tensor, Scaling]:
+        """Return D^-½ X̂ for rows X̂ of length 1, or zero, and the scaling; differentiable in X."""
         # Squares must neither overflow nor vanish, however different the rows are.
         size = self._largest(x)
-        x = x / self._at_entries(checks.next_power(size))
-        lengths = self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt())
-        return x * lengths if torch.is_grad_enabled() else x.mul_(lengths), size[..., 0] > 0
-
-    def _scaling_of(self, x: Tensor, present: Tensor) -> Scaling:
-        """Return the scaling of rows X̂ of length 1 or zero, differentiable in X̂."""
-        ones = x.new_ones(*self.shape, 1)
-        sums = self._forth(x, self._back(x, ones))[..., 0]
+        x, present = x / self._at_entries(checks.next_power(size)), size[..., 0] > 0
+        x = _times(x, self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt()))
+        sums = self._forth(x, self._back(x, x.new_ones(*self.shape, 1)))[..., 0]
         if self._is_shifted:
             sums = (sums + present.sum(-1, keepdim=True)) / 2 * present
         degrees = sums if self._loops else sums - present.to(sums.dtype)
         # The difference has the round-off of sums over columns.
         noise = (32 + x.shape[-2 if self._sparse is None else 0] ** 0.5) * torch.finfo(x.dtype).eps
         is_active = checks.primal(degrees) > noise * checks.primal(sums)
-        root = torch.where(is_active, degrees, 1).rsqrt() * is_active
-        own = is_active.to(root.dtype) if self._loops else is_active + root.square()
-        return Scaling(torch.where(is_active, degrees, 0), root[..., None], own[..., None])
+        root = (torch.where(is_active, degrees, 1).rsqrt() * is_active)[..., None]
+        own = is_active[..., None].to(root.dtype) if self._loops else is_active[..., None] + root.square()
+        return _times(x, self._at_entries(root)), Scaling(torch.where(is_active, degrees, 0), root, own)
 
     @cached_property
     def _scaled(self) -> tuple[Tensor, Scaling]:
-        """Return D^-½ X̂ and the scaling."""
         with torch.no_grad():
-            x = checks.primal(self._x)
-            if self._sparse is None and x.device.type == "cpu":
-                x = x.mT.contiguous().mT  # products by columns take half of the time or less
-            x, present = self._directions(x)
-            scaling = self._scaling_of(x, present)
-            return x.mul_(self._at_entries(scaling.root)), scaling
+            x = checks.primal(self.parameters[0])
+            # Products by columns take half of the time or less.
+            return self._scaled_at(x.mT.contiguous().mT if self._sparse is None and x.device.type == "cpu" else x)
 
     @property
     def degrees(self) -> Tensor:
         """Return the sums of the rows of W, with gradients."""
-        return self._scaling_of(*self._directions(self._x)).degrees
+        return self._scaled_at(*self.parameters)[1].degrees
 
     @property
     def active(self) -> Tensor:
@@ -224,7 +204,7 @@ class FactoredCosine(Operator):
         return 1 + spread + 32 * torch.finfo(self.dtype).eps
 
     @property
-    def mean_value(self) -> Tensor:
+    def mean_value(self) -> Tensor:  # type: ignore[override]
         """Return the mean eigenvalue: 1 without loops, and at most 1 with them."""
         return torch.ones_like(self.bound)
 
@@ -245,10 +225,7 @@ class FactoredCosine(Operator):
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return the product for another X; see `Operator.matmul_at`."""
-        (x,) = parameters
-        x, present = self._directions(x)
-        scaling = self._scaling_of(x, present)
-        return self._product(x * self._at_entries(scaling.root), scaling, y)
+        return self._product(*self._scaled_at(*parameters), y)
 
     @precision.full_precision
     def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
@@ -263,19 +240,22 @@ class FactoredCosine(Operator):
             found = found + scaling.root * (times * (scaling.root * block).sum(-2, keepdim=True))
         return found
 
-    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the polynomial with as few passes over blocks as possible; see `Operator.chebyshev`."""
-        half, centre = ((high - low) / 2)[:, None, None], ((high + low) / 2)[:, None, None]
-        if len(self.shape) == 1:
-            half, centre = half[0], centre[0]
+    def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """Return the function with as few passes over blocks as possible; see `Operator.twice`."""
+        centre, half = (x.reshape(-1, *[1] * len(self.shape)) for x in (centre, half))
         own, times = 2 * (self._scaled[1].own - centre) / half, -2 / half
 
-        def twice(y: Tensor, before: Tensor | None) -> Tensor:
+        def product(y: Tensor, before: Tensor | None) -> Tensor:
             block = y.reshape(*self.shape, -1)
             found = self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
             return found if before is None else found.sub_(before)
 
-        return chebyshev_recurrence(x, degree, twice)
+        return product
+
+
+def _times(x: Tensor, factor: Tensor) -> Tensor:
+    """Return x times a factor, in the memory of x where no gradient needs it."""
+    return x * factor if torch.is_grad_enabled() else x.mul_(factor)
 
 
 def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:

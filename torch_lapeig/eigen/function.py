@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.pattern import checked_shape
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import check_unchanged, deep_copy, make_usable, own_state, usable
+from torch_lapeig.support.cached import check_unchanged, make_usable, usable
 
 UNSET: Any = None  # marks a field to compute from the others
 LANCZOS_STEPS = 20  # products by which the ends of a spectrum are estimated
@@ -142,8 +142,6 @@ class FunctionOperator(Operator):
     def check(self) -> None:
         """Raise ValueError if parameters have changed in place since bound and shift were estimated."""
         check_unchanged(self, "parameters have", *self.parameters)
-
-    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return A(θ) Y; see `Operator.matmul_at`."""

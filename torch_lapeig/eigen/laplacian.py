@@ -190,11 +190,7 @@ class Laplacian:
 
     @derived_property
     def symmetric(self) -> SymmetricOperator:
-        """Return the symmetric operator with the Laplacian's spectrum: L_sym, or L, of the affinity ``graph.weight``.
-
-        Raises:
-            ValueError: no nodes; weights that are negative or not finite.
-        """
+        """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
         if math.prod(self.graph.shape) == 0 and not self.graph.pattern.is_sharded:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
@@ -239,11 +235,6 @@ class Laplacian:
         """Return each graph's largest degree, ``(B,)``."""
         degrees = checks.primal(self._parts.degrees).reshape(self.graph.batch_size, -1, 1)
         return self.graph.pattern.largest(degrees)[:, 0]
-
-    @derived_property
-    def fewest_active(self) -> int:
-        """Return the smallest number of active nodes of a graph of the batch."""
-        return int(self.graph.pattern.sum(self._parts.active.reshape(self.graph.batch_size, -1).sum(1)).min())
 
     @property
     def tiny_degrees(self) -> Tensor:

@@ -1,21 +1,7 @@
-"""The magnetic Laplacian of a directed graph, solved as a real symmetric matrix of twice the size.
-
-H = P + iR is Hermitian. The real matrix A of 2 × 2 blocks [[P_jl, −R_jl], [R_jl, P_jl]] acts on (Re z_j, Im z_j) as H
-on z. It has each eigenvalue of H twice: for the real forms of z and of iz. So 2k real pairs V, Λ are solved for, and k
-complex pairs are combined of them. Let Z ``(N, 2k)`` be the complex form of V. Zᴴ Z has k eigenvalues 2 and k
-eigenvalues 0. With the eigenvectors E of the former, Q = Z E / √2 is an orthonormal basis of the complex eigenspaces.
-The eigenvectors S of Qᴴ H Q separate these: Y = Q S. Where k splits a multiple eigenvalue, 2k real pairs hold a part of
-its eigenspace, and Zᴴ Z has eigenvalues between 0 and 2: the k largest are used.
-
-Gradients. E and S are constants: Y = Z W / √2 and Yᴴ H Y = Wᴴ Λ W with W = E S. The rule of the real pairs leaves out
-rotations within the eigenspaces of A. Such a rotation of Z turns Y, to first order, by a unitary matrix within the
-eigenspace of H, so that losses which do not depend on the basis of an eigenspace have exact gradients. The phase that
-makes an entry of each vector real is differentiated, so that vectors of simple eigenvalues may be used in any loss.
-"""
+"""The magnetic Laplacian of a directed graph, solved by the real form of `torch_lapeig.eigen.matrices`."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -24,15 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.rule import values_of
 from torch_lapeig.eigen.laplacian import Laplacian, warn_of_isolated
-from torch_lapeig.eigen.matrices import Hermitian, entries_of_matrix, operator_of_entries
-from torch_lapeig.eigen.normal import in_unit
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs, pairs_of_complex
+from torch_lapeig.eigen.matrices import real_form
+from torch_lapeig.eigen.solve import Eigenpairs, Solve, pairs_of_real_form
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import DirectedGraph
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, first_of_largest
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy, derived_property, own_state, usable
 
@@ -91,7 +74,7 @@ class MagneticLaplacian:
         """Return the real form, of 2N nodes: real and imaginary part of each node side by side; ``(B · Q, 2N)``."""
         plain, count, batch = self._laplacian.symmetric, self.q.numel(), self.graph.batch_size
         lead = () if len(self.shape) == 1 else (batch * count,)
-        pattern, values = _real_form(plain.pattern, *self._couplings(plain.values), lead)
+        pattern, values = real_form(plain.pattern, *self._couplings(plain.values), lead)
 
         def at_parts(nodes: Tensor) -> Tensor:
             return nodes.reshape(batch, 1, -1, 1).expand(batch, count, -1, 2).reshape(batch * count, -1)
@@ -149,70 +132,9 @@ class MagneticLaplacian:
                 ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
         solve = Solve.of(solve, **options)
-        pairs = _pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)
+        pairs = pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)
         warn_of_isolated(self._laplacian.active, self.graph.mask)
         return pairs
-
-
-@pairs_of_complex.register
-def _pairs_of_hermitian(
-    matrix: Hermitian, k: int, solve: Solve, *, mass: Any = None, fill: bool = False, largest: bool = False
-) -> Eigenpairs:
-    """Compute eigenpairs of complex Hermitian matrices by their real form; see `torch_lapeig.eigenpairs`."""
-    if mass is not None:
-        raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
-    pattern, values = entries_of_matrix(matrix.given, "matrix")
-    values = -values[..., None]
-    operator = operator_of_entries(*_real_form(pattern, values.real, values.imag, pattern.shape[:-1]))
-    return _pairs_of_real_form(operator, pattern.shape, k, solve, fill, largest=largest)
-
-
-def _pairs_of_real_form(
-    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
-) -> Eigenpairs:
-    """Return k complex pairs of the shape ``(..., N)`` from 2k real pairs."""
-    if solve.degeneracy == "exact" or solve.cluster_width is not None:
-        raise ValueError(
-            'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
-            f"{solve.degeneracy!r} and {solve.cluster_width}: the real form has each eigenvalue twice"
-        )
-    k = checks.check_width(k, "k")
-    if not checks.check_flag(fill, "fill") and 2 * k > operator.fewest_active:
-        raise ValueError(
-            f"k must be at most the number of nodes of positive degree, got k={k} with "
-            f"{operator.fewest_active // 2} of them"
-        )
-    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
-    batch, lead = operator.batch_size, shape[:-1]
-    real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
-    present = pairs.values.reshape(batch, -1).isfinite()
-    turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present, largest)
-    allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
-    if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
-        raise checks.ConvergenceError(
-            f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
-            f"residuals of up to {residuals.max():.2e}; use Eigh() or the default solver"
-        )
-    z = _complex(vectors)
-    turn = turn.to(z)
-    y, phase = with_real_peaks(z @ columns.to(z))
-    inner = turn.mH @ (real.to(z) @ turn)
-    values = values_of(inner, inner.real.dtype)
-    # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
-    off = inner - checks.primal(inner)
-    off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
-    projected = torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1).real).to(z) + phase.mH * off * phase
-    values = torch.where(present[:, ::2], values, torch.inf)
-    return dataclasses.replace(
-        pairs,
-        values=values.reshape(*lead, k),
-        vectors=y.reshape(*shape, k),
-        projected=projected.reshape(*lead, k, k),
-        residuals=residuals.to(values).reshape(*lead, k),
-        gap=pairs.gap.reshape(lead),
-        converged=pairs.converged.reshape(lead),
-        resolved=pairs.resolved.reshape(lead),
-    )
 
 
 def _charges(q: Any, like: Tensor) -> Tensor:
@@ -225,63 +147,3 @@ def _charges(q: Any, like: Tensor) -> Tensor:
         raise ValueError(f"q must be real numbers of shape () or (Q,), got {q.dtype} of shape {tuple(q.shape)}")
     checks.check_finite(q, "q", "give finite charges")
     return usable(q.to(like))  # type: ignore[no-any-return]
-
-
-def _complex(parts: Tensor) -> Tensor:
-    """Return ``(B, 2N, m)``, real and imaginary part of each node side by side, as complex ``(B, N, m)``."""
-    return torch.complex(parts[:, ::2], parts[:, 1::2])
-
-
-def _real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:
-    """Return pattern and values of the 2 × 2 blocks of entries on the edges for each of Q charges, ``(..., Q)``."""
-    rows = [torch.stack([real, -imaginary], -1), torch.stack([imaginary, real], -1)]
-    n, count, blocks = pattern.shape[-1], real.shape[-1], torch.stack(rows, -2)
-    shape = (*lead, 2 * n)
-    if isinstance(pattern, DensePattern):
-        values = blocks.reshape(-1, n, n, count, 2, 2).permute(0, 3, 1, 4, 2, 5)
-        return DensePattern(shape), values.reshape(*shape, 2 * n)
-    # Node i of graph b, of number b · N + i, has the number (b · Q + j) · N + i for charge j.
-    number, part = torch.arange(count, device=blocks.device), torch.arange(2, device=blocks.device)
-    shift = (pattern.item.long()[:, None] * (count - 1) + number) * n
-    row, col = (2 * (end.long()[:, None] + shift)[..., None, None] for end in (pattern.row, pattern.col))
-    row, col = (one.flatten() for one in torch.broadcast_tensors(row + part[:, None], col + part))
-    order = (row * (math.prod(lead) * 2 * n) + col).argsort()
-    return SparsePattern.trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
-
-
-def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and the factors ``(B, 1, k)``."""
-    place = first_of_largest(y)
-    peak = y.gather(-2, place)
-    is_missing = peak.detach() == 0
-    peak = torch.where(is_missing, 1, peak)
-    phase = peak.conj() / peak.abs()
-    # Entries that are real by construction: a derivative of their imaginary part would be round-off.
-    return (y * phase).scatter(-2, place, torch.where(is_missing, 0, peak.abs()).to(y)), phase
-
-
-@torch.no_grad()
-def _combined(
-    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor, largest: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
-    k, vectors = vectors.shape[-1] // 2, vectors.double()
-    exact, factor, _ = in_unit(operator.double().frozen())  # squares of residuals may leave the range of the dtype
-    z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
-    # Every other missing column stands for a pair above the spectrum.
-    lacking = 2.0 * ~present
-    lacking[:, 1::2] = 0
-    size, basis = torch.linalg.eigh(z.mH @ z + torch.diag_embed(lacking))
-    basis = basis[..., k:]
-    columns = basis * size[:, None, k:].rsqrt()
-    action = z.mH @ image
-    action = (action + action.mH) / 2 + torch.diag_embed(lacking * above)
-    level, turn = torch.linalg.eigh(columns.mH @ action @ columns)
-    columns, turn = columns @ turn, basis @ turn
-    residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
-    values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
-    # Round-off may exchange equal values.
-    order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
-    at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
-    residuals = residuals.gather(1, order) * is_there[:, 0] / (1 if factor is None else factor[:, None])
-    return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

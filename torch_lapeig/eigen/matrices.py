@@ -1,39 +1,47 @@
-"""Symmetric matrices as they come, dense or sparse, definite or not."""
+"""Matrices as they come, dense or sparse, symmetric or Hermitian, definite or not.
+
+A Hermitian matrix is solved as a real symmetric one of twice the size. For H = P + iR the real matrix A of 2 × 2 blocks
+[[P_jl, −R_jl], [R_jl, P_jl]] acts on (Re z_j, Im z_j) as H on z. It has each eigenvalue of H twice: for the real forms
+of z and of iz. So 2k real pairs V, Λ are solved for, and k complex pairs are combined of them. Let Z ``(N, 2k)`` be the
+complex form of V. Zᴴ Z has k eigenvalues 2 and k eigenvalues 0. With the eigenvectors E of the former, Q = Z E / √2 is
+an orthonormal basis of the complex eigenspaces. The eigenvectors S of Qᴴ H Q separate these: Y = Q S. Where k splits a
+multiple eigenvalue, 2k real pairs hold a part of its eigenspace, and Zᴴ Z has eigenvalues between 0 and 2: the k
+largest are used.
+
+Gradients. E and S are constants: Y = Z W / √2 and Yᴴ H Y = Wᴴ Λ W with W = E S. The rule of the real pairs leaves out
+rotations within the eigenspaces of A. Such a rotation of Z turns Y, to first order, by a unitary matrix within the
+eigenspace of H, so that losses which do not depend on the basis of an eigenspace have exact gradients. The phase that
+makes an entry of each vector real is differentiated, so that vectors of simple eigenvalues may be used in any loss.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.normal import Entries
+from torch_lapeig.eigen.gradient.rule import values_of
+from torch_lapeig.eigen.normal import in_unit
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph import products
 from torch_lapeig.graph.graph import canonical_csr
-from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern
+from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, first_of_largest
 from torch_lapeig.support import checks
-
-
-@dataclass(frozen=True, eq=False)
-class Hermitian:
-    """A complex Hermitian matrix as it was given."""
-
-    given: Any
 
 
 def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[SymmetricOperator, Tensor]]:
     """Yield the operator and the mass ``(N, N)`` of each graph of a batch, with gradients."""
     pattern, values = entries_of_matrix(masses, "mass")
-    for b, bare in enumerate(operators.items()):
-        edges, (own, part) = operators.pattern.item_of(b)[1], pattern.item_of(b)
+    for b, operator in enumerate(operators.items()):
+        own, part = pattern.item_of(b)
         mass = values[part]
         if isinstance(own, SparsePattern):
             mass = products.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
-        yield bare._with(values=operators.values[edges], diagonal=operators.diagonal[b]), mass
+        yield operator, mass
 
 
 def is_matrix(value: Any) -> bool:
@@ -41,17 +49,11 @@ def is_matrix(value: Any) -> bool:
     return isinstance(value, Tensor) or hasattr(value, "tocsr")  # without loading SciPy
 
 
-def operator_of_matrix(matrix: Any) -> Entries:
-    """Return the operator of a real symmetric matrix, with gradients to the entries of a tensor; refuse other ones."""
-    pattern, values = entries_of_matrix(matrix, "matrix")
-    return operator_of_entries(pattern, -values)
-
-
-def operator_of_entries(pattern: Pattern, values: Tensor) -> Entries:
-    """Return the operator −M of a symmetric M on the edges of a pattern."""
-    most = pattern.sum_rows(checks.primal(values).abs()).reshape(-1, pattern.shape[-1]).amax(1)
-    bound = torch.where(most > 0, most, 1)
-    return Entries(pattern, values, values.new_zeros(pattern.shape), bound=bound, definite=False, trusted=True)
+def operator_of_entries(pattern: Pattern, entries: Tensor) -> SymmetricOperator:
+    """Return the operator of a symmetric matrix on the edges of a pattern, with gradients to its entries."""
+    most = pattern.sum_rows(checks.primal(entries).abs()).reshape(-1, pattern.shape[-1]).amax(1)
+    bound, nothing = torch.where(most > 0, most, 1), entries.new_zeros(pattern.shape)
+    return SymmetricOperator(pattern, -entries, nothing, bound=bound, trusted=True)._with(definite=False)
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
@@ -106,3 +108,102 @@ def _both_ways(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> tuple[S
 def is_complex(matrix: Any) -> bool:
     """Return whether the entries of a matrix are complex."""
     return matrix.dtype in (torch.complex64, torch.complex128) or getattr(matrix.dtype, "kind", "") == "c"
+
+
+def real_form_of_matrix(matrix: Any) -> tuple[SymmetricOperator, tuple[int, ...]]:
+    """Return the real form of Hermitian matrices, and their shape ``(N,)`` or ``(B, N)``."""
+    pattern, values = entries_of_matrix(matrix, "matrix")
+    real, imaginary = values.real[..., None], values.imag[..., None]
+    return operator_of_entries(*real_form(pattern, real, imaginary, pattern.shape[:-1])), pattern.shape
+
+
+def real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:
+    """Return pattern and values of the 2 × 2 blocks of entries on the edges for each of Q charges, ``(..., Q)``."""
+    rows = [torch.stack([real, -imaginary], -1), torch.stack([imaginary, real], -1)]
+    n, count, blocks = pattern.shape[-1], real.shape[-1], torch.stack(rows, -2)
+    shape = (*lead, 2 * n)
+    if isinstance(pattern, DensePattern):
+        values = blocks.reshape(-1, n, n, count, 2, 2).permute(0, 3, 1, 4, 2, 5)
+        return DensePattern(shape), values.reshape(*shape, 2 * n)
+    # Node i of graph b, of number b · N + i, has the number (b · Q + j) · N + i for charge j.
+    number, part = torch.arange(count, device=blocks.device), torch.arange(2, device=blocks.device)
+    shift = (pattern.item.long()[:, None] * (count - 1) + number) * n
+    row, col = (2 * (end.long()[:, None] + shift)[..., None, None] for end in (pattern.row, pattern.col))
+    row, col = (one.flatten() for one in torch.broadcast_tensors(row + part[:, None], col + part))
+    order = (row * (math.prod(lead) * 2 * n) + col).argsort()
+    return SparsePattern.trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
+
+
+def complex_pairs(pairs: Any, operator: SymmetricOperator, shape: tuple[int, ...], k: int, *, largest: bool) -> Any:
+    """Return k complex pairs of the shape ``(..., N)`` from 2k real `Eigenpairs` of the real form."""
+    batch, lead = operator.batch_size, shape[:-1]
+    real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
+    present = pairs.values.reshape(batch, -1).isfinite()
+    turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present, largest)
+    allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
+    if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
+        raise checks.ConvergenceError(
+            f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
+            f"residuals of up to {residuals.max():.2e}; use Eigh() or the default solver"
+        )
+    z = _complex(vectors)
+    turn = turn.to(z)
+    y, phase = with_real_peaks(z @ columns.to(z))
+    inner = turn.mH @ (real.to(z) @ turn)
+    values = values_of(inner, inner.real.dtype)
+    # Zero with a derivative: functions of Λ alone then have no gradient to vectors, not even round-off.
+    off = inner - checks.primal(inner)
+    off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
+    projected = torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1).real).to(z) + phase.mH * off * phase
+    values = torch.where(present[:, ::2], values, torch.inf)
+    return dataclasses.replace(
+        pairs,
+        values=values.reshape(*lead, k),
+        vectors=y.reshape(*shape, k),
+        projected=projected.reshape(*lead, k, k),
+        residuals=residuals.to(values).reshape(*lead, k),
+        **{name: getattr(pairs, name).reshape(lead) for name in ("gap", "converged", "resolved")},
+    )
+
+
+def _complex(parts: Tensor) -> Tensor:
+    """Return ``(B, 2N, m)``, real and imaginary part of each node side by side, as complex ``(B, N, m)``."""
+    return torch.complex(parts[:, ::2], parts[:, 1::2])
+
+
+def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return vectors ``(B, N, k)`` turned so that their largest entries are positive, and the factors ``(B, 1, k)``."""
+    place = first_of_largest(y)
+    peak = y.gather(-2, place)
+    is_missing = peak.detach() == 0
+    peak = torch.where(is_missing, 1, peak)
+    phase = peak.conj() / peak.abs()
+    # Entries that are real by construction: a derivative of their imaginary part would be round-off.
+    return (y * phase).scatter(-2, place, torch.where(is_missing, 0, peak.abs()).to(y)), phase
+
+
+@torch.no_grad()
+def _combined(
+    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor, largest: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
+    k, vectors = vectors.shape[-1] // 2, vectors.double()
+    exact, factor, _ = in_unit(operator.double().frozen())  # squares of residuals may leave the range of the dtype
+    z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
+    # Every other missing column stands for a pair above the spectrum.
+    lacking = 2.0 * ~present
+    lacking[:, 1::2] = 0
+    size, basis = torch.linalg.eigh(z.mH @ z + torch.diag_embed(lacking))
+    basis = basis[..., k:]
+    columns = basis * size[:, None, k:].rsqrt()
+    action = z.mH @ image
+    action = (action + action.mH) / 2 + torch.diag_embed(lacking * above)
+    level, turn = torch.linalg.eigh(columns.mH @ action @ columns)
+    columns, turn = columns @ turn, basis @ turn
+    residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
+    values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
+    # Round-off may exchange equal values.
+    order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
+    at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
+    residuals = residuals.gather(1, order) * is_there[:, 0] / (1 if factor is None else factor[:, None])
+    return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

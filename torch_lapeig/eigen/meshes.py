@@ -242,10 +242,8 @@ class Sides(NamedTuple):
     @classmethod
     def of(cls, corners: Tensor, total: int) -> Sides:
         """Return the sides of faces ``(F, 3)`` among so many vertices, or the six edges of tetrahedra ``(F, 4)``."""
-        ends = torch.stack([corners.roll(-1, 1).flatten(), corners.roll(-2, 1).flatten()])
-        if corners.shape[1] == 4:
-            i, j = torch.combinations(torch.arange(4, device=corners.device)).unbind(1)
-            ends = torch.stack([corners[:, i].flatten(), corners[:, j].flatten()])
+        first, second = ([1, 2, 0], [2, 0, 1]) if corners.shape[1] == 3 else ([0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3])
+        ends = torch.stack([corners[:, first].flatten(), corners[:, second].flatten()])
         keys, edge = (ends.amin(0) * total + ends.amax(0)).unique(return_inverse=True)
         return cls(keys // total, keys % total, edge)
 

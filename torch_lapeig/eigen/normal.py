@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.function import ends_of_spectrum
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.pattern import Pattern
+from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import REORDER_NODES
 
 T = TypeVar("T", bound=Operator)
-SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty products of a close one
 
 
 class Differentiated(NamedTuple):
@@ -32,58 +30,9 @@ class Differentiated(NamedTuple):
     projected: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Entries(SymmetricOperator):
-    """A' of a matrix that is known by its entries, or A, which may be indefinite, before its normal form is known."""
-
-    definite: bool = True  # whether no eigenvalue is negative
-    size: Tensor | None = None  # `Operator.scale`; None for the bound
-    mass: SymmetricOperator | None = None  # M of one graph
-
-    @property
-    def scale(self) -> Tensor:
-        """Return the size that rounding is relative to; see `Operator.scale`."""
-        return self.bound if self.size is None else self.size
-
-    @property
-    def is_near_one(self) -> bool:
-        """Return whether the normal form is A itself; see `Operator.is_near_one`."""
-        return self.definite and super().is_near_one
-
-    def frozen(self) -> SymmetricOperator:
-        """Return this operator without the tangents of forward mode."""
-        found = super().frozen()
-        return found if self.mass is None else found._with(mass=self.mass.frozen())
-
-    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
-        found = super()._taken(pattern, edges, graphs, diagonal)
-        return found if self.size is None else found._with(size=self.size[graphs])
-
-    @torch.no_grad()
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """Return bounds of the spectrum: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
-        if self.definite:
-            return super().ends()
-        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
-        others = self.pattern.without_loops(values)
-        centre = (diagonal - self.pattern.sum_loops(values)).reshape(self.batch_size, -1)
-        radius = self.pattern.sum_rows(others.abs()).reshape(centre.shape)
-        least, most = (centre - radius).amin(1), (centre + radius).amax(1)
-        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-        if self.num_nodes > SMALL_NODES:
-            ends = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
-            lower, upper = ends.lower, ends.upper
-        else:  # squares neither overflow nor vanish in this unit
-            squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square())
-            squares = squares.reshape(self.batch_size, -1).sum(1) + (centre / unit[:, None]).square().sum(1)
-            lower, upper = -unit * squares.sqrt(), unit * squares.sqrt()
-        return torch.maximum(least, lower), torch.minimum(most, upper)
-
-
 class Products(Operator):
     """A' = f S A S + c, S = diag(``root``), of an A that gives products only and whose null space is searched for."""
 
-    parameters: tuple[Tensor, ...] = ()  # of A, and S
     active = scale = torch.empty(0)  # set for each object
 
     def __init__(
@@ -93,15 +42,6 @@ class Products(Operator):
         self.root, self.factor, self.shift, self.bound, self.scale = root, factor, shift, bound, scale
         self.parameters = inside.parameters if root is None else (*inside.parameters, root)
         self.active = inside.active
-
-    def _with(self, mass: SymmetricOperator) -> Products:
-        found = Products(self.inside, self.root, self.factor, self.shift, self.bound, self.scale)
-        found.mass = mass
-        return found
-
-    def frozen(self) -> Operator:
-        """Return this operator without the tangents of forward mode."""
-        return self if self.mass is None else self._with(self.mass.frozen())
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum of S A S."""
@@ -126,18 +66,15 @@ def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, sca
     is_same = not bool((factor < 0).any() | (shift != 0).any())
     at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
     values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
-    return Entries(
-        operator.pattern,
-        (values * operator.pattern.of_graph(factor)).reshape(values.shape),
-        diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape),
+    return operator._with(
+        values=(values * operator.pattern.of_graph(factor)).reshape(values.shape),
+        diagonal=diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape),
         bound=bound,
         null=operator.null if is_same else None,
-        active=operator.active,
         of_affinities=operator.of_affinities and is_same,
         excess=None if operator.excess is None else operator.excess * factor[:, None],
-        given=operator.given,
+        definite=True,
         size=scale,
-        trusted=True,
     )
 
 
@@ -226,11 +163,11 @@ def normalise(
         operator = operator._with(null=None)  # null vectors are pairs as others
     if mass is not None:
         mass, of_mass, _ = in_unit(mass)
-        operator = operator._with(mass=mass)  # type: ignore[attr-defined]
+        operator = operator._with(mass=mass)
         factor = factor if of_mass is None or factor is None else factor / of_mass
         return Normal(operator, factor, shift, stretch=None if of_mass is None else of_mass.sqrt())
-    is_one = len(operator.shape) == 1 and not operator.is_sharded and operator.device.type == "cpu"
-    if isinstance(operator, SymmetricOperator) and is_one and operator.is_sparse and operator.num_nodes > REORDER_NODES:
+    is_large = operator.device.type == "cpu" and len(operator.shape) == 1 and operator.num_nodes > REORDER_NODES
+    if is_large and isinstance(operator, SymmetricOperator) and type(operator.pattern) is SparsePattern:
         operator, order = operator.reordered()
         return Normal(operator, factor, shift, order)
     return Normal(operator, factor, shift)

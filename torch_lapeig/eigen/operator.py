@@ -7,8 +7,9 @@ several ranks, as its ``nodes`` do. Solvers and preconditioners that need single
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,13 +17,13 @@ from torch import Tensor
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks
-from torch_lapeig.support.cached import cached_property
+from torch_lapeig.support.cached import cached_property, deep_copy, own_state
 from torch_lapeig.support.precision import matmul
 from torch_lapeig.support.threads import by_rows
 from torch_lapeig.support.tuning import TALL
 
 
-class Operator(Protocol):
+class Operator:
     """Symmetric positive semidefinite matrix A(θ) for each of B graphs of N nodes.
 
     A class of your own inherits from it, defines ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
@@ -50,8 +51,14 @@ class Operator(Protocol):
     dtype: torch.dtype
     device: torch.device
     bound: Tensor
+    parameters: tuple[Tensor, ...] = ()
+    nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
+    compiled: Rows | None = None  # rows for compiled loops
+    mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
     of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
+
+    __getstate__, __deepcopy__ = own_state, deep_copy
 
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
@@ -63,11 +70,6 @@ class Operator(Protocol):
     def weigh(self, x: Tensor) -> Tensor:
         """Return M X without derivatives."""
         return x if self.mass is None else self.mass.matmul(x)
-
-    @property
-    def parameters(self) -> tuple[Tensor, ...]:
-        """Return the tensors θ to which gradients flow."""
-        return ()
 
     def matmul_at(self, parameters: Sequence[Tensor], y: Tensor) -> Tensor:
         """Return A(θ) Y at ``parameters`` in place of this operator's θ, differentiable in θ and Y; see ``matmul``."""
@@ -108,28 +110,19 @@ class Operator(Protocol):
         return self.bound
 
     @property
-    def nodes(self) -> PatternBase:
-        """Return the reductions over all nodes, which may lie on several ranks."""
-        return IN_ONE_PROCESS
-
-    @cached_property
     def is_sharded(self) -> bool:
         """Return whether rows lie on several ranks, of which this process has its own."""
         return self.nodes.is_sharded
 
-    @property
-    def compiled(self) -> Rows | None:
-        """Return the rows for compiled loops; None where there are none."""
-        return None
-
-    def agree(self, call: str, check: Callable[[], dict[str, Any]]) -> None:
-        """Run a check, and raise on all ranks unless all ranks make the same request; see ``PatternBase.agree``."""
-        given = {f"parameters[{i}]": parameter for i, parameter in enumerate(self.parameters)}
-        self.nodes.agree(call, lambda: checks.facts_of_rows(**given) | check())
-
-    def frozen(self) -> Operator:
+    def frozen(self) -> Any:
         """Return this operator without the tangents of forward mode."""
-        return self
+        return self if self.mass is None else self._with(mass=self.mass.frozen())
+
+    def _with(self, **changes: Any) -> Any:
+        """Return a copy with other attributes."""
+        found = copy.copy(self)
+        vars(found).update(changes)
+        return found
 
     @cached_property
     def batch_size(self) -> int:
@@ -144,7 +137,8 @@ class Operator(Protocol):
     @cached_property
     def all_nodes(self) -> int:
         """Return N, including rows on other ranks."""
-        return int(self.sum(torch.tensor(self.num_nodes, device=self.device))) if self.is_sharded else self.num_nodes
+        count = torch.tensor(self.num_nodes, device=self.device)
+        return int(self.nodes.sum(count)) if self.nodes.is_sharded else self.num_nodes
 
     @property
     def active(self) -> Tensor:
@@ -154,7 +148,7 @@ class Operator(Protocol):
     @cached_property
     def active_count(self) -> Tensor:
         """Return the number of active nodes of each graph, int64 ``(B,)``."""
-        return self.sum(self.active.sum(1))
+        return self.nodes.sum(self.active.sum(1))
 
     @property
     def fewest_active(self) -> int:
@@ -178,11 +172,6 @@ class Operator(Protocol):
         return self.round_off
 
     @property
-    def mean_value(self) -> Tensor | None:
-        """Return an estimate of each graph's mean eigenvalue, ``(B,)``; None where there is none."""
-        return None
-
-    @property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
@@ -198,30 +187,24 @@ class Operator(Protocol):
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; vectors ``(N,)`` as `torch.matmul`."""
-        found = x.dot(y) if x.ndim == 1 else inner(x, y)
-        return self.sum(found) if self.is_sharded else found
+        return self.nodes.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the inner products of columns of ``x`` and ``y``, pair by pair: ``(..., N, m)`` to ``(..., m)``."""
-        found = dots(x, y)
-        return self.sum(found) if self.is_sharded else found
+        return self.nodes.sum(dots(x, y))
 
     @property
     def has_plain_sums(self) -> bool:
         """Return whether `inner` and `dots` sum over rows in memory, so that compiled loops may do so, too."""
         own = type(self)
-        return not self.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Return the sum over all ranks, given the sum of this rank; differentiable."""
-        return self.nodes.sum(x)
+        return not self.nodes.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
-        if not self.is_sharded:
+        if not self.nodes.is_sharded:
             return self.dots(w, w), *(self.inner(q, w) for q in others)
         parts = [dots(w, w), *(inner(q, w) for q in others)]
-        whole = self.sum(torch.cat([part.flatten() for part in parts]))  # one message
+        whole = self.nodes.sum(torch.cat([part.flatten() for part in parts]))  # one message
         flat = whole.split([part.numel() for part in parts])
         return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
 
@@ -264,17 +247,31 @@ class Operator(Protocol):
         Ã = (2A − high − low) / (high − low) takes [low, high] of each graph, ``(B,)``, to [−1, 1]. Each graph has its
         own degree, int64 ``(B,)`` on the host: the degree that one graph needs would overflow in another.
         """
-        scale, centre = (4 / (high - low))[:, None, None], ((high + low) / 2)[:, None, None]
+        # T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = Ã X.
+        twice = self.twice((high + low) / 2, (high - low) / 2)
+        least, most = int(degree.min()), int(degree.max())
+        degree = degree.to(x.device, non_blocking=True) if least < most else degree
+        previous, current = x.clone() if x.device.type == "cpu" else x, twice(x, None) / 2
+        for step in range(1, most):
+            new = twice(current, previous)
+            if step >= least:
+                new = torch.where((degree > step)[:, None, None], new, current)
+            previous, current = current, new
+        return current
 
-        def twice(y: Tensor, before: Tensor | None) -> Tensor:
+    def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """Return the function 2 Ã Y − Z of Y and Z, None for 0, with Ã = (A − centre) / half for each graph, ``(B,)``.
+
+        On the processor it may overwrite Z.
+        """
+        centre, scale = centre[:, None, None], 2 / half[:, None, None]
+
+        def product(y: Tensor, before: Tensor | None) -> Tensor:
             image = self.matmul(y if len(self.shape) > 1 else y[0]).reshape(y.shape)
             image = torch.addcmul(image, y, -centre).mul_(scale)
             return image if before is None else image.sub_(before)
 
-        return chebyshev_recurrence(x, degree, twice)
-
-
-IN_ONE_PROCESS = PatternBase()
+        return product
 
 
 def dots(x: Tensor, y: Tensor) -> Tensor:
@@ -311,54 +308,6 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     return found.reshape(*x.shape[:-2], *found.shape)
 
 
-def chebyshev_recurrence(x: Tensor, degree: Tensor, twice: Callable[[Tensor, Tensor | None], Tensor]) -> Tensor:
-    """Return T_degree by T_{j+1} = 2 Ã T_j − T_{j−1} from T_0 = X and T_1 = Ã X.
-
-    ``twice(y, before)`` is 2 Ã y − before; on the processor it may overwrite ``before``.
-    """
-    least, most = int(degree.min()), int(degree.max())
-    degree = degree.to(x.device, non_blocking=True) if least < most else degree
-    previous, current = x.clone() if x.device.type == "cpu" else x, twice(x, None) / 2
-    for step in range(1, most):
-        new = twice(current, previous)
-        if step >= least:
-            new = torch.where((degree > step)[:, None, None], new, current)
-        previous, current = current, new
-    return current
-
-
-class WithEntries(Operator, Protocol):
-    """Operator that also gives its entries to the solvers and preconditioners that need them: `SymmetricOperator`."""
-
-    to_dense: Callable[[], Tensor]
-    to_matrix: Callable[[], Tensor]
-    affinities: Callable[[], tuple[Tensor, Tensor, Tensor]]
-
-
-def is_operator(value: Any) -> TypeGuard[Operator]:
-    """Return whether the class of a value inherits from `Operator`."""
-    return Operator in type(value).__mro__
-
-
-def knows_entries(operator: Operator) -> TypeGuard[WithEntries]:
-    """Return whether the class of an operator inherits from `WithEntries`."""
-    return WithEntries in type(operator).__mro__
-
-
 def name_of(operator: Operator) -> str:
     """Return the name of the class of an operator, as the user gave it."""
     return type(getattr(operator, "inside", operator)).__name__
-
-
-def entries_of(operator: Operator, needed_by: object) -> WithEntries:
-    """Return the operator if it has entries; else raise TypeError, which names ``needed_by``."""
-    if not knows_entries(operator):
-        raise TypeError(
-            f"{needed_by} needs the entries of the matrix, got a {name_of(operator)}, which has products only; "
-            "use Krylov() or ChebyshevSubspace()"
-        )
-    if operator.is_sharded:
-        raise TypeError(
-            f"{needed_by} needs a matrix on one rank, got several ranks; use Lobpcg() or ChebyshevSubspace()"
-        )
-    return operator

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.check import RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
-from torch_lapeig.eigen.operator import Operator, knows_entries, name_of
+from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.solvers.blocks import eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
@@ -100,7 +100,7 @@ def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None) ->
     operator, k, n = problem.operator, problem.k, problem.operator.num_nodes
     forms = (operator, operator.mass or operator)
     is_sparse = all(isinstance(form, SymmetricOperator) and form.is_sparse for form in forms)
-    has_entries = knows_entries(operator)
+    has_entries = isinstance(operator, SymmetricOperator)
     most = SPARSE_NODES if is_sparse else DENSE_NODES if has_entries else DENSE_PRODUCTS
     is_filled = problem.target is not None and has_entries and not is_sparse  # its factors are no sparser
     null = _orthonormal(operator, operator.null_vectors(min(int(operator.nullity), k))[0])
@@ -207,15 +207,15 @@ class _SparsePencil(NamedTuple):
         """Return the rows of an operator; raise for one that gives products only, and for masses that are not > 0."""
         from scipy.sparse import diags_array, eye_array
 
-        if not knows_entries(operator):
+        if not isinstance(operator, SymmetricOperator):
             raise TypeError(
                 f"{'nearest' if operator.mass is None else 'mass'} must be None beyond {DENSE_PRODUCTS} nodes of a "
                 f"{name_of(operator)}, which has products only: K − σ M is factorised"
                 f"{'' if operator.mass is None else '; a mass near a multiple of 1 may be a diagonal'}"
             )
         # A copy: SciPy rearranges entries in place, and these are those of the tensor.
-        n, is_one = operator.num_nodes, operator.mass is None
-        mass = eye_array(n) if is_one else to_scipy(operator.mass, "a mass matrix").copy()
+        n, mass = operator.num_nodes, operator.mass
+        mass = eye_array(n) if mass is None else to_scipy(mass, "a mass matrix").copy()
         active, far = operator.active[0].cpu().numpy(), float(operator.above) * (-1 if (target or 0) > 0 else 1)
         stiffness = to_scipy(operator, "a mass matrix") + diags_array(np.where(active, 0.0, far))
         diagonals = stiffness.diagonal()[active], mass.diagonal()[active]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal
 
 import torch
@@ -67,7 +66,3 @@ class SignedLaplacian(SymmetricOperator):
         """Raise ValueError if entries are not finite, or the weights have changed in place."""
         check_unchanged(self, "graph.weight has", self.graph.weight)
         super().check()
-
-    def _with(self, **changes: object) -> SymmetricOperator:
-        names = [field.name for field in dataclasses.fields(SymmetricOperator) if field.init]
-        return SymmetricOperator(**{name: getattr(self, name) for name in names} | changes | {"trusted": True})

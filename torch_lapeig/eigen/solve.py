@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen import matrices
 from torch_lapeig.eigen.check import Problem, Solution, check_answer, norms, report_failure, report_unresolved
 from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
@@ -19,9 +20,8 @@ from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
-from torch_lapeig.eigen.matrices import Hermitian, is_complex, is_matrix, operator_of_matrix, pencils_of
 from torch_lapeig.eigen.normal import Differentiated, normalise
-from torch_lapeig.eigen.operator import Operator, is_operator
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
@@ -112,7 +112,7 @@ class Eigenpairs:
             resolved=solution.resolved,
             iterations=solution.ritz.iterations,
             solver=solution.solver,
-            is_sharded=solution.operator.is_sharded,
+            is_sharded=solution.operator.nodes.is_sharded,
         )
 
     @classmethod
@@ -307,24 +307,27 @@ def eigenpairs(
     """
     solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
-    if is_matrix(laplacian):
-        if is_complex(laplacian):
+    if matrices.is_matrix(laplacian):
+        if matrices.is_complex(laplacian):
             if nearest is not None:
                 raise ValueError(
                     f"nearest must be None for a complex matrix, got {nearest}; use all of its pairs, eigh(A)"
                 )
-            return pairs_of_complex(Hermitian(laplacian), k, solve, mass=mass, fill=fill, largest=largest)
-        laplacian = operator_of_matrix(laplacian)
+            if mass is not None:
+                raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
+            return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
+        laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
     if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
-        each = pencils_of(given, mass)
+        each = matrices.pencils_of(given, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
-    on_ranks = isinstance(given, Laplacian) and given.graph.pattern.is_sharded and isinstance(solve.solver, Auto)
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
-    exact: Any = given.double() if is_operator(given) else given
+    exact: Any = given.double() if isinstance(given, Operator) else given
     operator = _operator_of(exact)
+    if on_ranks := operator.nodes.is_sharded:
+        _check_agreement(operator, k, fill, solve)
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
         warn_of_isolated(exact.active, exact.graph.mask)
@@ -332,7 +335,7 @@ def eigenpairs(
         warn_of_isolated(given.active, graph.mask)
     checks.check_flag(largest, "largest")
     if nearest is not None:
-        nearest = _check_nearest(nearest, operator, solve, largest=largest, fill=fill)
+        nearest = _check_nearest(nearest, solve, is_free=not (largest or fill or on_ranks) and len(operator.shape) == 1)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
     if mass is not None:
@@ -353,9 +356,9 @@ def eigenpairs(
             )
         if not isinstance(solve.solver, (Auto, Eigh)):
             raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
-    if largest and (on_ranks or operator.is_sharded or fill):
+    if largest and (on_ranks or fill):
         raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
-    if on_ranks:
+    if on_ranks and isinstance(given, Laplacian) and isinstance(solve.solver, Auto):
         return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
     end: End = "largest" if largest else "smallest" if nearest is None else "nearest"
     pairs = _pairs_of(exact, operator, (root, form), k, solve, given.dtype, end, nearest)
@@ -364,10 +367,10 @@ def eigenpairs(
     )
 
 
-def _check_nearest(nearest: Any, operator: Operator, solve: Solve, *, largest: bool, fill: bool) -> float:
+def _check_nearest(nearest: Any, solve: Solve, *, is_free: bool) -> float:
     """Return a number inside a spectrum; raise for a request that it excludes."""
     sigma = checks.check_number(nearest, "nearest")
-    if largest or fill or len(operator.shape) > 1 or operator.is_sharded:
+    if not is_free:
         raise ValueError(
             "nearest must be None with largest=True or fill=True, for a batch, and for rows on several ranks, got "
             f"{nearest}; solve the matrices of a batch one by one"
@@ -422,12 +425,23 @@ def _pairs_of(
     return _filled(Eigenpairs.of(solution, found, dtype), solution, k)
 
 
-@singledispatch
-def pairs_of_complex(
-    matrix: Any, k: int, solve: Solve, *, mass: Any = None, fill: bool = False, largest: bool = False
+def pairs_of_real_form(
+    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
 ) -> Eigenpairs:
-    """Compute the pairs of a complex matrix; the room of real forms registers how."""
-    raise NotImplementedError(f"{type(matrix).__name__} must register pairs_of_complex")
+    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of a real form."""
+    if solve.degeneracy == "exact" or solve.cluster_width is not None:
+        raise ValueError(
+            'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
+            f"{solve.degeneracy!r} and {solve.cluster_width}: the real form has each eigenvalue twice"
+        )
+    k = checks.check_width(k, "k")
+    if not checks.check_flag(fill, "fill") and 2 * k > operator.fewest_active:
+        raise ValueError(
+            f"k must be at most the number of nodes of positive degree, got k={k} with "
+            f"{operator.fewest_active // 2} of them"
+        )
+    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
+    return matrices.complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
 
 
 @singledispatch
@@ -501,7 +515,7 @@ def _operator_of(laplacian: Any) -> Operator:
     """Return the operator that is solved: the symmetric operator of a Laplacian, or an operator itself."""
     if isinstance(laplacian, Laplacian):
         return laplacian.symmetric
-    if is_operator(laplacian):
+    if isinstance(laplacian, Operator):
         laplacian.check()
         if tuple(getattr(laplacian.bound, "shape", ("none",))) != (laplacian.batch_size,):
             sizes = f"a tensor {(laplacian.batch_size,)}, a number for each graph"
@@ -682,11 +696,15 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
     )
 
 
+def _check_agreement(operator: Operator, k: int, fill: bool, solve: Solve) -> None:
+    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
+    asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
+    parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
+    operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
+
+
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-    if operator.is_sharded:
-        names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
-        operator.agree("eigenpairs", lambda: {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}})
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

@@ -16,8 +16,7 @@ from torch.nn.functional import pad
 
 from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
-from torch_lapeig.eigen.magnetic import with_real_peaks
-from torch_lapeig.eigen.matrices import is_complex, is_matrix
+from torch_lapeig.eigen.matrices import is_complex, is_matrix, with_real_peaks
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import Solver

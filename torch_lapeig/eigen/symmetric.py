@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import WithEntries, chebyshev_recurrence
+from torch_lapeig.eigen.function import UNSET, ends_of_spectrum
+from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.groups import sum_of_groups
-from torch_lapeig.graph.pattern import Pattern, PatternBase, SparsePattern, in_double
+from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
 from torch_lapeig.native import Rows
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property, check_unchanged, deep_copy, make_usable, own_state
+from torch_lapeig.support.cached import cached_property, check_unchanged, make_usable
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
-UNSET: Any = None  # marks a field to compute from the others
+SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty products of a close one
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,7 @@ class NullSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class SymmetricOperator(WithEntries):
+class SymmetricOperator(Operator):
     """Operator A = diag(c) − M, positive semidefinite, for a symmetric M on the edges of a graph, such as a kernel.
 
     `eigenpairs` accepts it in place of a `Laplacian`; gradients flow to M and c. Its eigenvectors are orthonormal.
@@ -140,11 +139,15 @@ class SymmetricOperator(WithEntries):
     shape: tuple[int, ...] = field(init=False, repr=False, default=())
     dtype: torch.dtype = field(init=False, repr=False, default=torch.float64)
     device: torch.device = field(init=False, repr=False, default=torch.device("cpu"))
+    definite: bool = field(init=False, repr=False, default=True)  # whether no eigenvalue is negative
+    size: Tensor | None = field(init=False, repr=False, default=None)  # `Operator.scale`; None for the bound
+    mass: SymmetricOperator | None = field(init=False, repr=False, default=None)  # M of one graph
 
     def __post_init__(self, constant_null: bool) -> None:
         if not self.trusted:
             check_edge_values(self.pattern, self.values, "values")
-        checks.set_frozen(self, shape=self.pattern.shape, dtype=self.values.dtype, device=self.values.device)
+        facts = {"shape": self.pattern.shape, "dtype": self.values.dtype, "device": self.values.device}
+        checks.set_frozen(self, nodes=self.pattern, **facts)
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
@@ -160,7 +163,7 @@ class SymmetricOperator(WithEntries):
             check_unchanged(self, "values or diagonal have", self.values, self.diagonal)
 
     def _check_parts(self, constant_null: bool) -> None:
-        if math.prod(self.shape) == 0 and not self.is_sharded:
+        if self.batch_size * self.all_nodes == 0:
             raise ValueError(f"pattern must be of at least one graph with a node, got shape {self.shape}")
         checks.check_floating(self.diagonal, "diagonal")
         if tuple(self.diagonal.shape) != tuple(self.shape):
@@ -195,13 +198,6 @@ class SymmetricOperator(WithEntries):
         for part in self.parameters:
             checks.check_finite(part, "operator")
 
-    __getstate__, __deepcopy__ = own_state, deep_copy
-
-    @property
-    def nodes(self) -> PatternBase:
-        """Return the reductions over all nodes; see `Operator.nodes`."""
-        return self.pattern
-
     @property
     def is_sparse(self) -> bool:
         """Return whether M is stored as a list of edges."""
@@ -230,8 +226,33 @@ class SymmetricOperator(WithEntries):
 
     @property
     def is_near_one(self) -> bool:
-        """Return whether squares of the bound stay in range; see `Operator.is_near_one`."""
-        return self.batch_size == 0 or not self._numbers[4]
+        """Return whether the normal form is A itself; see `Operator.is_near_one`."""
+        return self.definite and (self.batch_size == 0 or not self._numbers[4])
+
+    @property
+    def scale(self) -> Tensor:
+        """Return the size that rounding is relative to; see `Operator.scale`."""
+        return self.bound if self.size is None else self.size
+
+    @torch.no_grad()
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return bounds of the spectrum: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
+        if self.definite:
+            return super().ends()
+        values, diagonal = checks.primal(self.values), checks.primal(self.diagonal)
+        others = self.pattern.without_loops(values)
+        centre = (diagonal - self.pattern.sum_loops(values)).reshape(self.batch_size, -1)
+        radius = self.pattern.sum_rows(others.abs()).reshape(centre.shape)
+        least, most = (centre - radius).amin(1), (centre + radius).amax(1)
+        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
+        if self.num_nodes > SMALL_NODES:
+            ends = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
+            lower, upper = ends.lower, ends.upper
+        else:  # squares neither overflow nor vanish in this unit
+            squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square())
+            squares = squares.reshape(self.batch_size, -1).sum(1) + (centre / unit[:, None]).square().sum(1)
+            lower, upper = -unit * squares.sqrt(), unit * squares.sqrt()
+        return torch.maximum(least, lower), torch.minimum(most, upper)
 
     def scaled(self, factor: Tensor) -> SymmetricOperator:
         """Return S A S for S = diag(``factor``), positive and of the operator's shape, with gradients to the factor."""
@@ -260,7 +281,7 @@ class SymmetricOperator(WithEntries):
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         if self.null is None:
             return super().null_vectors(m)
-        return self.null.vectors(m, max(self.most_null, m, 1), self.sum)
+        return self.null.vectors(m, max(self.most_null, m, 1), self.nodes.sum)
 
     @cached_property
     def round_off(self) -> Tensor:
@@ -277,13 +298,13 @@ class SymmetricOperator(WithEntries):
         return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
-    def mean_value(self) -> Tensor | None:
+    def mean_value(self) -> Tensor | None:  # type: ignore[override]
         """Return the mean of the diagonal, ``(B,)``, which is the mean eigenvalue if there are no loops."""
         diagonal = self.diagonal.detach().reshape(self.active.shape)
-        return self.sum((diagonal * self.active).sum(1)) / self.active_count.clamp_min(1)
+        return self.nodes.sum((diagonal * self.active).sum(1)) / self.active_count.clamp_min(1)
 
     @property
-    def parameters(self) -> tuple[Tensor, ...]:
+    def parameters(self) -> tuple[Tensor, ...]:  # type: ignore[override]
         """Return M on the edges and c."""
         return self.values, self.diagonal
 
@@ -294,8 +315,9 @@ class SymmetricOperator(WithEntries):
 
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
+        found: SymmetricOperator = super().frozen()
         bare = {name: checks.primal(getattr(self, name)) for name in ("values", "diagonal")}
-        return self._with(**bare) if any(map(checks.is_dual, self.parameters)) else self
+        return found._with(**bare) if any(map(checks.is_dual, self.parameters)) else found
 
     def double(self) -> SymmetricOperator:
         """Return this operator in float64, with gradients."""
@@ -311,18 +333,16 @@ class SymmetricOperator(WithEntries):
         return self._with(values=values, diagonal=diagonal, bound=bound, null=null, excess=excess, given=given)
 
     def items(self) -> Iterator[SymmetricOperator]:
-        """Yield the operator of each graph of a batch, without gradients."""
+        """Yield the operator of each graph of a batch."""
         if len(self.shape) == 1:
             yield self
             return
         for b in range(self.batch_size):
-            pattern, edges = self.pattern.item_of(b)
-            yield self._taken(pattern, edges, slice(b, b + 1), self.diagonal.detach()[b])
+            yield self._restricted(self.pattern.item_of(b), slice(b, b + 1))
 
     def part(self, graphs: slice) -> SymmetricOperator:
-        """Return the operator of some graphs of a batch, one after the other, without gradients."""
-        pattern, edges = self.pattern.part_of(graphs)
-        return self._taken(pattern, edges, graphs, self.diagonal.detach()[graphs])
+        """Return the operator of some graphs of a batch, one after the other."""
+        return self._restricted(self.pattern.part_of(graphs), graphs)
 
     def parts(self, columns: int) -> list[slice]:
         """Return slices of the batch; one on other devices, and where parts would be so small that Python dominates."""
@@ -330,15 +350,19 @@ class SymmetricOperator(WithEntries):
             return [slice(0, self.batch_size)]
         return slices(self.batch_size, PART_OF_BLOCK / max(self.num_nodes * columns, 1))
 
-    def _taken(self, pattern: Pattern, edges: Any, graphs: slice, diagonal: Tensor) -> SymmetricOperator:
-        values = self.values.detach()[edges]
-        return self._with(pattern=pattern, values=values, diagonal=diagonal, **self._at(graphs))
-
-    def _at(self, graphs: slice, nodes: Tensor | slice = slice(None)) -> dict[str, Any]:
-        """Return the fields beside the entries for some graphs of the batch, with some nodes in an order."""
-        null = None if self.null is None else self.null.part_of(graphs, nodes)
-        excess = None if self.excess is None else self.excess[graphs, nodes]
-        return {"bound": self.bound[graphs], "null": null, "active": self.active[graphs, nodes], "excess": excess}
+    def _restricted(self, part: Part, graphs: slice, nodes: Tensor | slice = slice(None)) -> SymmetricOperator:
+        """Return the operator on a part of the pattern: of some graphs of the batch, with some nodes in an order."""
+        pattern, edges = part
+        return self._with(
+            pattern=pattern,
+            values=self.values[edges],
+            diagonal=self.diagonal.reshape(self.active.shape)[graphs, nodes].reshape(pattern.shape),
+            bound=self.bound[graphs],
+            null=None if self.null is None else self.null.part_of(graphs, nodes),
+            active=self.active[graphs, nodes],
+            excess=None if self.excess is None else self.excess[graphs, nodes],
+            size=None if self.size is None else self.size[graphs],
+        )
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """Return an operator with its nodes in an order, int64 ``(N,)``, and the order: reverse Cuthill–McKee if None.
@@ -348,13 +372,15 @@ class SymmetricOperator(WithEntries):
         if not isinstance(self.pattern, SparsePattern) or len(self.shape) > 1:
             raise ValueError(f"only one sparse graph can be reordered, got shape {self.shape}")
         places = self.pattern.bandwidth_reducing_order() if order is None else order
-        pattern, edges = self.pattern.restrict(places)
-        kept = {"values": self.values[edges], "diagonal": self.diagonal[places], **self._at(slice(None), places)}
-        return self._with(pattern=pattern, **kept), places
+        return self._restricted(self.pattern.restrict(places), slice(None), places), places
 
     def _with(self, **changes: object) -> SymmetricOperator:
         """Return a copy with other fields, without checks: fields derived from a checked operator are sound."""
-        return dataclasses.replace(self, trusted=True, **changes)  # type: ignore[arg-type]
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(SymmetricOperator)}
+        found = object.__new__(SymmetricOperator)
+        vars(found).update(fields | changes | {"trusted": True})
+        found.__post_init__(False)
+        return found
 
     @precision.full_precision
     def matmul(self, y: Tensor) -> Tensor:
@@ -379,21 +405,19 @@ class SymmetricOperator(WithEntries):
         return self.pattern.to_matrix(self.values)
 
     @cached_property
-    def compiled(self) -> Rows | None:
+    def compiled(self) -> Rows | None:  # type: ignore[override]
         """Return compiled rows; see `Operator.compiled`."""
-        if not isinstance(self.pattern, SparsePattern) or self.is_sharded:
+        if type(self.pattern) is not SparsePattern:  # shards have a halo
             return None
         diagonal = None if self._numbers[3] else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
 
-    def chebyshev(self, x: Tensor, degree: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Return the polynomial by one product with 2 Ã a step; see `Operator.chebyshev`."""
-        half, centre = (high - low) / 2, (high + low) / 2
-        diagonal = (self.diagonal.detach().reshape(x.shape[:2]) - centre[:, None]) / half[:, None]
-        twice = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
+    def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
+        """Return the function by a matrix 2 Ã; see `Operator.twice`."""
+        diagonal = (self.diagonal.detach().reshape(self.active.shape) - centre[:, None]) / half[:, None]
+        matrix = self.pattern.assemble(2 * diagonal, self.values.detach() * self.pattern.of_graph(-2 / half))
         # In place on the processor, where allocating takes as long as a product; devices keep memory for reuse.
-        is_host = x.device.type == "cpu"
-        return chebyshev_recurrence(x, degree, partial(self.pattern.multiply, twice, plus=-1, in_place=is_host))
+        return partial(self.pattern.multiply, matrix, plus=-1, in_place=self.device.type == "cpu")
 
     def to_matrix(self) -> Tensor:
         """Return the matrix without gradients: CSR over all nodes of a batch if the graph is sparse, else dense."""
@@ -420,3 +444,17 @@ class SymmetricOperator(WithEntries):
         if isinstance(pattern, SparsePattern):
             return pattern.row[at], pattern.col[at], affinity[at]
         return at[0].int(), at[1].int(), affinity[at]
+
+
+def entries_of(operator: Operator, needed_by: object) -> SymmetricOperator:
+    """Return the operator if it has entries; else raise TypeError, which names ``needed_by``."""
+    if not isinstance(operator, SymmetricOperator):
+        raise TypeError(
+            f"{needed_by} needs the entries of the matrix, got a {name_of(operator)}, which has products only; "
+            "use Krylov() or ChebyshevSubspace()"
+        )
+    if operator.nodes.is_sharded:
+        raise TypeError(
+            f"{needed_by} needs a matrix on one rank, got several ranks; use Lobpcg() or ChebyshevSubspace()"
+        )
+    return operator

@@ -254,7 +254,7 @@ class SpectralClustering(GraphEmbedding):
         graph = self._graph(self._checked_one(x)[0], None)
         laplacian = Laplacian(graph, self._normalization)
         check_size(laplacian, 2, "n_clusters")
-        most = min(self.max_clusters, max(2, laplacian.fewest_active - 1))
+        most = min(self.max_clusters, max(2, laplacian.symmetric.fewest_active - 1))
         _has_more_parts(laplacian, most)
         pairs = eigenpairs(laplacian, most, self.solve)
         random = np.random.RandomState(self.seed)

@@ -162,7 +162,7 @@ def error_of_values(degree: Tensor) -> Tensor:
 
 def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:
     """Raise ValueError where a single graph has too few nodes of positive degree for ``k`` columns and the trivial."""
-    if k + trivial > (fewest := laplacian.fewest_active):
+    if k + trivial > (fewest := laplacian.symmetric.fewest_active):
         at_most = "smaller than" if trivial else "at most"
         raise ValueError(
             f"{name} must be {at_most} the number of nodes of positive degree, got {name}={k} with {fewest} of them"

@@ -141,7 +141,9 @@ class _Pass:
         self.skew = (inner - inner.mH) / 2
         self.to_values = whole.diagonal(dim1=1, dim2=2).real
         self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
-        self.loss_eps = options.loss_eps if s.operator.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
+        self.loss_eps = (
+            options.loss_eps if s.operator.nodes.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
+        )
         # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
         earlier = before or Seen(False, 0.0, 0.0)
         self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error

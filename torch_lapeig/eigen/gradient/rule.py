@@ -138,7 +138,7 @@ class Pairs(_Implicit):
         """Return the cotangents of the parameters for cotangents of V and Λ."""
         *parameters, vectors, projected = ctx.saved_tensors
         (to_vectors, to_projected), operator = cotangents, ctx.system.operator
-        whole = operator.sum((to_projected + to_projected.mH) / 2)  # each rank has Λ, and a part of the loss
+        whole = operator.nodes.sum((to_projected + to_projected.mH) / 2)  # each rank has Λ, and a part of the loss
         inner, values = operator.inner(vectors, to_vectors), projected.diagonal(dim1=-2, dim2=-1).real
         (inverse, equal), seen = couplings(ctx.system, values, inner, whole, to_vectors, ctx.seen)
         ctx.seen = seen if torch.is_grad_enabled() else ctx.seen
@@ -251,7 +251,7 @@ class Outside(_Implicit):
         projected, vectors, g, *parameters = tensors
         mu, operator = _multiplier(ctx.system, tensors, g, z), ctx.system.operator
         rest, turned = push(lambda *own: _equations(ctx.system, own, z, mu), tensors, tangents[1:])
-        return outside(ctx.system, projected, vectors, rest, *parameters) - matmul(vectors, operator.sum(turned))
+        return outside(ctx.system, projected, vectors, rest, *parameters) - matmul(vectors, operator.nodes.sum(turned))
 
 
 def outside(system: Any, *tensors: Tensor) -> Tensor:

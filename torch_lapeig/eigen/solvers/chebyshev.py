@@ -240,7 +240,7 @@ def _degree(search: SubspaceSearch, ritz: Ritz, needed: Array) -> tuple[Array, A
 
 def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperator]:
     """Return whether products wait for memory: no cache holds a block between the rows of two neighbours."""
-    if not isinstance(operator, SymmetricOperator) or operator.is_sharded or len(operator.shape) > 1:
+    if not isinstance(operator, SymmetricOperator) or len(operator.shape) > 1:
         return False
     # `eigenpairs` reorders graphs of more than `REORDER_NODES` for all solvers.
     n, pattern = operator.num_nodes, operator.pattern
@@ -248,7 +248,7 @@ def _is_scattered(operator: Operator, columns: int) -> TypeGuard[SymmetricOperat
     # columns of 20,000 nodes in clusters took 2.5 ms, after reordering 1.3; reordering took 10.
     scattered = 2**16
     is_large = n * columns > scattered and n <= REORDER_NODES and operator.device.type == "cpu"
-    if not is_large or not isinstance(pattern, SparsePattern) or len(pattern) == 0:
+    if not is_large or type(pattern) is not SparsePattern or len(pattern) == 0:
         return False
     return float((pattern.row - pattern.col).abs().mean(dtype=torch.float32)) * columns > scattered
 

@@ -8,9 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.solver import Progress, RitzPairs, with_guards
+from torch_lapeig.eigen.symmetric import entries_of
 from torch_lapeig.support.threads import together
 
 SUBSET_LEAST = 200  # nodes from which on LAPACK's subset driver takes less than half the time of all pairs

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.symmetric import entries_of
 from torch_lapeig.native import loops
 from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks

@@ -12,11 +12,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers import blocks
 from torch_lapeig.eigen.solvers.blocks import basis, to_device, to_host
 from torch_lapeig.eigen.solvers.multigrid import SmoothedAggregation
 from torch_lapeig.eigen.solvers.solver import Inverse, Preconditioner, Request, RitzPairs, check_options, one_by_one
+from torch_lapeig.eigen.symmetric import entries_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.progress import Progress
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator, entries_of
+from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse, check_options
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import SymmetricOperator, entries_of
 from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
 from torch_lapeig.graph.products import csr, multiply, with_diagonal
@@ -134,7 +134,7 @@ class SmoothedAggregation:
 
     def __call__(self, operator: Operator) -> Inverse | None:
         """Return one cycle for a Laplacian, of all nodes of a batch as one; None where coarsening stops early."""
-        if isinstance(operator, SymmetricOperator) and operator.is_sharded:
+        if isinstance(operator, SymmetricOperator) and operator.nodes.is_sharded:
             return cycle_on_ranks(operator.pattern, operator, self)
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
