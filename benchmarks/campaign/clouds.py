@@ -19,15 +19,6 @@ def _circle(n: int) -> Floats:
     return np.stack([np.cos(angle), np.sin(angle)], 1)
 
 
-def circle(rng: Rng, n: int) -> Floats:
-    return _circle(max(n, 3))
-
-
-def two_circles(rng: Rng, n: int) -> Floats:
-    one = _circle(max(n // 2, 3))
-    return np.concatenate([one, one + np.array([10.0, 0.0])])
-
-
 def torus(rng: Rng, n: int) -> Floats:
     """Return Clifford's torus on a regular grid."""
     side = max(3, math.isqrt(n))
@@ -77,10 +68,6 @@ def heavy_tails(rng: Rng, n: int) -> Floats:
     return found
 
 
-def cauchy(rng: Rng, n: int) -> Floats:
-    return rng.standard_cauchy((max(n, 4), int(rng.integers(1, 4))))
-
-
 def near_copies(rng: Rng, n: int) -> Floats:
     """Return points in pairs or triples that are 1e-14 to 1e-4 apart."""
     base = gaussian(rng, max(n // 3, 4))
@@ -124,8 +111,8 @@ def line(rng: Rng, n: int) -> Floats:
 
 
 SYMMETRIC: dict[str, Cloud] = {
-    "circle": circle,
-    "pair of circles": two_circles,
+    "circle": lambda rng, n: _circle(max(n, 3)),
+    "pair of circles": lambda rng, n: np.concatenate([_circle(max(n // 2, 3)) + np.array([x, 0]) for x in (0, 10)]),
     "torus": torus,
     "lattice": lattice,
     "polytope": polytope,
@@ -135,7 +122,7 @@ SYMMETRIC: dict[str, Cloud] = {
 IRREGULAR: dict[str, Cloud] = {
     "gaussian": gaussian,
     "heavy tail": heavy_tails,
-    "cauchy law": cauchy,
+    "cauchy law": lambda rng, n: rng.standard_cauchy((max(n, 4), int(rng.integers(1, 4)))),
     "cloud of near copies": near_copies,
     "cloud of exact copies": exact_copies,
     "cloud with outliers": outliers,
@@ -147,9 +134,7 @@ CLOUDS: dict[str, Cloud] = SYMMETRIC | IRREGULAR
 
 def squared_distances(x: Floats) -> Floats:
     """Return all squared distances, to round-off of the distances themselves."""
-    total = np.zeros((len(x), len(x)))
-    for axis in x.T:
-        total += (axis[:, None] - axis) ** 2
+    total: Floats = sum(((axis[:, None] - axis) ** 2 for axis in x.T), np.zeros((len(x), len(x))))
     return total
 
 
@@ -163,8 +148,7 @@ def heat_graph(rng: Rng, x: Floats) -> Edges:
     np.fill_diagonal(near, False)
     lengths = d2[near]
     # A fixed bandwidth suits few of the points: many weights are round-off beside others, or vanish.
-    t = float(
-        np.median(lengths) * 10 ** rng.choice([-1.0, 0.0, 1.0]) if rng.random() < 0.7 else 10 ** rng.uniform(-1, 2)
-    )
+    suits = rng.random() < 0.7
+    t = np.median(lengths) * 10 ** rng.choice([-1.0, 0.0, 1.0]) if suits else 10 ** rng.uniform(-1, 2)
     kernel = np.exp(-d2 / (t if t > 0 else 1.0))
     return of_dense(np.where(near, kernel, 0.0))
