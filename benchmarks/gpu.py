@@ -53,7 +53,6 @@ class Place:
     part: str
 
     def record(self, name: str, value: Any) -> None:
-        """Append a result."""
         with self.out.open("a") as file:
             file.write(json.dumps({"part": self.part, "name": name, "value": value}, ensure_ascii=False) + "\n")
 
@@ -66,13 +65,11 @@ class Place:
         self.record(name, value)
 
     def wait(self) -> None:
-        """Wait until the device has done all."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def seconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
-        """Return the median time of a call, after a warm-up."""
-        call()
+        call()  # a warm-up; the median of the others
         times = []
         for _ in range(1 if self.quick else rounds):
             self.wait()
@@ -83,7 +80,6 @@ class Place:
         return statistics.median(times)
 
     def milliseconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
-        """Return the median time of a call, after a warm-up."""
         return round(1e3 * self.seconds(call, rounds), 2)
 
     def reserved(self, call: Callable[[], Any]) -> float | None:
@@ -188,12 +184,7 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         yield f"knn_graph of {name}", partial(_edges, points, k), 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
-
-        def weighted(where: str, weighting: Any = weighting) -> list[Tensor]:
-            there = x.to(where)
-            return [weighting.to(where)(there, tl.knn_graph(there, 8)).to_dense()]
-
-        yield f"weights of {type(weighting).__name__}", weighted, 1e-10
+        yield f"weights of {type(weighting).__name__}", partial(_weighted, x, weighting), 1e-10
     solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
     for solver in solvers:
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
@@ -208,22 +199,23 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
     yield "smoothness", lambda where: [tl.LaplacianSmoothness(tl.KNN(8))(x[:, :2].to(where), x.to(where))], 1e-9
     labels = torch.full((600,), -1)
     labels[:3], labels[-3:] = 0, 1
-    for propagation in (tl.LabelSpreading, tl.HarmonicFunction):
-
-        def predicted(where: str, propagation: Any = propagation) -> list[Tensor]:
-            return [propagation().fit(x.to(where), labels.to(where)).predict()]
-
-        yield propagation.__name__, predicted, 0.0
+    for propagation in (tl.LabelSpreading(), tl.HarmonicFunction()):
+        yield type(propagation).__name__, partial(_predicted, propagation, x, labels), 0.0
     edges = tl.knn_graph(x[:100], 5).edge_index
-
-    def encoded(where: str) -> list[Tensor]:
-        return [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]
-
-    yield "positional encoding", encoded, 1e-5
+    encoding = lambda where: [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]  # noqa: E731
+    yield "positional encoding", encoding, 1e-5
 
 
 def _edges(x: Tensor, k: int, where: str) -> list[Tensor]:
     return [tl.knn_graph(x.to(where), k).to_dense()]
+
+
+def _weighted(x: Tensor, weighting: Any, where: str) -> list[Tensor]:
+    return [weighting.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()]
+
+
+def _predicted(model: Any, x: Tensor, labels: Tensor, where: str) -> list[Tensor]:
+    return [model.fit(x.to(where), labels.to(where)).predict()]
 
 
 def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
@@ -410,7 +402,6 @@ def run_apart(name: str, limit: float, options: argparse.Namespace) -> None:
 
 
 def summary(lines: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each result."""
     for line in lines:
         entry = json.loads(line)
         value = entry["value"]
@@ -419,7 +410,6 @@ def summary(lines: Iterable[str]) -> Iterator[str]:
 
 
 def run_here(name: str, place: Place) -> None:
-    """Run one part in this process."""
     warnings.simplefilter("ignore")
     with contextlib.ExitStack() as stack:
         if place.device == "pretended":

@@ -157,7 +157,6 @@ def run(name: str, out: Path, moment: Moment | None = None) -> bool:
 
 
 def without_times(value: Any) -> Any:
-    """Return a result without what was measured in seconds."""
     if isinstance(value, dict):
         return {name: without_times(item) for name, item in value.items() if "seconds" not in name}
     return value
@@ -180,7 +179,6 @@ def ending(out: Path) -> dict[str, Any]:
 
 
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """Return names of the parts in which two endings differ."""
     return [part for part in expected if found[part] != expected[part]]
 
 

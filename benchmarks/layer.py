@@ -115,11 +115,9 @@ def small(rounds: int) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
     parser.add_argument("--rounds", type=int, default=15, help="rounds of timing")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     rounds = 3 if options.quick else options.rounds
     record.show(*(speed(shape, rounds) for shape in SHAPES), small(rounds))

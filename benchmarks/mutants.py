@@ -122,7 +122,6 @@ def mutated(mutant: Mutant, folder: Path) -> None:
 
 
 def is_found(mutant: Mutant) -> bool:
-    """Return whether a test of the mutant fails."""
     with tempfile.TemporaryDirectory() as name:
         mutated(mutant, Path(name))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.tests.split()]
@@ -134,7 +133,6 @@ def is_found(mutant: Mutant) -> bool:
 
 
 def main() -> int:
-    """Run the mutants, and say which survive."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="mutants of files whose name holds this")
     parser.add_argument("--list", action="store_true", help="show the mutants and run none")

@@ -83,14 +83,12 @@ class Seen(TorchDispatchMode):
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero."""
         self.copying: set[str] = set()
         self.kernels, self.waits_by_kind = collections.Counter[str](), collections.Counter[str]()
         self.shaky, self.unstable, self.rounded = (collections.Counter[str]() for _ in range(3))
 
     @property
     def launches(self) -> int:
-        """Return the number of launched kernels."""
         return self.kernels.total()
 
     @property

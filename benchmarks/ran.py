@@ -60,7 +60,6 @@ def added(rows: list[dict[str, str]], row: dict[str, str]) -> list[dict[str, str
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Return the rows as a table in Markdown."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(tuple(row[column] for column in COLUMNS) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

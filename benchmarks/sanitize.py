@@ -41,7 +41,6 @@ def runtime(compiler: list[str]) -> list[str]:
 
 
 def environment(libraries: list[str]) -> dict[str, str]:
-    """Return the variables of a process with the sanitizers."""
     return os.environ | {
         "LD_PRELOAD": ":".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",  # Python frees little at its end
@@ -70,7 +69,6 @@ def draws(begin: int, count: int, seed: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile and run; 1 where something was found."""
     parser = argparse.ArgumentParser(
         "benchmarks.sanitize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

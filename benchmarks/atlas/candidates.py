@@ -49,7 +49,6 @@ class Problem:
 
     @functools.cached_property
     def half(self) -> Vectors:
-        """Return D^½ 1."""
         return np.asarray(np.sqrt(np.asarray(self.affinity.sum(1)).ravel()))
 
     @property

@@ -272,7 +272,6 @@ def of_points(
 
 
 def connected(graph: Graph) -> Graph:
-    """Return the largest component."""
     return graph.subgraph(max(graph.nodes_of_components(), key=len))
 
 

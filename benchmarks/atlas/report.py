@@ -53,7 +53,6 @@ def ordered(records: Sequence[Record]) -> list[Record]:
 
 
 def table(records: Sequence[Record], title: str) -> Table:
-    """Return a row for each graph."""
     columns = {"graph": "", "nodes": ",", "default": ".3f", "solver": ""}
     columns |= dict.fromkeys(("our best", "as shipped", "expert"), "")
     columns |= {f"default / {column}": ".2f" for column in GOALS}
@@ -70,7 +69,6 @@ def table(records: Sequence[Record], title: str) -> Table:
 
 
 def solver_of(record: Record) -> str:
-    """Return the first solver that the default chose."""
     return str(record["choice"]["solvers"]).partition("(")[0]
 
 

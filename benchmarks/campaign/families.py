@@ -141,7 +141,6 @@ def two_scales(rng: Rng, n: int) -> Edges:
 
 
 def _of(graph: nx.Graph) -> Edges:
-    """Return the edges of a graph of networkx."""
     return simple(len(graph), [*nx.convert_node_labels_to_integers(nx.Graph(graph)).edges])
 
 

@@ -54,7 +54,6 @@ class Function:
         return torch.from_numpy(0.5 + np.random.default_rng(self.seed).permutation(count) / count)
 
     def loss(self, f: Tensor) -> Tensor:
-        """Return the loss of F."""
         if self.smooth:
             return len(f) * f.diagonal().square().sum()
         matrix = _random_matrix(self.seed + 1, len(f)).to(f)

@@ -96,7 +96,6 @@ class Layer:
             }
 
     def check(self, case: Case) -> Outcome:
-        """Check forward, backward, comparison, and a few steps."""
         begin, dtype = time.perf_counter(), DTYPES[case["dtype"]]
         x: Tensor = case["points"].to(dtype)
         move = _movement(case)

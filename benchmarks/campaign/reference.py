@@ -38,7 +38,6 @@ class Reference:
 
     @property
     def size(self) -> int:
-        """Return active nodes."""
         return len(self.values)
 
     def round_off(self, dtype: torch.dtype) -> float:

@@ -61,7 +61,6 @@ class Solve:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """Yield cases of a random graph."""
         return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
 
     def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
@@ -84,7 +83,6 @@ class Solve:
             yield {**case, "solver": solver, "dtype": dtype, "dense": dense}
 
     def check(self, case: Case) -> Outcome:
-        """Check one solve."""
         graphs: list[Edges] = case["graphs"]
         laplacian = Laplacian(graph_of(graphs, DTYPES[case["dtype"]], dense=case["dense"]), case["normalization"])
         return solved(case, graphs, laplacian, case["k"])
