@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from scipy.sparse import coo_array, csr_array, dia_array, eye, kron
 from torch import Tensor, nn
@@ -264,9 +265,35 @@ def cotangents(vertices, faces):
     return torch.tensor(weight + weight.T), torch.tensor(mass)
 
 
-def invariants(pairs, loss):
-    """Values and a function of the eigenspace: the same whatever basis the solver returns."""
-    return pairs.values, loss(pairs.vectors)
+def check_derivatives(function, *inputs, first=1e-5, second=1e-5, forward=True, fast_mode=False):
+    """Check first and second derivatives, and forward mode, against differences at copies of the inputs."""
+    given = tuple(x.detach().clone().requires_grad_() for x in inputs)
+    assert torch.autograd.gradcheck(function, given, atol=first, check_forward_ad=forward, fast_mode=fast_mode)
+    assert torch.autograd.gradgradcheck(function, given, atol=second, fast_mode=fast_mode)
+
+
+def dense_values(matrix, mass=None):
+    """Return all eigenvalues by SciPy's dense solver."""
+    return torch.from_numpy(scipy.linalg.eigh(matrix, mass, eigvals_only=True))
+
+
+def check_pairs(pairs, exact, *, atol, rtol=0.0, gap_atol=None, gap_rtol=0.1):
+    """Check that pairs have converged to the first of all values, in their order, with the gap to the next one."""
+    k = pairs.values.shape[-1]
+    assert pairs.converged.all()
+    torch.testing.assert_close(pairs.values.to(exact), exact[..., :k], atol=atol, rtol=rtol)
+    gap = (exact[..., k] - exact[..., k - 1]).abs()
+    torch.testing.assert_close(pairs.gap.to(exact), gap, atol=atol if gap_atol is None else gap_atol, rtol=gap_rtol)
+
+
+def check_vectors(pairs, matrix, mass=None, *, atol):
+    """Check A U = M U Λ and Uᴴ M U = I."""
+    u = pairs.vectors
+    weighted = u if mass is None else mass @ u
+    torch.testing.assert_close(
+        u.mH @ weighted, torch.eye(u.shape[-1]).to(u).expand_as(pairs.projected), atol=atol, rtol=0
+    )
+    torch.testing.assert_close(matrix @ u, weighted * pairs.values[..., None, :], atol=atol, rtol=0)
 
 
 def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
