@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from scipy.sparse import coo_array, csr_array, dia_array, eye, kron
+from scipy.sparse import csr_array, dia_array, eye, kron
 from torch import Tensor, nn
 
 from benchmarks import pretended
@@ -160,16 +161,13 @@ def grid(*sides: int) -> csr_array:
     return csr_array(found)
 
 
+def of_networkx(graph: nx.Graph) -> csr_array:
+    return csr_array(nx.to_scipy_sparse_array(graph, dtype=float))
+
+
 def preferential_attachment(n: int, edges: int = 2) -> csr_array:
-    """A graph with hubs (Barabási & Albert 1999): each new node joins ``edges`` old ones by their degree."""
-    random = np.random.default_rng(0)
-    ends = [0, 1]
-    for i in range(2, n):
-        for j in sorted({ends[e] for e in random.integers(0, len(ends), edges)}):
-            ends += [i, j]
-    row, col = np.array(ends[::2]), np.array(ends[1::2])
-    half = coo_array((np.ones(len(row)), (row, col)), shape=(n, n)).tocsr()
-    return csr_array(half + half.T)
+    """A graph with hubs (Barabási & Albert 1999)."""
+    return of_networkx(nx.barabasi_albert_graph(n, edges, seed=0))
 
 
 def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -18,7 +18,7 @@ from problems import (
     swiss_roll,
 )
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -30,7 +30,7 @@ NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 @covering(
     2,
     problem=SPECTRA,
-    solver=[None, Eigh(), ChebyshevSubspace()],
+    solver=[None, Eigh(), ChebyshevSubspace(), Krylov()],
     normalization=NORMALIZATIONS,
     dtype=DTYPES,
     device=DEVICES,
