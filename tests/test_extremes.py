@@ -4,6 +4,7 @@ References have many digits (mpmath), or are float64 where float32 is under test
 """
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 
@@ -65,52 +66,34 @@ def exact(x, graph, present, t, loss_weights, digits):
     """Columns 2 and 3 of L y = λ D y, Yᵀ D Y = I, and the gradient of Σ c y² in the points, from all eigenvectors."""
     mp = mpmath.mp.clone()
     mp.dps = digits
-    n, k = len(x), loss_weights.shape[1]
-    points = [[mp.mpf(v) for v in row] for row in x.tolist()]
-    w = mp.zeros(n)
-    for (i, j), there in zip(graph.edge_index.T.tolist(), present.tolist(), strict=True):
-        if there:
-            w[i, j] = mp.exp(-mp.fsum((a - b) ** 2 for a, b in zip(points[i], points[j], strict=True)) / mp.mpf(t))
-    degrees = [mp.fsum(w[i, j] for j in range(n)) for i in range(n)]
-    active = [i for i in range(n) if degrees[i] > 0]
-    m = len(active)
-    s = [1 / mp.sqrt(degrees[i]) for i in active]
-    couplings = mp.matrix(m, m)
-    for a, i in enumerate(active):
-        for b, j in enumerate(active):
-            couplings[a, b] = s[a] * w[i, j] * s[b]
-    values, v = mp.eigsy(mp.eye(m) - couplings)
-    y = [[s[a] * v[a, c + 1] for c in range(k)] for a in range(m)]
-    cotangent = [[2 * mp.mpf(float(loss_weights[i, c])) * y[a][c] for c in range(k)] for a, i in enumerate(active)]
+    (n, _), k = x.shape, loss_weights.shape[1]
+    points, c = (np.vectorize(mp.mpf, otypes=[object])(part.double().numpy()) for part in (x, loss_weights))
+    apart = points[:, None] - points
+    w = np.full((n, n), mp.mpf(0))
+    for i, j in graph.edge_index.T[present].tolist():
+        w[i, j] = mp.exp(-mp.fsum(apart[i, j] ** 2) / mp.mpf(t))
+    active = np.flatnonzero(w.sum(1) > 0)
+    w, apart, c = w[np.ix_(active, active)], apart[np.ix_(active, active)], c[active]
+    degrees = w.sum(1)
+    s = np.array([1 / mp.sqrt(d) for d in degrees])[:, None]
+    couplings = s * w * s.T
+    values, v = mp.eigsy(mp.eye(len(w)) - mp.matrix(couplings.tolist()))
+    values, v = np.array(list(values)), np.array(v.tolist())
+    wanted = range(1, k + 1)
+    y = s * v[:, wanted]
+    cotangent = 2 * c * y
     # Of the entries of S = D^-½ W D^-½, then of log w_ij.
-    to_s = mp.zeros(m)
-    for c in range(k):
-        to_v = [s[a] * cotangent[a][c] for a in range(m)]
-        z = mp.zeros(m, 1)
-        for q in range(m):
-            if q != c + 1:
-                inner = mp.fsum(v[a, q] * to_v[a] for a in range(m)) / (values[c + 1] - values[q])
-                for a in range(m):
-                    z[a] += inner * v[a, q]
-        for a in range(m):
-            for b in range(m):
-                to_s[a, b] -= z[a] * v[b, c + 1]
-    to_log = mp.matrix(m, m)
-    to_degree = [-mp.fsum(cotangent[a][c] * y[a][c] for c in range(k)) / 2 for a in range(m)]
-    for a in range(m):
-        for b in range(m):
-            to_log[a, b] = to_s[a, b] * couplings[a, b]
-            to_degree[a] -= to_log[a, b] / 2
-            to_degree[b] -= to_log[a, b] / 2
-    gradient = torch.zeros(n, 3, dtype=DOUBLE)
-    for a, i in enumerate(active):
-        total = [mp.mpf(0)] * 3
-        for b, j in enumerate(active):
-            share = w[i, j] * (to_degree[a] / degrees[i] + to_degree[b] / degrees[j]) + to_log[a, b] + to_log[b, a]
-            total = [u - 2 * share * (p - q) / mp.mpf(t) for u, p, q in zip(total, points[i], points[j], strict=True)]
-        gradient[i] = torch.tensor([float(u) for u in total], dtype=DOUBLE)
-    found = torch.zeros(n, k, dtype=DOUBLE)
-    found[active] = torch.tensor([[float(u) for u in row] for row in y], dtype=DOUBLE)
+    to_s = np.full(w.shape, mp.mpf(0))
+    for q, to_v in zip(wanted, (s * cotangent).T, strict=True):
+        others = np.arange(len(w)) != q
+        z = v[:, others] @ ((v[:, others].T @ to_v) / (values[q] - values[others]))
+        to_s = to_s - z[:, None] * v[:, q]
+    to_log = to_s * couplings
+    to_degree = -((cotangent * y).sum(1) + to_log.sum(1) + to_log.sum(0)) / 2
+    share = w * ((to_degree / degrees)[:, None] + to_degree / degrees) + to_log + to_log.T
+    found, gradient = torch.zeros(n, k, dtype=DOUBLE), torch.zeros(n, 3, dtype=DOUBLE)
+    found[active] = torch.from_numpy(y.astype(float))
+    gradient[active] = torch.from_numpy((-2 * (share[..., None] * apart).sum(1) / mp.mpf(t)).astype(float))
     return found, gradient
 
 

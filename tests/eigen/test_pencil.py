@@ -211,23 +211,15 @@ def exact_gradients(matrix, mass, k, w, scale):
         stiffness, weights = (mpmath.matrix(x.tolist()) for x in (matrix, mass))
         inverse = mpmath.cholesky(weights) ** -1
         values, q = mpmath.eigsy(inverse * stiffness * inverse.T)
-        u = inverse.T * q
-        c, n = u.T * mpmath.matrix(w.tolist()), len(values)
-        f = [mpmath.exp(-x / scale) * (i < k) for i, x in enumerate(values)]
-        slopes = [-x / scale for x in f]
-
-        def quotient(g, dg, i, j):
-            return (g[i] - g[j]) / (values[i] - values[j]) if i != j else dg[i]
-
-        products = [x * y for x, y in zip(values, f, strict=True)]
-        their_slopes = [x + y * z for x, y, z in zip(f, values, slopes, strict=True)]
-        to_both = [mpmath.matrix(n, n) for _ in range(2)]
-        for i in range(n):
-            for j in range(n):
-                to_both[0][i, j] = quotient(f, slopes, i, j) * c[i] * c[j]
-                to_both[1][i, j] = -quotient(products, their_slopes, i, j) * c[i] * c[j]
-        found = [u * x * u.T for x in to_both]
-        return [torch.tensor([[float(x[i, j]) for j in range(n)] for i in range(n)]).double() for x in found]
+        u, values = np.array((inverse.T * q).tolist()), np.array(list(values))
+        c = u.T @ np.vectorize(mpmath.mpf, otypes=[object])(w.numpy())
+        f = np.array([mpmath.exp(-x / scale) * (i < k) for i, x in enumerate(values)])
+        apart = values[:, None] - values + np.diag([mpmath.mpf(1)] * len(values))
+        found = []
+        for g, slopes in ((f, -f / scale), (-values * f, -f + values * f / scale)):
+            quotients = (g[:, None] - g) / apart + np.diag(slopes)
+            found.append(torch.from_numpy((u @ (quotients * c[:, None] * c) @ u.T).astype(float)))
+        return found
 
 
 def test_gradients_at_masses_of_very_different_sizes():
