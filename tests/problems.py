@@ -62,13 +62,11 @@ def chromium(folder: Path, *, reaches: str | None = None) -> Iterator[Any]:
 
 
 def wait_for(browser: Any, script: str) -> Any:
-    """Return the result of a script, once it is true."""
     wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
     return wait.until(lambda window: window.execute_script(f"return {script}"))
 
 
 def complaints(browser: Any) -> list[Any]:
-    """Return the warnings and errors of the console since the last call."""
     return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
 
 
@@ -154,7 +152,6 @@ def sparse_path(n: int) -> csr_array:
 
 
 def grid(*sides: int) -> csr_array:
-    """Products of paths."""
     found = csr_array((1, 1))
     for side in sides:
         found = kron(found, eye(side)) + kron(eye(found.shape[0]), sparse_path(side))
@@ -270,6 +267,13 @@ def check_derivatives(function, *inputs, first=1e-5, second=1e-5, forward=True, 
     assert torch.autograd.gradgradcheck(function, given, atol=second, fast_mode=fast_mode)
 
 
+@torch.no_grad()
+def five_points(function, x, direction, step=1e-3):
+    """Return the derivative along a direction by central differences of the fourth order."""
+    at = {i: function(x.detach() + i * step * direction) for i in (-2, -1, 1, 2)}
+    return (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+
+
 def dense_values(matrix, mass=None):
     """Return all eigenvalues by SciPy's dense solver."""
     return torch.from_numpy(scipy.linalg.eigh(matrix, mass, eigvals_only=True))
@@ -302,7 +306,6 @@ def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
 
 
 def short_form(name, out, *more):
-    """Return the metrics of the short form of an experiment."""
     from experiments.__main__ import main
 
     main([name, "--quick", "--out", str(out), *more])
@@ -315,7 +318,6 @@ def grams(y):
 
 
 def quiet(function, *args, **options):
-    """Return the result of a call, without its warnings of graphs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
         return function(*args, **options)

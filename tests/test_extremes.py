@@ -33,7 +33,6 @@ def power_of_ten(generator, low, high):
 
 
 def cloud(kind, generator, n=24):
-    """Points ``(n, 3)`` in float64."""
     x = normal(generator, n, 3)
     tails = normal(generator, n, 1)
     far = torch.zeros(n, 3, dtype=DOUBLE)
@@ -279,7 +278,6 @@ def test_units_of_length_scale_scaling(method, exponent):
 
 
 def embedded(task, x, weights, scale, normalization):
-    """Return the result of a task on points ``(24, 3)``."""
     layer = tl.LaplacianEigenmaps(2, tl.KNN(5), weights, scale=scale, normalization=normalization)
     if task == "batch":
         mask = torch.ones(2, 24, dtype=torch.bool)

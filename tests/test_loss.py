@@ -94,7 +94,6 @@ def test_accurate_in_float32_far_from_the_origin():
 
 
 def losses(y, graph):
-    """Every loss of a graph."""
     return [tl.laplacian_smoothness(y, graph), spectral_loss(y, graph), orthogonality(y, graph), whiten(y, graph)]
 
 

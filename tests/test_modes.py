@@ -213,7 +213,6 @@ REFUSED = dict.fromkeys([("solve_linear", "in_float32"), ("solve_linear", "under
 
 
 def setup(name, dtype=torch.float64, shift=0.0):
-    """The functions of a case, its input and its direction."""
     kind, make, loss = CASES[name]
     x, direction = (part.to(dtype) for part in INPUTS[kind])
     return make, loss, (x + shift * direction).requires_grad_(), direction
@@ -232,7 +231,6 @@ def slope(name, shift=0.0, dtype=torch.float64, mode=None, create_graph=False):
 
 @contextlib.contextmanager
 def refused(text):
-    """Pass where an error has this text."""
     try:
         yield
     except (ValueError, RuntimeError) as error:

@@ -121,7 +121,6 @@ worker.main()
 
 @pytest.fixture
 def fakes(tmp_path, monkeypatch) -> runner.Settings:
-    """Settings with a worker of fake candidates, one of them the default."""
     script = tmp_path / "fakes.py"
     script.write_text(FAKES)
     monkeypatch.setattr(runner, "LEAST_PATIENCE", 0.5)

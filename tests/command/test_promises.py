@@ -40,7 +40,6 @@ def csv(frame=FRAME, **more):
 
 
 def archive(member):
-    """Bytes of a ZIP archive with a file of this name."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archived:
         archived.writestr(member, csv())

@@ -30,7 +30,6 @@ close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
 
 @contextlib.contextmanager
 def folder(ranks):
-    """A new folder that all ranks know."""
     with tempfile.TemporaryDirectory() as own:
         yield ranks.said_by_all(own)[0]
         ranks.sum(torch.ones(()))  # nobody leaves it before all have read

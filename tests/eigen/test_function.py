@@ -22,7 +22,6 @@ def turned(y, angles):
 
 
 def invariant(pairs):
-    """A loss that does not depend on the basis of an eigenspace."""
     return (PROBE * heat_of(pairs, 1 / 3)).sum()
 
 

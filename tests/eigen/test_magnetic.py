@@ -35,7 +35,6 @@ def reference(weight, q, normalization):
 
 
 def invariants(pairs, seed=1):
-    """Return functions that depend on no basis of an eigenspace."""
     y = pairs.vectors
     heat = y @ torch.matrix_exp(-pairs.projected) @ y.mH
     n = heat.shape[-1]

@@ -15,7 +15,6 @@ def symmetric(n, dtype=torch.float64, seed=0, lead=()):
 
 
 def banded(n):
-    """An indefinite sparse matrix."""
     main = torch.linspace(-3, 2, n, dtype=torch.float64)
     off = torch.linspace(0.5, 1, n - 1, dtype=torch.float64)
     return torch.diag(main) + torch.diag(off, 1) + torch.diag(off, -1)

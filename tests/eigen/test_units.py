@@ -127,7 +127,6 @@ def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
     ],
 )
 def test_matrices_and_masses_in_any_unit(kind, unit, of_mass, n, largest):
-    """Squares of residuals must not leave the range."""
     x, d = points(n, n), torch.linspace(1, 2, n, dtype=torch.float64)
     matrix = torch.diag(d) if kind in ("products", "mass") else (x + x.mT) / 2
     mass = {"mass": d.flip(0), "mass matrix": x @ x.mT / n + torch.eye(n)}.get(kind)

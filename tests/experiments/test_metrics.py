@@ -57,7 +57,6 @@ def test_cut_is_the_normalised_cut_and_the_optimum_the_least():
 
 
 def test_cheegers_bounds_hold_and_the_hypercube_attains_the_lower_one():
-    """λ₂ and h in closed form."""
     found = {name: cuts_of(known_graph(name)) for name in KNOWN}
     expected = {
         "hypercube": (0.5, 0.25),

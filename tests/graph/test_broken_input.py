@@ -67,7 +67,6 @@ def broken_shape(shape, rng):
 
 
 def example(rng):
-    """A weighted graph of points, one or a batch."""
     x = points(12, 3, batch=[None, 2][rng.integers(2)], seed=int(rng.integers(100)))
     return x, HeatKernel(2.0)(x, knn_graph(x, 3))
 

@@ -117,7 +117,6 @@ def test_the_path_is_that_of_single_fits():
 
 
 def single_moves(labels, k):
-    """Return all labels that differ in one node."""
     moves = labels.repeat(len(labels) * k, 1)
     moves[torch.arange(len(moves)), torch.arange(len(labels)).repeat_interleave(k)] = torch.arange(k).repeat(
         len(labels)

@@ -23,7 +23,6 @@ def rows_of_clusters(k, *, noise=0.3, n=40, dtype=torch.float64, spread=3.0):
 @both
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
 def test_labels_equal_scikit_learn(k, noise):
-    """Number by number, of clear clusters and of none."""
     rows, _ = rows_of_clusters(k, noise=noise)
     np.testing.assert_array_equal(cluster_qr(rows)[0], theirs.cluster_qr(rows.numpy()))
     if k == 12 and noise > 0.3:  # some axes begin without any row: the rotation next to the partition is one of many

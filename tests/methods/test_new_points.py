@@ -52,7 +52,6 @@ def row_of_nearest(module):
 
 
 def linear_map(module):
-    """Return the projection of the training points."""
     return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
 
 
@@ -70,7 +69,6 @@ def mean_of_nearest(module):
 
 
 def vanishing_kernel(module):
-    """K(x, i) = 0, centred."""
     means = module.train_means
     return ((means.mean() - means) @ module.embedding_ / module.eigenvalues_).expand(len(FAR), 2)
 
@@ -118,7 +116,6 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
 
 
 def of_centred(kernel, rows):
-    """Return K̃ between new points and training points."""
     return rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
 
 

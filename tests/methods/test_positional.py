@@ -25,7 +25,6 @@ def joined(graphs):
 
 
 def molecule(n, seed):
-    """A random tree with a few rings."""
     generator = torch.Generator().manual_seed(seed)
     affinity = torch.zeros(n, n, dtype=torch.float64)
     for i in range(1, n):
@@ -76,7 +75,6 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
 @covering(2, normalization=NORMALIZATIONS, device=DEVICES)
 def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, device):
-    """In any order of the edges; columns that a graph lacks are zero."""
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = (part.to(device) for part in joined(graphs))
     found = tl.laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)

@@ -19,7 +19,6 @@ from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding, spectral
 
 
 def data_of(made):
-    """The graph as PyTorch Geometric holds it."""
     graph = made.value.to_sparse()
     node = made.nodes.flatten().cumsum(0) - 1
     weight, edges = graph.weight, node[graph.edge_index]

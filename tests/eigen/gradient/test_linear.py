@@ -32,7 +32,6 @@ def with_excess(graph, share):
 
 
 def spectrum(operator, **options):
-    """Return the eigenvalues of the preconditioned operator."""
     values, vectors = torch.linalg.eigh(operator.to_dense())
     root = vectors * values.clamp_min(0).sqrt()
     cycle = root.T @ SmoothedAggregation(single=False, **options)(operator)(root)

@@ -23,7 +23,6 @@ def cells(monkeypatch):
 
 
 def shares(found, exact):
-    """Return the share of true neighbours among those found for each query."""
     return (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean(-1)
 
 
