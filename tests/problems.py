@@ -305,6 +305,13 @@ def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
     return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
 
 
+def check_slope(search, at, direction, *, step, rel):
+    """Check the gradient of an experiment's search along a direction."""
+    gradient = search.with_gradient(at)[1]
+    expected = (search.value(at + step * direction) - search.value(at - step * direction)) / (2 * step)
+    assert gradient @ direction == pytest.approx(expected, rel=rel)
+
+
 def short_form(name, out, *more):
     from experiments.__main__ import main
 

@@ -57,10 +57,6 @@ def cloud(kind, generator, n=24):
 KINDS = ["heavy", "heavier", "outlier", "two outliers", "copies", "lattice", "tiny", "huge"]
 
 
-# Many digits
-# -----------
-
-
 def exact(x, graph, present, t, loss_weights, digits):
     """Columns 2 and 3 of L y = λ D y, Yᵀ D Y = I, and the gradient of Σ c y² in the points, from all eigenvectors."""
     mp = mpmath.mp.clone()
@@ -209,10 +205,6 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
     assert gradient.abs().sum() > 0
 
 
-# float32 against float64
-# -----------------------
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("weighting", ["median", "t", "self-tuning", "density"])
 @pytest.mark.parametrize("kind", ["outlier", "two outliers"])
@@ -271,10 +263,6 @@ def test_units_of_length_scale_scaling(method, exponent):
         results.append((y.detach() / unit, y_new.detach() / unit, gradient.detach(), second * factor))
     for ours, expected in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5 * max(1.0, float(expected.abs().max())))
-
-
-# Nothing but finite numbers
-# --------------------------
 
 
 def embedded(task, x, weights, scale, normalization):

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from benchmarks.campaign import families
 from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.functions import KINDS, Function, dense_laplacian
+from benchmarks.campaign.functions import KINDS, Function
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import Reference, reference, splitting
+from benchmarks.campaign.reference import Reference, dense_laplacian, reference, splitting
 from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
 
 Rng = np.random.Generator

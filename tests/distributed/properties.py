@@ -63,9 +63,6 @@ def check_pairs_over_sizes_and_splits(ranks):
     law()
 
 
-# --- Messages and bytes -----------------------------------------------------------------------------------------------
-
-
 def check_a_product_sends_the_halo_and_no_more(ranks):
     """Bytes: halo rows × columns × 8. Messages: one to each rank that needs rows of this one."""
     x = swiss_roll(1500)

@@ -33,9 +33,6 @@ from torch_lapeig.support import checks
 BOTH = (None, Lobpcg())  # graphs are gathered by default, and solved on all ranks if asked for
 
 
-# --- Eigenpairs -------------------------------------------------------------------------------------------------------
-
-
 def check_known_spectra(ranks):
     for known in known_spectra():
         graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
@@ -191,9 +188,6 @@ def check_ranks_whose_round_off_differs(ranks):
     ranks_module._arithmetic.cache_clear()
 
 
-# --- Gradients --------------------------------------------------------------------------------------------------------
-
-
 def gradients(ranks, rows, x, loss, solver=None):
     """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
     found = []
@@ -301,9 +295,6 @@ def check_sums_are_summed_in_the_same_order_everywhere(ranks):
 def check_warnings_are_errors_here(ranks):
     with pytest.raises(UserWarning):
         warnings.warn("so that no check overlooks one", UserWarning, stacklevel=1)
-
-
-# --- Faces ------------------------------------------------------------------------------------------------------------
 
 
 def answers(module, ranks, x, new, part=slice(None), of_new=slice(None)):

@@ -59,9 +59,6 @@ def test_components_of_the_training_points_drop_channels_of_noise():
         assert (torch.pdist(after[mask]) - expected).abs().mean() < 0.1 * expected.mean()
 
 
-# Signatures
-
-
 def test_signatures_equal_the_heat_kernel():
     """diag and trace of exp(−tL) with all pairs, minus exp(−tλ_n) of the identity, by the dense matrix exponential."""
     points = torch.rand(2, 12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -105,9 +102,6 @@ def test_signatures_depend_on_the_cloud_only(generator):
     one, trace = layer(clouds.points[3:4], clouds.mask[3:4])
     torch.testing.assert_close(one[0], of_points[3], **close)
     torch.testing.assert_close(trace[0], of_clouds[3], **close)
-
-
-# The network
 
 
 @pytest.mark.parametrize("variant", NETWORKS)

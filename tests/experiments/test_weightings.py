@@ -29,9 +29,6 @@ def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     assert "cells read" in capsys.readouterr().out
 
 
-# --------------------------------------------------------------------------------------------- methods on a graph
-
-
 def some(n=300):
     return Points(*(part[:n] for part in digits_points()))
 
@@ -48,9 +45,6 @@ def test_many_splits_at_once_equal_the_library_one_by_one(kind):
             alone = way._replace(variant=variant).module().fit(x, known(labels, places)).predict()
             assert (predicted == alone).double().mean() > 0.99  # float32 scores may tie
     assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
-
-
-# --------------------------------------------------------------------------------------------------------- networks
 
 
 def tiny():

@@ -113,9 +113,6 @@ def test_the_path_is_that_of_single_fits():
     assert adjusted_rand_score(truth, path.labels[2]) > 0.97
 
 
-# --- Refined cuts -----------------------------------------------------------------------------------------------------
-
-
 def single_moves(labels, k):
     moves = labels.repeat(len(labels) * k, 1)
     moves[torch.arange(len(moves)), torch.arange(len(labels)).repeat_interleave(k)] = torch.arange(k).repeat(

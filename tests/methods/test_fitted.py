@@ -62,9 +62,6 @@ def same(fit, other):
     )
 
 
-# State
-
-
 @covering(2, make=MODULES, strict=[True, False], assign=[True, False])
 def test_state_loads_into_a_nested_module(make, strict, assign):
     net = nn.ModuleDict({"first": nn.Linear(3, 3), "inner": nn.Sequential(nn.Identity(), fit(make(), points(40, 3)))})
@@ -145,8 +142,6 @@ def test_a_module_is_called_with_its_state(make):
     assert torch.equal(module(x), expected)
 
 
-# Configuration
-
 maps, clusters, isomap = (
     functools.partial(kind, 2) for kind in (tl.LaplacianEigenmaps, tl.SpectralClustering, tl.Isomap)
 )
@@ -222,9 +217,6 @@ def test_a_fit_without_its_configuration_is_refused(make):
 def test_a_state_without_a_fit_has_no_configuration():
     assert not tl.LaplacianEigenmaps(2, tl.KNN(8)).state_dict()
     tl.LaplacianEigenmaps(2, tl.KNN(8)).load_state_dict(tl.LaplacianEigenmaps(3, tl.KNN(4)).state_dict())
-
-
-# Two processes
 
 
 class Network(lightning.LightningModule):

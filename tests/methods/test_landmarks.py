@@ -76,9 +76,6 @@ def test_gradients_at_equal_eigenvalues(scale):
     assert torch.autograd.gradcheck(gram, (x, factor), fast_mode=True)
 
 
-# --- Streams ----------------------------------------------------------------------------------------------------------
-
-
 def streams(x, folder):
     """Return one set of points as the kinds of source that people have."""
     table = np.memmap(folder / "points.bin", np.float64, "w+", shape=tuple(x.shape))
@@ -135,9 +132,6 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
     other.fit_stream(iter(x[180:].split(50)), resume=True)
     assert other.train_count == 300
     check_against_dense(other, x)
-
-
-# --- Bad input --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("choose", ["kmeans", "farthest", "random"])

@@ -15,8 +15,6 @@ from torch_lapeig.anndata import diffmap, label_transfer, spectral
 from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
 from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding, spectral_embedding
 
-# --- Graphs as other libraries hold them ------------------------------------------------------------------------------
-
 
 def data_of(made):
     graph = made.value.to_sparse()
