@@ -425,9 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [part.__name__ for part in PARTS]
     parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="with small problems")
-    parser.add_argument(
-        "--out", type=Path, default=Path("gpu.jsonl"), metavar="FILE", help="where results are appended"
-    )
+    parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), metavar="FILE", help="where results are added")
     parser.add_argument("--parts", nargs="+", choices=names, default=names)
     parser.add_argument("--run", choices=names, help="one part, in this process")
     options = parser.parse_args(arguments)

@@ -172,9 +172,7 @@ def ending(out: Path) -> dict[str, Any]:
     return {
         "order": {place: sorted(noted) for place, noted in sorted(order.items())},  # one, if all agree
         "trainings": sorted({name: found for name, *found in trainings}.items()),
-        "cells": sorted(
-            [str(cell["case"]), without_times(cell["result"])] for cell in cells if cell["part"] == "training"
-        ),
+        "cells": sorted([str(one["case"]), without_times(one["result"])] for one in cells if one["part"] == "training"),
     }
 
 

@@ -264,9 +264,7 @@ SPECIAL: dict[Any, Any] = {
     Tensor.tolist: lambda self: self.cpu().tolist(),
     # As CUDA: made on the host, copied, waited for.
     Tensor.new_tensor: lambda self, data, **options: _tensor(data, **{"dtype": self.dtype, **options}).to(_where()),
-    Tensor.backward: lambda self, gradient=None, *args, **options: torch.autograd.backward(
-        self, gradient, *args, **options
-    ),
+    Tensor.backward: lambda self, gradient=None, *args, **kw: torch.autograd.backward(self, gradient, *args, **kw),
     Tensor.numpy: _refused,
     Tensor.__array__: _refused,
     Tensor.data_ptr: _data_ptr,

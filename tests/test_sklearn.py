@@ -67,9 +67,7 @@ def test_estimator_checks(estimator):
     "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
     "ignore:. eigenvalues beside that of the constant:torch_lapeig.GraphWarning",
 )
-@pytest.mark.parametrize(
-    "estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=lambda e: type(e).__name__
-)
+@pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=repr)
 def test_estimator_checks_of_graphs(estimator):
     check_estimator(estimator, on_skip=None)
 

@@ -47,9 +47,7 @@ def said(record: Record, column: str) -> str:
 
 
 def ordered(records: Sequence[Record]) -> list[Record]:
-    return sorted(
-        records, key=lambda record: (record["threads"], -record["residual"], record["family"], record["size"])
-    )
+    return sorted(records, key=lambda r: (r["threads"], -r["residual"], r["family"], r["size"]))
 
 
 def table(records: Sequence[Record], title: str) -> Table:

@@ -273,9 +273,7 @@ def function(rng: Rng) -> None:
 def factors(rng: Rng) -> None:
     """Solve with factors of right-hand sides of any shape and dtype."""
     n = size(rng)
-    operator = SymmetricOperator(
-        DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), torch.full((n,), 9.0).double()
-    )
+    operator = SymmetricOperator(DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), 9 * torch.ones(n).double())
     shape = [(n,), (n, 3), (n + 1,), (n - 1, 2), (1, n, 2), (0,), ()][int(rng.integers(7))]
     b = torch.rand(tuple(max(part, 0) for part in shape), dtype=torch.float64)
     SparseFactors()(operator)(b.mT if flip(rng) and b.ndim == 2 else b)

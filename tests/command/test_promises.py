@@ -26,9 +26,7 @@ pytest.importorskip("matplotlib")
 X = np.round(np.random.default_rng(0).normal(size=(30, 3)), 4)
 FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 PAIRS = cdist(X, X)
-NEAR = np.where(
-    np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0
-)  # distances to the five nearest, as scikit-learn stores them
+NEAR = np.where(np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0)  # distances to the five nearest, as scikit-learn has them
 NAMES = [f"r{i}" for i in range(30)]
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])

@@ -234,9 +234,7 @@ def check_what_all_ranks_should_not_ask_for(ranks):
     x = part(swiss_roll(3 * ranks.world), ranks)
     points = ShardedPoints.spread(x, ranks)
     everyone = float(ranks.sum(torch.ones(())))
-    with pytest.raises(
-        ValueError, match=f"k must be smaller than the number of points, got k=50 with {3 * ranks.world}"
-    ):
+    with pytest.raises(ValueError, match=f"must be smaller than the number of points, got k=50 with {3 * ranks.world}"):
         ShardedSearch(points).nearest(50)
     with pytest.raises(ValueError, match="at least one neighbour"):
         sharded_graph(points, Radius(1e-9))

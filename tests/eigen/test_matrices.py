@@ -38,9 +38,7 @@ def from_its_end(values, largest):
 
 HERMITIAN = banded(20) + 1j * (torch.diag(torch.ones(19), 1) - torch.diag(torch.ones(19), -1))
 PROBLEMS = [(form, banded(40), None) for form in FORMS]
-PROBLEMS += [
-    ("coo", banded(300), solver) for solver in (ChebyshevSubspace(), ShiftInvert(), Lobpcg(preconditioner=None))
-]
+PROBLEMS += [("coo", banded(300), way) for way in (ChebyshevSubspace(), ShiftInvert(), Lobpcg(preconditioner=None))]
 PROBLEMS += [(form, HERMITIAN, None) for form in ("dense", "coo", "scipy")]
 
 
@@ -124,9 +122,7 @@ def full(w):
         ),
         *(lambda w: coo(w / 3) + coo(2 * w / 3), lambda w: (coo(w) + coo(w).t()) / 2, lambda w: w[0] * coo(w / w[0])),
         *(lambda w: csr(w / 3) + csr(2 * w / 3), lambda w: coo(coo(w).coalesce().values()[ORDER.argsort()])),
-        lambda w: torch.sparse_coo_tensor(
-            PAIRS.repeat(1, 2), torch.cat([w / 3, 2 * w / 3]), (3, 3), check_invariants=True
-        ),
+        lambda w: torch.sparse_coo_tensor(PAIRS.repeat(1, 2), torch.cat([w, 2 * w]) / 3, (3, 3), check_invariants=True),
     ],
 )
 def test_second_derivatives_of_sparse_tensors_are_those_of_dense_ones(build):

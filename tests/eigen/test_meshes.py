@@ -260,9 +260,7 @@ def test_needles_keep_the_area_and_the_spectrum(thin):
     torch.testing.assert_close(*found, rtol=10 * thin, atol=1e-9)
     # A strip of width h, all of whose faces are needles, has the area h, and near 0 the values of a path.
     strip = vertices * torch.tensor([1, thin], dtype=torch.float64)
-    torch.testing.assert_close(
-        mesh_laplacian(strip, faces, intrinsic=True).mass.sum() / thin, torch.ones((), dtype=torch.float64)
-    )
+    assert abs(mesh_laplacian(strip, faces, intrinsic=True).mass.sum() / thin - 1) < 1e-7
 
 
 def test_faces_of_no_area():

@@ -69,9 +69,7 @@ def test_value_after_the_null_vector_of_two_rings(m, bridge):
 
 def test_vectors_of_faintly_joined_clusters():
     # Three clusters: the span of their indicators is known, its second and third vectors are round-off.
-    laplacian = tl.Laplacian(
-        tl.Graph.from_dense(joined([complete(8), complete(9), complete(10)], 1e-25)), "unnormalized"
-    )
+    laplacian = tl.Laplacian(tl.Graph.from_dense(joined([complete(n) for n in (8, 9, 10)], 1e-25)), "unnormalized")
     with pytest.warns(tl.ResolutionWarning, match="any mixture"):
         pairs = tl.eigenpairs(laplacian, 3)
     assert not pairs.resolved

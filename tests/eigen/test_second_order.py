@@ -136,9 +136,7 @@ def test_second_derivatives_of_values_and_of_their_products_with_a_projector(k, 
         some = sorted(range(len(a)), key=lambda i: values[i])[:k]
         v = mpmath.matrix([[vectors[i, j] for j in some] for i in range(len(a))])
         projector, target = v * v.transpose_conj(), mpmath.matrix(aim.tolist())
-        share = mpmath.re(
-            sum((target[i, j].conjugate() * projector[i, j]) for i in range(len(a)) for j in range(len(a)))
-        )
+        share = mpmath.re(sum(target[i, j].conjugate() * projector[i, j] for i in range(len(a)) for j in range(len(a))))
         total = sum(mpmath.exp(-values[i]) for i in some)
         return total, total * share
 

@@ -30,9 +30,7 @@ def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
     assert found["heldout_nystrom"] < 15
     assert 1 <= found["energy"] < 2  # Ritz values are above the eigenvalues
     assert found["truth_encoder"] < 15
-    assert all(
-        (tmp_path / f"{name}.{kind}").stat().st_size > 0 for name in ("angles", "maps") for kind in ("png", "pdf")
-    )
+    assert all((tmp_path / f"{name}.{end}").stat().st_size > 0 for name in ("angles", "maps") for end in ("png", "pdf"))
     capsys.readouterr()
     main(arguments)
     assert "1 of 1 cells read" in capsys.readouterr().out

@@ -47,9 +47,7 @@ def padded(sizes=SIZES, seed=0):
 ON_A_DEVICE = ("LaplacianEigenmaps, separate", "SpectralClustering", "MDS", "Isomap, landmarks", "LLE", "KernelPCA")
 
 
-@pytest.mark.parametrize(
-    ("name", "device"), [(name, "cpu") for name in METHODS] + [(name, DEVICES[1]) for name in ON_A_DEVICE]
-)
+@pytest.mark.parametrize(("name", "device"), [(n, "cpu") for n in METHODS] + [(n, DEVICES[1]) for n in ON_A_DEVICE])
 def test_shapes_and_names(name, device):
     x = sheet(20).to(device)
     module = METHODS[name]()

@@ -57,9 +57,7 @@ def fitted_tensors(module):
 
 
 def same(fit, other):
-    return fit.keys() == other.keys() and all(
-        torch.equal(fit[name].nan_to_num(), other[name].nan_to_num()) for name in fit
-    )
+    return fit.keys() == other.keys() and all(torch.equal(fit[k].nan_to_num(), other[k].nan_to_num()) for k in fit)
 
 
 @covering(2, make=MODULES, strict=[True, False], assign=[True, False])
@@ -142,9 +140,7 @@ def test_a_module_is_called_with_its_state(make):
     assert torch.equal(module(x), expected)
 
 
-maps, clusters, isomap = (
-    functools.partial(kind, 2) for kind in (tl.LaplacianEigenmaps, tl.SpectralClustering, tl.Isomap)
-)
+maps, clusters, isomap = (functools.partial(of, 2) for of in (tl.LaplacianEigenmaps, tl.SpectralClustering, tl.Isomap))
 K7, K8, eigenmaps = tl.KNN(7), tl.KNN(8), functools.partial(tl.LaplacianEigenmaps, 2, tl.KNN(8))
 REFUSED = [
     (eigenmaps(), eigenmaps(normalization="unnormalized"), "normalization is 'ran"),

@@ -229,9 +229,7 @@ def test_gradients_of_far_scores():
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=0)
     for part in (scores, expected):
         assert part[-1] < 1e-28
-    gradient, exact = (
-        torch.autograd.grad(part[-1] * 1e28, weight, retain_graph=True)[0] for part in (scores, expected)
-    )
+    gradient, exact = (torch.autograd.grad(f[-1] * 1e28, weight, retain_graph=True)[0] for f in (scores, expected))
     torch.testing.assert_close(gradient, exact, rtol=1e-5, atol=1e-8 * float(exact.abs().max()))
 
 

@@ -123,9 +123,7 @@ def test_everything_public_is_there_and_importing_is_quiet():
 def test_the_engine_has_one_of_each():
     """One autograd Function of pairs, one of their complement, none of the wrappers that the normal form replaced."""
     nodes = (node for file in (ROOT / "eigen").rglob("*.py") for node in ast.walk(ast.parse(file.read_text())))
-    classes = {
-        node.name: {ast.unparse(base) for base in node.bases} for node in nodes if isinstance(node, ast.ClassDef)
-    }
+    classes = {node.name: {ast.unparse(b) for b in node.bases} for node in nodes if isinstance(node, ast.ClassDef)}
     gone = {"ScaledProducts", "NegatedProducts", "ShiftedOperator", "Inverted", "ScaledAndReordered", "Pencil"}
     assert not gone & classes.keys()
     functions = {name for name, bases in classes.items() if bases & {"Function", "precision.Function", "_Implicit"}}

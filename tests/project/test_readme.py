@@ -18,9 +18,7 @@ from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpa
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {"README.md": ROOT / "README.md"}
-PAGES |= {
-    page.relative_to(DOCS).as_posix(): page for page in sorted({*DOCS.rglob("*.md")} - {*DOCS.glob("_*/**/*.md")})
-}
+PAGES |= {p.relative_to(DOCS).as_posix(): p for p in sorted({*DOCS.rglob("*.md")} - {*DOCS.glob("_*/**/*.md")})}
 FENCED = {
     name: re.findall(r"^ *(?:```|~~~)(.*)\n((?s:.*?))^ *(?:```|~~~)$", page.read_text(), re.M)
     for name, page in PAGES.items()
