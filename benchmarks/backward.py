@@ -117,6 +117,5 @@ def run(record: Record, options: argparse.Namespace) -> None:
         record.show(memory(nodes))
         return
     command = [sys.executable, "-m", "benchmarks", "backward", "--memory", "--nodes", str(nodes)]
-    environment = os.environ | RETURNED
-    said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, env=os.environ | RETURNED, capture_output=True, text=True).stdout
     record.show(said.strip(), times_and_error(nodes, rounds), batches(rounds))

@@ -281,8 +281,7 @@ def _phases(place: Place, x: Tensor) -> str:
     """Return the seconds of search, weights and solve, and the residual."""
     kernel, rounds = tl.HeatKernel("median"), 3 if len(x) < 500_000 else 1
     graph = tl.knn_graph(x, 15)
-    weighted = kernel(x, graph)
-    solve = partial(tl.eigenpairs, tl.Laplacian(weighted), 11, tolerance=1e-4)
+    solve = partial(tl.eigenpairs, tl.Laplacian(kernel(x, graph)), 11, tolerance=1e-4)
     pairs = solve()
     times = [place.seconds(call, rounds) for call in (partial(tl.knn_graph, x, 15), partial(kernel, x, graph), solve)]
     phases = ", ".join(f"{name} {s:.4f} s" for name, s in zip(("search", "weights", "solve"), times, strict=True))
@@ -305,8 +304,7 @@ def backward(place: Place) -> None:
 
         place.attempt(f"{n:,} nodes, forward, ms", partial(place.milliseconds, forward, 3))
         place.attempt(f"{n:,} nodes, both, ms", partial(place.milliseconds, both, 3))
-        module = tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x)
-        transform = partial(module.transform, x[:1000] + 0.01)
+        transform = partial(tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x).transform, x[:1000] + 0.01)
         place.attempt(f"{n:,} points, transform of 1000, ms", partial(place.milliseconds, transform, 3))
 
 

@@ -49,8 +49,7 @@ def agreement(x: Tensor, sample: int = 2000) -> float:
     for rows, mine in zip(chosen.split(200), found.split(200), strict=True):
         d2 = torch.cdist(x[rows].double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
         d2[torch.arange(len(rows)), rows] = torch.inf
-        true = d2.topk(K, largest=False).indices
-        hits += int((mine[:, :, None] == true[:, None, :]).sum())
+        hits += int((mine[:, :, None] == d2.topk(K, largest=False).indices[:, None, :]).sum())
     return hits / (K * sample)
 
 

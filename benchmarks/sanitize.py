@@ -35,8 +35,7 @@ def runtime(compiler: list[str]) -> list[str]:
     found = []
     for name in names:
         command = [*compiler, f"-print-file-name={name}"]
-        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        found.append(path)
+        found.append(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
     return found if all(Path(path).is_absolute() and Path(path).exists() for path in found) else []
 
 

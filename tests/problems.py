@@ -71,9 +71,8 @@ def complaints(browser: Any) -> list[Any]:
 
 
 def path(n: int) -> Tensor:
-    return torch.diag_embed(torch.ones(n - 1, dtype=torch.float64), 1) + torch.diag_embed(
-        torch.ones(n - 1, dtype=torch.float64), -1
-    )
+    ones = torch.ones(n - 1, dtype=torch.float64)
+    return torch.diag(ones, 1) + torch.diag(ones, -1)
 
 
 def cycle(n: int) -> Tensor:
@@ -84,8 +83,7 @@ def cycle(n: int) -> Tensor:
 def torus(a: int, b: int, first: float = 1.0, second: float = 1.0) -> tuple[Tensor, Tensor]:
     """Edges ``(2, E)`` both ways of the product of two cycles, and their weights: ``first`` along the first one."""
     node = torch.arange(a * b).reshape(a, b)
-    steps = [torch.stack([node.flatten(), node.roll(-1, axis).flatten()]) for axis in (0, 1)]
-    edges = torch.cat(steps, 1)
+    edges = torch.cat([torch.stack([node.flatten(), node.roll(-1, axis).flatten()]) for axis in (0, 1)], 1)
     weight = torch.tensor([first, second], dtype=torch.float64).repeat_interleave(a * b)
     return torch.cat([edges, edges.flip(0)], 1), weight.repeat(2)
 
@@ -292,9 +290,8 @@ def check_vectors(pairs, matrix, mass=None, *, atol):
     """Check A U = M U Λ and Uᴴ M U = I."""
     u = pairs.vectors
     weighted = u if mass is None else mass @ u
-    torch.testing.assert_close(
-        u.mH @ weighted, torch.eye(u.shape[-1]).to(u).expand_as(pairs.projected), atol=atol, rtol=0
-    )
+    ones = torch.eye(u.shape[-1]).to(u).expand_as(pairs.projected)
+    torch.testing.assert_close(u.mH @ weighted, ones, atol=atol, rtol=0)
     torch.testing.assert_close(matrix @ u, weighted * pairs.values[..., None, :], atol=atol, rtol=0)
 
 

@@ -90,8 +90,7 @@ class TestPrecision:
     def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
         by_older()
         before = state()
-        x = points(30, 2).requires_grad_()
-        y = tl.LaplacianEigenmaps(2, tl.KNN(5))(x)
+        y = tl.LaplacianEigenmaps(2, tl.KNN(5))(points(30, 2).requires_grad_())
 
         def fail(*_):
             raise RuntimeError("on purpose")
@@ -140,8 +139,7 @@ class TestSums:
         try:
             x = swiss_roll(500).to(DEVICE).requires_grad_()
             module = tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel("median"), solve=solver).fit(x)
-            y = module(x)
-            y.square().square().sum().backward()
+            module(x).square().square().sum().backward()
             module.transform(x.detach()[:5] + 0.01)
         finally:
             torch.use_deterministic_algorithms(False)

@@ -141,10 +141,8 @@ def test_gradients_of_null_vectors_do_not_drown_in_round_off(dense, outliers):
     """Null vectors are 1 / vol^½ at every node, however small its degree: float32 agrees with float64."""
     generator = torch.Generator().manual_seed(outliers)
     clusters = [torch.randn(30, 3, generator=generator) + 300 * i for i in range(2)]
-    far = [
-        cluster[:1] + 9 * torch.tensor([[1.0, 1, 1], [-1, -1, -1]])[:outliers] for cluster in clusters
-    ]  # degrees down to 1e-29
-    x = torch.cat([*clusters, *far])
+    beside = 9 * torch.tensor([[1.0, 1, 1], [-1, -1, -1]])[:outliers]  # degrees down to 1e-29
+    x = torch.cat([*clusters, *(cluster[:1] + beside for cluster in clusters)])
     rule, aim = tl.knn_graph(x, 6), torch.randn(len(x), 2, generator=generator)
     weight = tl.HeatKernel(5.0)(x, rule).weight
     found = []

@@ -384,6 +384,5 @@ def draw(index: int, seed: int = 0) -> Drawn:
         at = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{type(error).__name__}: {str(error)[:160]} ({at.filename}, line {at.lineno})"
         is_said = any(word in str(error) for word in (" must ", " needs ")) or "sklearn" in at.filename
-        is_clear = isinstance(error, CLEAR) and is_said
-        return Drawn(kind.__name__, "refused" if is_clear else "unclear", said)
+        return Drawn(kind.__name__, "refused" if isinstance(error, CLEAR) and is_said else "unclear", said)
     return Drawn(kind.__name__, "answered")

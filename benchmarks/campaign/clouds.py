@@ -28,8 +28,7 @@ def torus(rng: Rng, n: int) -> Floats:
 
 def lattice(rng: Rng, n: int) -> Floats:
     d = int(rng.integers(1, 4))
-    side = max(2, round(n ** (1 / d)))
-    return np.array(list(itertools.product(range(side), repeat=d)), dtype=np.float64)
+    return np.array(list(itertools.product(range(max(2, round(n ** (1 / d)))), repeat=d)), dtype=np.float64)
 
 
 def polytope(rng: Rng, n: int) -> Floats:
@@ -46,8 +45,7 @@ def polytope(rng: Rng, n: int) -> Floats:
         golden = (1 + math.sqrt(5)) / 2
         corner = np.array([(0.0, a, b * golden) for a in (-1, 1) for b in (-1, 1)])
         return np.concatenate([np.roll(corner, s, 1) for s in range(3)])
-    roots = [p for p in itertools.product((-1.0, 0.0, 1.0), repeat=4) if sum(map(abs, p)) == 2]
-    return np.array(roots)
+    return np.array([p for p in itertools.product((-1.0, 0.0, 1.0), repeat=4) if sum(map(abs, p)) == 2])
 
 
 def sphere(rng: Rng, n: int) -> Floats:

@@ -228,8 +228,7 @@ SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, knes
 def copies(rng: Rng, n: int) -> Edges:
     """Return the disjoint union of copies of one graph."""
     count = int(rng.integers(2, 9))
-    part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
-    return union([part] * count)
+    return union([SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))] * count)
 
 
 def bridged_copies(rng: Rng, n: int) -> Edges:

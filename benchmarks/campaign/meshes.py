@@ -207,10 +207,8 @@ def judged_gradient(case: Case, truth: Reference, gradient: Tensor) -> list[Find
         values[step] = float((weights(case, len(u)) * heat).sum())
     before, after = ((values[end] - values[end - 1e-6]) / 1e-6 for end in (0.0, 1e-6))
     noise = abs(after - before)  # large at a kink, where an edge flips
-    off, size = (
-        abs(float((gradient * direction).sum()) - (before + after) / 2),
-        float(gradient.norm() * direction.norm()),
-    )
+    off = abs(float((gradient * direction).sum()) - (before + after) / 2)
+    size = float(gradient.norm() * direction.norm())
     if off > 1e-4 * size + 10 * noise:
         return [Finding("wrong gradient", f"off by {off:.1e} of {size:.1e}, noise {noise:.1e}")]
     return []

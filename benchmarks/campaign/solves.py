@@ -48,8 +48,7 @@ def takes(solver: str, k: int, graphs: list[Edges], normalization: str) -> bool:
     spectra = [reference(edges, normalization) for edges in graphs]
     if min(spectrum.size for spectrum in spectra) < k:
         return solver in ("default", "Eigh")
-    largest = max(edges.nodes for edges in graphs)
-    return solver == "default" or largest <= 800
+    return solver == "default" or max(edges.nodes for edges in graphs) <= 800
 
 
 class Solve:

@@ -92,11 +92,8 @@ def check_faces_that_are_called_with_different_things(ranks):
     differ(ranks, lambda: module()(x.float() if last else x), "a row of x must be the same")
     differ(ranks, lambda: module(2 + last)(x), "module.n_components must be the same on all ranks, got 2 on rank 0")
     differ(ranks, lambda: module().fit(x[:, :2] if last else x), "a row of x must be the same")
-    differ(
-        ranks,
-        lambda: module(solve=Solve(tolerance=1e-6 if last else 1e-8))(x),
-        "module.solve.tolerance must be .* got 1e-08 on rank 0",
-    )
+    solve = Solve(tolerance=1e-6 if last else 1e-8)
+    differ(ranks, lambda: module(solve=solve)(x), "module.solve.tolerance must be .* got 1e-08 on rank 0")
     differ(ranks, lambda: module().train(not last)(x), "module.training must be the same .* got True on rank 0")
     loss = Sharded(LaplacianSmoothness(KNN(6)), ranks)
     differ(ranks, lambda: loss(x[:, : 3 - last], x), r"a row of y must be the same on all ranks, got \(3,\)")

@@ -74,8 +74,7 @@ def check_every_solver(ranks):
     x = surface(300)
     points = spread(x, ranks)
     graph = HeatKernel()(points.x, sharded_graph(points, KNN(10)))
-    reference = Laplacian(HeatKernel()(x, KNN(10)(x)))
-    exact = eigenpairs(reference, 5, Eigh())
+    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5, Eigh())
     for solver in (ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=None, max_iterations=500)):
         pairs = eigenpairs(Laplacian(graph), 5, solver)
         assert pairs.converged
@@ -197,8 +196,7 @@ def gradients(ranks, rows, x, loss, solver=None):
         graph, _, home = graph_of(mine, KNN(8), weights, None if one else ranks)
         part = slice(0, len(x)) if one else rows
         pairs = eigenpairs(Laplacian(graph, "random_walk"), 4, None if one else solver)
-        value = loss(pairs, home(pairs.vectors), part, one)
-        value.backward()
+        loss(pairs, home(pairs.vectors), part, one).backward()
         bandwidth = weights.log_factor.grad
         found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
     (mine, bandwidth), (exact, whole_bandwidth) = found

@@ -89,9 +89,8 @@ def broken():
         _ = wrong.has_canonical_format  # which SciPy recalls
         wrong.indices[at] = value
         yield wrong
-        yield torch.sparse_csr_tensor(
-            crow, torch.from_numpy(wrong.indices), csr.data, csr.shape, check_invariants=False
-        )
+        indices = torch.from_numpy(wrong.indices)
+        yield torch.sparse_csr_tensor(crow, indices, csr.data, csr.shape, check_invariants=False)
         coo = csr.tocoo()
         coo.row[at] = 40 if value > 0 else -1
         yield coo

@@ -114,8 +114,7 @@ def test_a_function_has_gradients_to_matrix_and_mass_at_equal_eigenvalues(shift)
     mass = torch.full((n,), 2.0, dtype=torch.float64, requires_grad=True)
 
     def pairs(matrix, mass):
-        operator = FunctionOperator(lambda y, a: a @ y, n, [(matrix + matrix.T) / 2])
-        return eigenpairs(operator, 3, mass=mass)
+        return eigenpairs(FunctionOperator(lambda y, a: a @ y, n, [(matrix + matrix.T) / 2]), 3, mass=mass)
 
     expected = dense_values(matrix.detach(), torch.diag(mass.detach()))[:3]
     torch.testing.assert_close(pairs(matrix, mass).values.detach(), expected)

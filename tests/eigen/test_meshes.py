@@ -21,9 +21,8 @@ def icosphere(level):
     v, f = vertices / np.linalg.norm(vertices[0]), np.array(faces)
     f = np.where((np.linalg.det(v[f]) < 0)[:, None], f[:, ::-1], f)
     for _ in range(level):
-        edges, number = np.unique(
-            np.sort(np.stack([f, np.roll(f, -1, 1)], 2), 2).reshape(-1, 2), axis=0, return_inverse=True
-        )
+        sides = np.sort(np.stack([f, np.roll(f, -1, 1)], 2)).reshape(-1, 2)
+        edges, number = np.unique(sides, axis=0, return_inverse=True)
         middle = v[edges].sum(1)
         ab, bc, ca = (number.reshape(-1, 3) + len(v)).T
         v = np.concatenate([v, middle / np.linalg.norm(middle, axis=1, keepdims=True)])

@@ -103,8 +103,7 @@ def test_tiny_mass(solver, tiny):
 
 
 def test_equal_values_are_no_reason():
-    identity = FunctionOperator(lambda y: 3 * y, 40)
-    assert tl.eigenpairs(identity, 5).resolved
+    assert tl.eigenpairs(FunctionOperator(lambda y: 3 * y, 40), 5).resolved
     for spectrum in known_spectra():
         k = min(4, len(spectrum.affinity) - 1)
         assert tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(spectrum.affinity)), k).resolved

@@ -126,8 +126,7 @@ def test_matrices_and_masses_in_any_unit(kind, unit, of_mass, n, largest):
     x, d = points(n, n), torch.linspace(1, 2, n, dtype=torch.float64)
     matrix = torch.diag(d) if kind in ("products", "mass") else (x + x.mT) / 2
     mass = {"mass": d.flip(0), "mass matrix": x @ x.mT / n + torch.eye(n)}.get(kind)
-    dense = mass if mass is None or mass.ndim == 2 else torch.diag(mass)
-    values, vectors = scipy.linalg.eigh(matrix, dense)
+    values, vectors = scipy.linalg.eigh(matrix, mass if mass is None or mass.ndim == 2 else torch.diag(mass))
     order = [-1, -2, -3, -4] if largest else [0, 1, 2, 3]
     values, vectors = torch.from_numpy(values[order]), torch.from_numpy(vectors[:, order[:3]])
     given = (

@@ -37,8 +37,7 @@ def test_gradient_is_that_of_differences(way, data):
 def test_error_does_not_change_with_a_rotation():
     search = Surface(2, 8, "spectrum", "layer", 0, math.inf)
     places = icosphere(3)[0].numpy()
-    turned = Rotation.from_rotvec([0.4, -1.0, 0.7]).apply(places)
-    radii = harmonics(turned, 4) @ search.truth[:21]
+    radii = harmonics(Rotation.from_rotvec([0.4, -1.0, 0.7]).apply(places), 4) @ search.truth[:21]
     search.best = torch.from_numpy(np.linalg.lstsq(harmonics(places, 6), radii, rcond=None)[0])
     assert search.error() < 0.01
     search.best = torch.zeros(45, dtype=torch.float64)

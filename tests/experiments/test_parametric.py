@@ -48,8 +48,7 @@ def test_sums_over_mini_batches_of_edges_equal_the_whole_graph():
     batches.sampler.count = edges // size
     energy, mass = torch.zeros(2, 2, dtype=x.dtype), torch.zeros(2, 2, dtype=x.dtype)
     for rows, part in batches.train_dataloader():
-        laplacian = Laplacian(part, "unnormalized")
-        energy += rows[:, 3:].T @ laplacian.matmul(rows[:, 3:])
+        energy += rows[:, 3:].T @ Laplacian(part, "unnormalized").matmul(rows[:, 3:])
         mass += rows[:, 3:].T @ (part.pattern.sum_rows(part.weight)[:, None] * rows[:, 3:])
     torch.testing.assert_close(energy, y.T @ Laplacian(graph, "unnormalized").matmul(y))
     torch.testing.assert_close(mass, y.T @ (graph.pattern.sum_rows(graph.weight)[:, None] * y))

@@ -69,8 +69,7 @@ def test_signatures_equal_the_heat_kernel():
     for j in range(TIMES):
         t = FIRST_TIME * 2**j
         kernel = torch.matrix_exp(-t * dense)
-        last = torch.exp(-t * pairs.values[:, -1:])
-        diagonal = kernel.diagonal(dim1=-2, dim2=-1) - last
+        diagonal = kernel.diagonal(dim1=-2, dim2=-1) - torch.exp(-t * pairs.values[:, -1:])
         torch.testing.assert_close(signatures[..., j], diagonal, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(traces[:, j], diagonal.sum(-1), rtol=1e-7, atol=1e-9)
 
@@ -111,8 +110,7 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     module = Classifier(NETWORKS[variant](3, 8, 12), len(NAMES), 0.01, 0)
     expected = module(clouds.points, clouds.mask)
     order = torch.randperm(60, generator=generator)
-    turned = module(clouds.points[:, order], clouds.mask[:, order])
-    torch.testing.assert_close(turned, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(module(clouds.points[:, order], clouds.mask[:, order]), expected, rtol=1e-3, atol=1e-4)
     padded = torch.nn.functional.pad(clouds.points, (0, 0, 0, 7), value=5.0)
     mask = torch.nn.functional.pad(clouds.mask, (0, 7))
     torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)

@@ -82,8 +82,7 @@ def test_clustering_finds_the_smallest_cut(sizes, variant):
 
 
 def test_empty_clusters_isolated_nodes_and_no_cluster():
-    affinity = torch.block_diag(two_cliques(3, 4), torch.zeros(2, 2))
-    graph = tl.Graph.from_dense(affinity).to_sparse()
+    graph = tl.Graph.from_dense(torch.block_diag(two_cliques(3, 4), torch.zeros(2, 2))).to_sparse()
     components = torch.tensor([0] * 3 + [1] * 4 + [2, 3])  # clusters 2 and 3 have no volume
     assert tl.normalized_cut(components, graph) == 0
     assert tl.normalized_cut(7 * components, graph) == 0
@@ -185,8 +184,7 @@ def test_other_ways_to_labels(variant, how, device):
     other.load_state_dict(module.state_dict())
     assert torch.equal(other.to(device).predict(x), module.predict(x))
     assert torch.equal(module.float().predict(x.float()), module.predict(x.float()))
-    half = module.predict(x.bfloat16())
-    assert half.dtype == torch.int64
+    assert module.predict(x.bfloat16()).dtype == torch.int64
     with pytest.raises(RuntimeError, match=r"assign_labels is .* in the state"):
         tl.SpectralClustering(3, tl.KNN(8), tl.HeatKernel(0.05), variant=variant).load_state_dict(module.state_dict())
 

@@ -156,10 +156,7 @@ REFUSED = [
     (eigenmaps(), eigenmaps(components="separate"), "components is 'joint'"),
     (eigenmaps(), eigenmaps(tl.HeatKernel(2)), "weights.t is 'median' .* and 2 here"),
     (eigenmaps(), eigenmaps(tl.SelfTuning(7)), "weights is HeatKernel in the state and SelfTuning here"),
-    (
-        *(eigenmaps(tl.HeatKernel(t, learnable=True)) for t in (4.0, 1.0)),
-        "weights.t is 4.0 in the state and 1.0 here",
-    ),
+    (*(eigenmaps(tl.HeatKernel(t, learnable=True)) for t in (4.0, 1.0)), "weights.t is 4.0 in the state and 1.0 here"),
     (eigenmaps(tl.SelfTuning(6)), eigenmaps(tl.SelfTuning(7)), "weights.m is 6"),
     (
         *(eigenmaps(tl.DensityCorrected(alpha, tl.HeatKernel(t))) for alpha, t in ((1.0, 4.0), (0.5, 3.0))),
@@ -256,8 +253,7 @@ def plain(rank):
         for _ in range(2):
             network.zero_grad()
             wrapped(data(rank)).backward()
-            found = [p.grad for p in network.parameters() if p.requires_grad]
-            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close([p.grad for p in network.parameters() if p.requires_grad], expected)
             assert same(fitted_tensors(network), before)
 
 

@@ -40,8 +40,7 @@ def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype
     for n in (8, 12, 16, 22, 30, 36):
         x = polygon(n).to(dtype)
         for variant in ("njw", "shi_malik"):
-            module = SpectralClustering(
-                3, KNN(4), HeatKernel(0.5), assign_labels=assign_labels, variant=variant, n_init=2
-            ).fit(x)
+            options = {"assign_labels": assign_labels, "variant": variant, "n_init": 2}
+            module = SpectralClustering(3, KNN(4), HeatKernel(0.5), **options).fit(x)
             assert torch.equal(module.predict(x), module.labels_)
             assert torch.equal(torch.cat([module.predict(part) for part in x.split(3)]), module.labels_)

@@ -117,8 +117,7 @@ class TestFactors:
 
 class TestStructure:
     def test_limits(self):
-        pattern = grid(30, 30)
-        rows = rows_of(pattern)
+        rows = rows_of(grid(30, 30))
         found = SymbolicFactor.of(*rows)
         assert SymbolicFactor.of(*rows, Limits(work=2 * found.work)) is not None
         assert SymbolicFactor.of(*rows, Limits(work=0.5 * found.work)) is None

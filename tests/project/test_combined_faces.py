@@ -42,8 +42,7 @@ def laplacian_pe(made):
     if not made.kinds & {"components"}:  # whose zeros have any basis
         rows = v[..., 1:] * (made.nodes[..., None])
         for b, nodes in enumerate(made.nodes):
-            own = found.pe[made.nodes.nonzero()[:, 0] == b]
-            close(grams(own), grams(rows[b][nodes]))
+            close(grams(found.pe[made.nodes.nonzero()[:, 0] == b]), grams(rows[b][nodes]))
 
 
 def features(made):
@@ -66,8 +65,7 @@ def cells_of(made):
     pandas = pytest.importorskip("pandas")
     obs = pandas.DataFrame({"kind": [None] * made.matrix.shape[-1]})
     obs.loc[0, "kind"], obs.loc[3, "kind"] = "a", "b"
-    affinity = csr_array(made.matrix[0].numpy())
-    return SimpleNamespace(obs=obs, obsm={}, uns={}, obsp={"connectivities": affinity})
+    return SimpleNamespace(obs=obs, obsm={}, uns={}, obsp={"connectivities": csr_array(made.matrix[0].numpy())})
 
 
 def diffusion_of_cells(made):

@@ -77,8 +77,7 @@ def test_arrows_between_rooms():
     found: dict[str, set[str]] = {}
     for file in FILES:
         room = module_of(file).partition(".")[0]
-        others = {module.partition(".")[0] for module in ours(file)}
-        found.setdefault(room, set()).update(others - {room})
+        found.setdefault(room, set()).update({module.partition(".")[0] for module in ours(file)} - {room})
     assert found == ARROWS
 
 
@@ -102,8 +101,7 @@ def test_experiments_use_public_names_only():
                 room, _, last = name.removeprefix("torch_lapeig.").rpartition(".")
                 faces = ("sklearn", "lightning", "pyg", *rooms)
                 if name.startswith("torch_lapeig.") and room in ("", *rooms) and last not in faces:
-                    public = rooms[room].__all__ if room else torch_lapeig.__all__
-                    assert last in public, f"{file.name}: {name}"
+                    assert last in (rooms[room].__all__ if room else torch_lapeig.__all__), f"{file.name}: {name}"
 
 
 def test_benchmarks_import_experiments_and_not_the_other_way():

@@ -47,9 +47,8 @@ def measured() -> dict[str, int]:
     found["lines of C"] = lines(*package.rglob("*.[ch]"))
     built = {".py", ".c", ".h", ".so", ".pyc"}
     found["data files in the package"] = sum(f.is_file() and f.suffix not in built for f in package.rglob("*"))
-    found["lines of tests and benchmarks"] = lines(
-        *(f for room in ("tests", "benchmarks") for f in (ROOT / room).rglob("*.py"))
-    )
+    rooms = (ROOT / room for room in ("tests", "benchmarks"))
+    found["lines of tests and benchmarks"] = lines(*(file for room in rooms for file in room.rglob("*.py")))
     found["lines of experiments"] = lines(*(ROOT / "experiments").rglob("*.py"))
     if sys.version_info[:2] == (3, 11) and native.library() is not None:
         done = subprocess.run([sys.executable, "-c", ONE_PASS], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -49,16 +49,14 @@ class TestPairs:
     def test_more_copies_than_a_block_has_columns(self, k, tolerance):
         """The eigenvalues 2j/10 of a cube in ten dimensions have the multiplicities 1, 10, 45, …."""
         pairs = eigenpairs(Laplacian(scipy_graph(hypercube(10))), k, ShiftInvert(), tolerance=tolerance)
-        exact = torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64)
-        check_pairs(pairs, exact, atol=1e-9, gap_rtol=0.05)
+        check_pairs(pairs, torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64), atol=1e-9, gap_rtol=0.05)
 
     @pytest.mark.filterwarnings("ignore::torch_lapeig.ConvergenceWarning")
     @covering(1, k=[12, 19, 27], tolerance=[None, 1e-4], solver=[None, ShiftInvert()])
     def test_copies_of_close_values(self, k, tolerance, solver):
         """Seven wheels: 14 copies of (3 − 2 cos 2πj/203) / 3 for each j, 0.3 % and more from each other."""
         matrix, exact = seven_wheels()
-        laplacian = Laplacian(scipy_graph(matrix))
-        pairs = eigenpairs(laplacian, k, solver, tolerance=tolerance)
+        pairs = eigenpairs(Laplacian(scipy_graph(matrix)), k, solver, tolerance=tolerance)
         torch.testing.assert_close(pairs.values, exact[:k], atol=1e-8, rtol=0)
         torch.testing.assert_close(pairs.gap, exact[k] - exact[k - 1], atol=1e-8, rtol=0.1)
         assert pairs.residuals.max() < 1e-8  # ShiftInvert alone may have missed its own tolerance, and says so
@@ -115,9 +113,8 @@ class TestPairs:
         pairs = eigenpairs(Laplacian(graph.to(dtype)), k, ShiftInvert())
         exact = 1 - torch.cos(2 * math.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3], dtype=torch.float64) / n)
         assert pairs.converged
-        torch.testing.assert_close(
-            pairs.values, exact.to(dtype), atol=1e-15 if dtype == torch.float64 else 1e-9, rtol=1e-6
-        )
+        atol = 1e-15 if dtype == torch.float64 else 1e-9
+        torch.testing.assert_close(pairs.values, exact.to(dtype), atol=atol, rtol=1e-6)
 
     def test_gradients_through_the_factors(self):
         """The factors that solved also precondition: the gradient is the one that all pairs give."""
@@ -125,8 +122,7 @@ class TestPairs:
         start = 1 + 0.1 * torch.rand(len(edges.weight), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         for solver in (ShiftInvert(), Eigh()):
             weight = start.clone().requires_grad_()
-            symmetric = (weight + edges.pattern.transpose(weight)) / 2
-            pairs = eigenpairs(Laplacian(edges.with_weight(symmetric)), 5, solver)
+            pairs = eigenpairs(Laplacian(edges.with_weight((weight + edges.pattern.transpose(weight)) / 2)), 5, solver)
             grads.append(torch.autograd.grad((heat_of(pairs, 9) @ mix).square().sum(), weight)[0])
         torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
 
@@ -137,10 +133,8 @@ class TestInertia:
 
     @covering(1, hidden=[1, 2, 4], k=[5, 9])
     def test_eigenvectors_that_a_random_block_lacks_are_found(self, hidden, k, monkeypatch):
-        laplacian, random = (
-            Laplacian(scipy_graph(of_networkx(nx.grid_graph((16, 15), periodic=True)))),
-            SymmetricOperator.random,
-        )
+        laplacian = Laplacian(scipy_graph(of_networkx(nx.grid_graph((16, 15), periodic=True))))
+        random = SymmetricOperator.random
         exact, vectors = torch.linalg.eigh(laplacian.to_dense())
         lacking = vectors[:, 1 : 1 + hidden]
 
@@ -157,12 +151,9 @@ class TestFactors:
     def test_factors_beyond_the_memory_are_refused(self, monkeypatch):
         if native.library() is not None:  # SuperLU tells no fill beforehand: what it has made is measured
             monkeypatch.setattr(factors, "factorize", None)
+        laplacian = Laplacian(scipy_graph(of_networkx(nx.random_regular_graph(6, 3000, seed=0))))
         with pytest.raises(ConvergenceError, match=r"3000 nodes would take more than memory=.* GiB .*Lobpcg\(\)"):
-            eigenpairs(
-                Laplacian(scipy_graph(of_networkx(nx.random_regular_graph(6, 3000, seed=0)))),
-                4,
-                ShiftInvert(memory=2**20),
-            )
+            eigenpairs(laplacian, 4, ShiftInvert(memory=2**20))
 
     def test_out_of_memory_goes_on_with_another_solver(self, monkeypatch):
         laplacian = Laplacian(scipy_graph(sparse_path(3000)))
@@ -182,10 +173,8 @@ class TestFactors:
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pairs: pickle.loads(pickle.dumps(pairs))])
     def test_pairs_are_copied_and_pickled_with_their_factors(self, copied):
         """SuperLU's own object can be neither."""
-        laplacian = Laplacian(scipy_graph(sparse_path(2000)))
-        pairs = eigenpairs(laplacian, 3, ShiftInvert())
-        again = copied(pairs)
-        torch.testing.assert_close(again.vectors, pairs.vectors, atol=0, rtol=0)
+        pairs = eigenpairs(Laplacian(scipy_graph(sparse_path(2000))), 3, ShiftInvert())
+        torch.testing.assert_close(copied(pairs).vectors, pairs.vectors, atol=0, rtol=0)
 
 
 def negated(matrix):
@@ -288,8 +277,7 @@ def test_a_cut_through_copies_nearest_a_number(graph, target, k):
 
 def test_values_on_both_sides_of_a_number_are_not_equal():
     path = torch.ones(5, dtype=torch.float64).diag(1)
-    matrix = (path + path.mT).requires_grad_()
-    pairs = eigenpairs(matrix, 5, nearest=0.0)
+    pairs = eigenpairs((path + path.mT).requires_grad_(), 5, nearest=0.0)
     assert pairs.gap.abs() < 1e-12
     (pairs.vectors @ pairs.vectors.mT)[0, 1].backward()  # without a warning of a cluster that is cut
 
@@ -311,8 +299,7 @@ def test_gradients_of_equal_values_nearest_a_number():
     weight = torch.ones(12, dtype=torch.float64).diag(1)[:12, :12].requires_grad_()
     ends = torch.zeros(12, 12, dtype=torch.float64)
     ends[0, -1] = ends[-1, 0] = 1
-    ring = weight + weight.mT + ends
-    values = eigenpairs(Laplacian(Graph.from_dense(ring)), 2, nearest=0.45).values
+    values = eigenpairs(Laplacian(Graph.from_dense(weight + weight.mT + ends)), 2, nearest=0.45).values
     torch.testing.assert_close(values, torch.full_like(values, 0.5))
     (smooth,) = torch.autograd.grad(values.sum(), weight, retain_graph=True)
     assert smooth.abs().max() > 0
