@@ -35,7 +35,6 @@ PROGRAMS = ("campaign", "compare", "gpu", "kill_and_resume", "mutants", "sanitiz
 
 
 def module_of(name: str) -> Any:
-    """Return the module of a benchmark or a program."""
     return importlib.import_module("benchmarks.atlas.command" if name == "atlas" else f"benchmarks.{name}")
 
 
@@ -49,7 +48,6 @@ def listing(console: Console) -> None:
 
 
 def parser_of(name: str, module: Any) -> argparse.ArgumentParser:
-    """Return the command line of one benchmark."""
     parser = argparse.ArgumentParser(
         f"benchmarks {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +60,6 @@ def parser_of(name: str, module: Any) -> argparse.ArgumentParser:
 
 
 def run(name: str, arguments: Sequence[str], console: Console) -> None:
-    """Run one benchmark in this process."""
     module = module_of(name)
     options = parser_of(name, module).parse_args(arguments)
     import torch
@@ -100,7 +97,6 @@ def run_all(arguments: Sequence[str], console: Console) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the named benchmark or program, or list them."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(width=160)
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])

@@ -106,19 +106,16 @@ def batches(rounds: int, k: int = 8) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", action="store_true", help="measure memory only, in this process")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     nodes, rounds = (20_000, 2) if options.quick else (options.nodes, options.rounds)
     if options.memory:
         record.show(memory(nodes))
         return
     command = [sys.executable, "-m", "benchmarks", "backward", "--memory", "--nodes", str(nodes)]
-    environment = os.environ | RETURNED
-    said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, env=os.environ | RETURNED, capture_output=True, text=True).stdout
     record.show(said.strip(), times_and_error(nodes, rounds), batches(rounds))

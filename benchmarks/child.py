@@ -49,7 +49,6 @@ class Child:
         return found
 
     def ask(self, request: Mapping[str, Any]) -> Any:
-        """Return the answer to a request."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(request) + "\n")

@@ -22,7 +22,7 @@ import torch
 from sklearn.datasets import load_digits, make_swiss_roll
 from torch import Tensor
 
-Call = Callable[[], Tensor]
+Call = Callable[[], Any]
 SHORTEST = 0.05  # seconds that are timed at least
 
 
@@ -36,10 +36,19 @@ def graphs() -> Any:
     return importlib.import_module("benchmarks.graphs")
 
 
-def gradient_of(leaf: Tensor) -> Tensor:
-    """Return the gradient of a tensor that ``backward`` has reached."""
-    assert leaf.grad is not None
-    return leaf.grad
+def normal(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def derived(given: Tensor, loss: Callable[[Tensor], Tensor]) -> Call:
+    """Take the gradient of a loss back to a tensor."""
+
+    def step() -> Any:
+        leaf = given.clone().requires_grad_()
+        loss(leaf).backward()
+        return leaf.grad
+
+    return step
 
 
 def mnist() -> Tensor:
@@ -57,14 +66,7 @@ def roll(n: int) -> Tensor:
 def layer(*shape: int) -> Call:
     """Embed sets of points, and take the gradient of a loss back to them."""
     module = lapeig().LaplacianEigenmaps(8, lapeig().KNN(10, "union"), lapeig().HeatKernel())
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-
-    def step() -> Tensor:
-        leaf = x.clone().requires_grad_()
-        module(leaf).square().square().sum().backward()
-        return gradient_of(leaf)
-
-    return step
+    return derived(normal(*shape, dtype=torch.float32), lambda x: module(x).square().square().sum())
 
 
 def embed(points: Callable[[], Tensor]) -> Call:
@@ -75,44 +77,34 @@ def family(name: str) -> Call:
     """Solve for four pairs of a graph of the atlas."""
     graph = importlib.import_module("benchmarks.atlas.families").graph_of(name, 20_000)
     laplacian = lapeig().Laplacian(graph)
+    return lambda: lapeig().eigenpairs(laplacian, 4).values
 
-    def step() -> Tensor:
-        values: Tensor = lapeig().eigenpairs(laplacian, 4).values
-        return values
 
-    return step
+def both(pairs: Any) -> Tensor:
+    """Return a loss of vectors and values."""
+    loss: Tensor = pairs.vectors.square().square().sum() + pairs.values.sum()
+    return loss
 
 
 def backward() -> Call:
     """Solve for ten pairs of a roll, and take the gradient of a loss back to its weights."""
     given = graphs().swiss_roll(20_000, 10, heat=True)
-
-    def step() -> Tensor:
-        weight = given.weight.clone().requires_grad_()
-        found = lapeig().eigenpairs(lapeig().Laplacian(given.with_weight(weight)), 10)
-        (found.vectors.square().square().sum() + found.values.sum()).backward()
-        return gradient_of(weight)
-
-    return step
+    return derived(given.weight, lambda w: both(lapeig().eigenpairs(lapeig().Laplacian(given.with_weight(w)), 10)))
 
 
 def dense(*shape: int, k: int, has_gradient: bool = False) -> Call:
     """Solve for k pairs of all-pairs kernels of clouds ``(B, N, D)``, with the gradient in their weights if asked."""
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = normal(*shape)
     weight = torch.exp(-torch.cdist(x, x).square())
     weight = (weight + weight.mT) / 2
     weight.diagonal(dim1=-2, dim2=-1).zero_()
 
-    def step() -> Tensor:
-        leaf = weight.clone().requires_grad_(has_gradient)
-        pairs = lapeig().eigenpairs(lapeig().Laplacian(lapeig().Graph.from_dense(leaf)), k)
-        if not has_gradient:
-            values: Tensor = pairs.values
-            return values
-        pairs.vectors.square().square().sum().backward()
-        return gradient_of(leaf)
+    def pairs(weight: Tensor) -> Any:
+        return lapeig().eigenpairs(lapeig().Laplacian(lapeig().Graph.from_dense(weight)), k)
 
-    return step
+    if has_gradient:
+        return derived(weight, lambda leaf: pairs(leaf).vectors.square().square().sum())
+    return lambda: pairs(weight.clone()).values
 
 
 def pencil() -> Call:
@@ -122,25 +114,13 @@ def pencil() -> Call:
     a = ((a + a.T) / 2 + scipy.sparse.diags(random.normal(0, 3, n))).tocsr()
     sides = numpy.full(n - 1, 1 / 6)
     mass = scipy.sparse.diags([sides, numpy.full(n, 4 / 6), sides], [-1, 0, 1]).tocsc()
-
-    def step() -> Tensor:
-        values: Tensor = lapeig().eigenpairs(a, 8, mass=mass).values
-        return values
-
-    return step
+    return lambda: lapeig().eigenpairs(a, 8, mass=mass).values
 
 
 def all_pairs(*shape: int) -> Call:
     """Compute all pairs of symmetric matrices, and the gradient of a loss back to them."""
-    a = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-    def step() -> Tensor:
-        leaf = (a + a.mT).requires_grad_()
-        pairs = lapeig().eigh(leaf)
-        (pairs.values.sum() + pairs.vectors.square().square().sum()).backward()
-        return gradient_of(leaf)
-
-    return step
+    a = normal(*shape)
+    return derived(a + a.mT, lambda leaf: both(lapeig().eigh(leaf)))
 
 
 def spreading() -> Call:
@@ -156,12 +136,7 @@ def search(n: int, d: int, k: int) -> Call:
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(10, d, generator=generator)
     x = centres[torch.arange(n) % 10] / 2 + torch.randn(n, d, generator=generator)
-
-    def step() -> Tensor:
-        squares: Tensor = lapeig(".graph").nearest_neighbors(x, k).squared_distances
-        return squares
-
-    return step
+    return lambda: lapeig(".graph").nearest_neighbors(x, k).squared_distances
 
 
 FAMILIES = (

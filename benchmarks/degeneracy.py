@@ -68,7 +68,6 @@ CUT = Problem("ring of 12, k = 2", 12, RING, 2)
 
 
 def precise_matrix(problem: Problem, weights: list[Any]) -> Any:
-    """Return I − D^-½ W D^-½."""
     degrees = [mpmath.mpf(0)] * problem.nodes
     for (a, b), weight in zip(problem.edges, weights, strict=True):
         degrees[a] += weight
@@ -82,14 +81,11 @@ def precise_matrix(problem: Problem, weights: list[Any]) -> Any:
 def precise_loss(problem: Problem, weights: list[Any], kind: str) -> Any:
     """Return tr(C V f(Λ) Vᵀ)."""
     values, vectors = mpmath.eigsy(precise_matrix(problem, weights))
-    order = sorted(range(problem.nodes), key=lambda i: values[i])[: problem.k]
-    target = mpmath.matrix(problem.target.tolist())
-    total = mpmath.mpf(0)
-    for i in order:
+    target, terms = mpmath.matrix(problem.target.tolist()), []
+    for i in sorted(range(problem.nodes), key=lambda i: values[i])[: problem.k]:
         v = vectors[:, i]
-        factor = mpmath.exp(-HEAT * values[i]) if kind == "heat" else 1
-        total += factor * (v.T * target * v)[0]
-    return total
+        terms.append((mpmath.exp(-HEAT * values[i]) if kind == "heat" else 1) * (v.T * target * v)[0])
+    return mpmath.fsum(terms)
 
 
 def reference(problem: Problem, delta: float, kind: str) -> Tensor:
@@ -111,7 +107,6 @@ def reference(problem: Problem, delta: float, kind: str) -> Tensor:
 
 
 def affinity(problem: Problem, weight: Tensor) -> Tensor:
-    """Return W."""
     row, col = torch.tensor(problem.edges).T
     half = torch.zeros(problem.nodes, problem.nodes, dtype=weight.dtype).index_put((row, col), weight)
     return half + half.mT
@@ -125,54 +120,48 @@ def symmetric(problem: Problem, weight: Tensor) -> Tensor:
 
 
 def torch_loss(problem: Problem, values: Tensor, vectors: Tensor, kind: str) -> Tensor:
-    """Return the loss by values and vectors."""
     weighted = vectors * (-HEAT * values).exp() if kind == "heat" else vectors
     return (problem.target * (weighted @ vectors.mT)).sum()
+
+
+def of_loss(loss: Gradient) -> Gradient:
+    """Return the gradient of a loss that torch differentiates."""
+
+    def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
+        leaf = weight.clone().requires_grad_()
+        return torch.autograd.grad(loss(problem, leaf, kind), leaf)[0]
+
+    return gradient
 
 
 def of_matrix(solve: Callable[[Tensor, int], tuple[Tensor, Tensor]]) -> Gradient:
     """Return the gradient by a function from a dense matrix and k to the k smallest values and vectors."""
 
-    def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
-        leaf = weight.clone().requires_grad_()
-        loss = torch_loss(problem, *solve(symmetric(problem, leaf), problem.k), kind)
-        (found,) = torch.autograd.grad(loss, leaf)
-        return found
-
-    return gradient
+    return of_loss(lambda problem, leaf, kind: torch_loss(problem, *solve(symmetric(problem, leaf), problem.k), kind))
 
 
 def ours(**options: Any) -> Gradient:
     """Return the gradient by `eigenpairs` of the graph; functions of values go through ``projected``."""
 
-    def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
-        leaf = weight.clone().requires_grad_()
+    def loss(problem: Problem, leaf: Tensor, kind: str) -> Tensor:
         edges = torch.tensor(problem.edges).T
         graph = Graph.from_edge_index(torch.cat([edges, edges.flip(0)], 1), torch.cat([leaf, leaf]), problem.nodes)
         pairs = eigenpairs(Laplacian(graph), problem.k, Solve(**options))
         inner = torch.matrix_exp(-HEAT * pairs.projected) if kind == "heat" else torch.eye(problem.k).double()
-        loss = (problem.target * (pairs.vectors @ inner @ pairs.vectors.mT)).sum()
-        (found,) = torch.autograd.grad(loss, leaf)
-        return found
+        return (problem.target * (pairs.vectors @ inner @ pairs.vectors.mT)).sum()
 
-    return gradient
+    return of_loss(loss)
 
 
-def by_eigh() -> Gradient:
-    def solve(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh(matrix)
-        return values[:k], vectors[:, :k]
-
-    return of_matrix(solve)
+def by_eigh(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh(matrix)
+    return values[:k], vectors[:, :k]
 
 
-def by_torch_lobpcg() -> Gradient:
-    def solve(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        torch.manual_seed(0)
-        values, vectors = torch.lobpcg(matrix, k, largest=False, tol=1e-14, niter=1000)
-        return values, vectors
-
-    return of_matrix(solve)
+def by_torch_lobpcg(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    values, vectors = torch.lobpcg(matrix, k, largest=False, tol=1e-14, niter=1000)
+    return values, vectors
 
 
 def by_xitorch() -> Gradient:
@@ -192,24 +181,15 @@ def by_ncut(exact: bool) -> Gradient:
     """Return the gradient by ncut_pytorch, which takes points and returns large values of D^-½ W D^-½."""
     from ncut_pytorch import ncut_fn
 
-    def gradient(problem: Problem, weight: Tensor, kind: str) -> Tensor:
-        leaf = weight.clone().requires_grad_()
+    def loss(problem: Problem, leaf: Tensor, kind: str) -> Tensor:
         w = affinity(problem, leaf)
         torch.manual_seed(0)
-        vectors, values, *_ = ncut_fn(
-            torch.zeros(problem.nodes, 1).double(),
-            problem.k,
-            sigma=1.0,
-            affinity_fn=lambda *_, **__: w,
-            exact_gradient=exact,
-            no_propagation=True,
-            affinity_diag_eps=0.0,
-            device="cpu",
-        )
-        (found,) = torch.autograd.grad(torch_loss(problem, 1 - values, vectors, kind), leaf)
-        return found
+        options = {"sigma": 1.0, "no_propagation": True, "affinity_diag_eps": 0.0, "device": "cpu"}
+        options |= {"affinity_fn": lambda *_, **__: w, "exact_gradient": exact}
+        vectors, values, *_ = ncut_fn(torch.zeros(problem.nodes, 1).double(), problem.k, **options)
+        return torch_loss(problem, 1 - values, vectors, kind)
 
-    return gradient
+    return of_loss(loss)
 
 
 def by_jax() -> Gradient:
@@ -239,8 +219,8 @@ def by_jax() -> Gradient:
 MAKERS: dict[str, tuple[str, Callable[[], Gradient]]] = {
     "torch_lapeig": ("torch_lapeig", ours),
     "torch_lapeig, cluster_width=1e-6": ("torch_lapeig", lambda: ours(cluster_width=1e-6)),
-    "torch.linalg.eigh": ("torch", by_eigh),
-    "torch.lobpcg": ("torch", by_torch_lobpcg),
+    "torch.linalg.eigh": ("torch", lambda: of_matrix(by_eigh)),
+    "torch.lobpcg": ("torch", lambda: of_matrix(by_torch_lobpcg)),
     "JAX eigh": ("jax", by_jax),
     "xitorch symeig": ("xitorch", by_xitorch),
     "torch-sla eigsh": ("torch_sla", by_torch_sla),
@@ -320,7 +300,6 @@ def summary(gradients: dict[str, Gradient], errors: list[dict[str, list[float]]]
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     gradients = dict(candidates(record))
     deltas = (1e-6, 0.0) if options.quick else DELTAS
     near = tuple(delta for delta in deltas if delta)

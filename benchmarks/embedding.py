@@ -37,7 +37,6 @@ PEER = "scikit-learn arpack"
 
 
 def digits_graph(dtype: torch.dtype) -> Graph:
-    """Return the heat kernel of ten neighbours."""
     x = torch.from_numpy(digits_points()).to(dtype)
     graph: Graph = HeatKernel()(x, knn_graph(x, 10))
     return graph
@@ -53,7 +52,6 @@ def unit_vectors(affinity: Any, y: NDArray[Any]) -> tuple[float, NDArray[Any]]:
 
 
 def largest_angle(v: NDArray[Any], exact: NDArray[Any]) -> float:
-    """Return sine of the largest angle between the spans."""
     q, basis = np.linalg.qr(v)[0], np.linalg.qr(exact)[0]
     return float(np.linalg.norm(q - basis @ (basis.T @ q), 2))
 
@@ -128,7 +126,6 @@ def mnist(rounds: int) -> Table:
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     record.show(digits(5 if options.quick else 15))
     if options.quick:
         return

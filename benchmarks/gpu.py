@@ -53,7 +53,6 @@ class Place:
     part: str
 
     def record(self, name: str, value: Any) -> None:
-        """Append a result."""
         with self.out.open("a") as file:
             file.write(json.dumps({"part": self.part, "name": name, "value": value}, ensure_ascii=False) + "\n")
 
@@ -66,13 +65,11 @@ class Place:
         self.record(name, value)
 
     def wait(self) -> None:
-        """Wait until the device has done all."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def seconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
-        """Return the median time of a call, after a warm-up."""
-        call()
+        call()  # a warm-up; the median of the others
         times = []
         for _ in range(1 if self.quick else rounds):
             self.wait()
@@ -83,7 +80,6 @@ class Place:
         return statistics.median(times)
 
     def milliseconds(self, call: Callable[[], Any], rounds: int = 5) -> float:
-        """Return the median time of a call, after a warm-up."""
         return round(1e3 * self.seconds(call, rounds), 2)
 
     def reserved(self, call: Callable[[], Any]) -> float | None:
@@ -188,12 +184,7 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         yield f"knn_graph of {name}", partial(_edges, points, k), 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
-
-        def weighted(where: str, weighting: Any = weighting) -> list[Tensor]:
-            there = x.to(where)
-            return [weighting.to(where)(there, tl.knn_graph(there, 8)).to_dense()]
-
-        yield f"weights of {type(weighting).__name__}", weighted, 1e-10
+        yield f"weights of {type(weighting).__name__}", partial(_weighted, x, weighting), 1e-10
     solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
     for solver in solvers:
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
@@ -208,22 +199,23 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
     yield "smoothness", lambda where: [tl.LaplacianSmoothness(tl.KNN(8))(x[:, :2].to(where), x.to(where))], 1e-9
     labels = torch.full((600,), -1)
     labels[:3], labels[-3:] = 0, 1
-    for propagation in (tl.LabelSpreading, tl.HarmonicFunction):
-
-        def predicted(where: str, propagation: Any = propagation) -> list[Tensor]:
-            return [propagation().fit(x.to(where), labels.to(where)).predict()]
-
-        yield propagation.__name__, predicted, 0.0
+    for propagation in (tl.LabelSpreading(), tl.HarmonicFunction()):
+        yield type(propagation).__name__, partial(_predicted, propagation, x, labels), 0.0
     edges = tl.knn_graph(x[:100], 5).edge_index
-
-    def encoded(where: str) -> list[Tensor]:
-        return [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]
-
-    yield "positional encoding", encoded, 1e-5
+    encoding = lambda where: [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]  # noqa: E731
+    yield "positional encoding", encoding, 1e-5
 
 
 def _edges(x: Tensor, k: int, where: str) -> list[Tensor]:
     return [tl.knn_graph(x.to(where), k).to_dense()]
+
+
+def _weighted(x: Tensor, weighting: Any, where: str) -> list[Tensor]:
+    return [weighting.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()]
+
+
+def _predicted(model: Any, x: Tensor, labels: Tensor, where: str) -> list[Tensor]:
+    return [model.fit(x.to(where), labels.to(where)).predict()]
 
 
 def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
@@ -289,8 +281,7 @@ def _phases(place: Place, x: Tensor) -> str:
     """Return the seconds of search, weights and solve, and the residual."""
     kernel, rounds = tl.HeatKernel("median"), 3 if len(x) < 500_000 else 1
     graph = tl.knn_graph(x, 15)
-    weighted = kernel(x, graph)
-    solve = partial(tl.eigenpairs, tl.Laplacian(weighted), 11, tolerance=1e-4)
+    solve = partial(tl.eigenpairs, tl.Laplacian(kernel(x, graph)), 11, tolerance=1e-4)
     pairs = solve()
     times = [place.seconds(call, rounds) for call in (partial(tl.knn_graph, x, 15), partial(kernel, x, graph), solve)]
     phases = ", ".join(f"{name} {s:.4f} s" for name, s in zip(("search", "weights", "solve"), times, strict=True))
@@ -313,8 +304,7 @@ def backward(place: Place) -> None:
 
         place.attempt(f"{n:,} nodes, forward, ms", partial(place.milliseconds, forward, 3))
         place.attempt(f"{n:,} nodes, both, ms", partial(place.milliseconds, both, 3))
-        module = tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x)
-        transform = partial(module.transform, x[:1000] + 0.01)
+        transform = partial(tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x).transform, x[:1000] + 0.01)
         place.attempt(f"{n:,} points, transform of 1000, ms", partial(place.milliseconds, transform, 3))
 
 
@@ -410,7 +400,6 @@ def run_apart(name: str, limit: float, options: argparse.Namespace) -> None:
 
 
 def summary(lines: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each result."""
     for line in lines:
         entry = json.loads(line)
         value = entry["value"]
@@ -419,7 +408,6 @@ def summary(lines: Iterable[str]) -> Iterator[str]:
 
 
 def run_here(name: str, place: Place) -> None:
-    """Run one part in this process."""
     warnings.simplefilter("ignore")
     with contextlib.ExitStack() as stack:
         if place.device == "pretended":
@@ -435,9 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [part.__name__ for part in PARTS]
     parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="with small problems")
-    parser.add_argument(
-        "--out", type=Path, default=Path("gpu.jsonl"), metavar="FILE", help="where results are appended"
-    )
+    parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"), metavar="FILE", help="where results are added")
     parser.add_argument("--parts", nargs="+", choices=names, default=names)
     parser.add_argument("--run", choices=names, help="one part, in this process")
     options = parser.parse_args(arguments)

@@ -44,5 +44,4 @@ def mnist_points() -> np.ndarray:
 
 
 def digits_points() -> np.ndarray:
-    """Return scikit-learn's digits."""
     return np.asarray(load_digits().data, dtype=np.float64)

@@ -38,12 +38,10 @@ def loaded_of_scipy() -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
     parser.add_argument("--rounds", type=int, default=11)
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     rounds = [own_seconds() for _ in range((2 if options.quick else options.rounds) + 1)][1:]
     total = statistics.median(sum(seconds.values()) for seconds in rounds)
     modules = {name: statistics.median(seconds[name] for seconds in rounds) for name in rounds[0]}

@@ -157,7 +157,6 @@ def run(name: str, out: Path, moment: Moment | None = None) -> bool:
 
 
 def without_times(value: Any) -> Any:
-    """Return a result without what was measured in seconds."""
     if isinstance(value, dict):
         return {name: without_times(item) for name, item in value.items() if "seconds" not in name}
     return value
@@ -173,14 +172,11 @@ def ending(out: Path) -> dict[str, Any]:
     return {
         "order": {place: sorted(noted) for place, noted in sorted(order.items())},  # one, if all agree
         "trainings": sorted({name: found for name, *found in trainings}.items()),
-        "cells": sorted(
-            [str(cell["case"]), without_times(cell["result"])] for cell in cells if cell["part"] == "training"
-        ),
+        "cells": sorted([str(one["case"]), without_times(one["result"])] for one in cells if one["part"] == "training"),
     }
 
 
 def differing(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-    """Return names of the parts in which two endings differ."""
     return [part for part in expected if found[part] != expected[part]]
 
 

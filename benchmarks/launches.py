@@ -37,7 +37,6 @@ class Work(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Return whether the budget holds."""
         return self.budget is None or self.waits <= self.budget + 1e-9
 
 
@@ -128,7 +127,6 @@ def of_cube(seen: pretended.Seen, n: int) -> Iterator[Work]:
 
 
 def counted(quick: bool) -> Iterator[Work]:
-    """Yield all pieces of work, one after the other."""
     n = 1500 if quick else 20_000
     with pretended.device() as seen, warnings.catch_warnings():
         warnings.simplefilter("ignore")

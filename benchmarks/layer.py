@@ -103,8 +103,7 @@ def speed(shape: Shape, rounds: int) -> Table:
 def small(rounds: int) -> Table:
     """Return small sets, forward and backward, over the same graph by plain torch."""
     title = f"Small sets of 16 dimensions, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
-    columns = {"": "", "torch_lapeig ms": ".2f", "plain torch ms": ".2f", "time / plain torch": ".2f"}
-    table = Table(title, columns)
+    table = Table(title, {"": "", "torch_lapeig ms": ".2f", "plain torch ms": ".2f", "time / plain torch": ".2f"})
     layers = candidates()
     for sets, n in SMALL:
         calls = {name: functools.partial(gradient, layers[name], (sets, n, 16)) for name in (OURS, SAME)}
@@ -115,11 +114,9 @@ def small(rounds: int) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
     parser.add_argument("--rounds", type=int, default=15, help="rounds of timing")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     rounds = 3 if options.quick else options.rounds
     record.show(*(speed(shape, rounds) for shape in SHAPES), small(rounds))

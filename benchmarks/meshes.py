@@ -143,13 +143,11 @@ def compared(mesh: Pairs, k: int, rounds: int, title: str) -> Table:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark alone."""
     parser.add_argument("--vertices", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2)
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     n, rounds = (5000, 1) if options.quick else (options.vertices, options.rounds)
     record.show(compared(torus(n), 32, rounds, "Torus, regular"))
     record.show(compared(bumpy_sphere(n), 128, rounds, "Bumpy sphere, random vertices"))

@@ -49,8 +49,7 @@ def agreement(x: Tensor, sample: int = 2000) -> float:
     for rows, mine in zip(chosen.split(200), found.split(200), strict=True):
         d2 = torch.cdist(x[rows].double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
         d2[torch.arange(len(rows)), rows] = torch.inf
-        true = d2.topk(K, largest=False).indices
-        hits += int((mine[:, :, None] == true[:, None, :]).sum())
+        hits += int((mine[:, :, None] == d2.topk(K, largest=False).indices[:, None, :]).sum())
     return hits / (K * sample)
 
 
@@ -160,14 +159,12 @@ def construction(n: int, rounds: int) -> tuple[float, float]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this benchmark."""
     parser.add_argument("--rows", type=int, default=8192, help="queries of each round at 70,000 points")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--approximate", type=int, default=10**6, help="points of the approximate search; 0: none")
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     rows, rounds, n = (1024, 2, 10_000) if options.quick else (options.rows, options.rounds, 70_000)
     record.show(f"10⁶ × 50: {peak_memory(2048):.0f} MiB above the input for 2048 queries, default budget")
     of_images = rows if options.quick else 10_000

@@ -45,7 +45,6 @@ def residual(found: list[Data] | Batch, sizes: list[int], edges: list[Tensor]) -
 
 
 def run(record: Record, options: argparse.Namespace) -> None:
-    """Measure and show."""
     count, rounds = (200, 3) if options.quick else (GRAPHS, ROUNDS)
     generator = torch.Generator().manual_seed(0)
     sizes = torch.randint(SMALLEST, LARGEST + 1, (count,), generator=generator).tolist()

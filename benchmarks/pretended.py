@@ -83,14 +83,12 @@ class Seen(TorchDispatchMode):
         self.reset()
 
     def reset(self) -> None:
-        """Count from zero."""
         self.copying: set[str] = set()
         self.kernels, self.waits_by_kind = collections.Counter[str](), collections.Counter[str]()
         self.shaky, self.unstable, self.rounded = (collections.Counter[str]() for _ in range(3))
 
     @property
     def launches(self) -> int:
-        """Return the number of launched kernels."""
         return self.kernels.total()
 
     @property
@@ -266,9 +264,7 @@ SPECIAL: dict[Any, Any] = {
     Tensor.tolist: lambda self: self.cpu().tolist(),
     # As CUDA: made on the host, copied, waited for.
     Tensor.new_tensor: lambda self, data, **options: _tensor(data, **{"dtype": self.dtype, **options}).to(_where()),
-    Tensor.backward: lambda self, gradient=None, *args, **options: torch.autograd.backward(
-        self, gradient, *args, **options
-    ),
+    Tensor.backward: lambda self, gradient=None, *args, **kw: torch.autograd.backward(self, gradient, *args, **kw),
     Tensor.numpy: _refused,
     Tensor.__array__: _refused,
     Tensor.data_ptr: _data_ptr,

@@ -34,9 +34,7 @@ def run(name: str, arguments: list[str]) -> dict[str, str]:
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments]
         subprocess.run(command, cwd=ROOT, check=False, env={"OMP_NUM_THREADS": "1", **os.environ})
         suites = list(ElementTree.parse(report).iter("testsuite"))
-    counts = {
-        key: sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
-    }
+    counts = {key: sum(int(one.get(key, 0)) for one in suites) for key in ("tests", "failures", "errors", "skipped")}
     failed = counts["failures"] + counts["errors"]
     git = ["git", "describe", "--always", "--exclude=*", "--dirty= with changes"]
     return {
@@ -54,13 +52,10 @@ def added(rows: list[dict[str, str]], row: dict[str, str]) -> list[dict[str, str
     """Return the rows with one more, which takes the place of an older run of the same tests and versions."""
     same = ("python", "torch", "tests")
     kept = [old for old in rows if [old[key] for key in same] != [row[key] for key in same]]
-    return sorted(
-        [*kept, row], key=lambda row: [int(part) for part in re.findall(r"\d+", row["torch"] + row["python"])]
-    )
+    return sorted([*kept, row], key=lambda row: [int(n) for n in re.findall(r"\d+", row["torch"] + row["python"])])
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """Return the rows as a table in Markdown."""
     lines = [COLUMNS, ("---",) * len(COLUMNS), *(tuple(row[column] for column in COLUMNS) for row in rows)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

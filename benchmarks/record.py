@@ -30,18 +30,15 @@ class Record:
         self.begun = datetime.datetime.now(datetime.timezone.utc)
 
     def show(self, *parts: Table | str) -> None:
-        """Print and keep tables and lines."""
         for part in parts:
             self.parts.append(part)
             self.say(part)
 
     def say(self, part: Table | str) -> None:
-        """Print only."""
         if self.console is not None:
             self.console.print(part.rich() if isinstance(part, Table) else part, highlight=False)
 
     def pack(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         seconds = (datetime.datetime.now(datetime.timezone.utc) - self.begun).total_seconds()
         return {
             "benchmark": self.benchmark,

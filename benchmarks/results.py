@@ -32,7 +32,6 @@ Packed = Mapping[str, Any]
 
 
 def load(folder: Path = RECORDS) -> dict[str, Packed]:
-    """Return records by the names of their files."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
@@ -55,7 +54,6 @@ def caption(record: Packed) -> str:
 
 
 def section(record: Packed) -> str:
-    """Return a record as Markdown."""
     parts = (part if isinstance(part, str) else Table.unpack(part).markdown() for part in record["parts"])
     return "\n\n".join([caption(record), *parts])
 
@@ -80,8 +78,6 @@ def wrapped(text: str, indent: str = "") -> str:
 
 
 def generate(template: str, records: Mapping[str, Packed]) -> str:
-    """Return the document."""
-
     def filled(match: re.Match[str]) -> str:
         name = match.group(1)
         return versions(records) if name == "versions" else sections(name, records)

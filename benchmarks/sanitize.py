@@ -35,13 +35,11 @@ def runtime(compiler: list[str]) -> list[str]:
     found = []
     for name in names:
         command = [*compiler, f"-print-file-name={name}"]
-        path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-        found.append(path)
+        found.append(subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip())
     return found if all(Path(path).is_absolute() and Path(path).exists() for path in found) else []
 
 
 def environment(libraries: list[str]) -> dict[str, str]:
-    """Return the variables of a process with the sanitizers."""
     return os.environ | {
         "LD_PRELOAD": ":".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",  # Python frees little at its end
@@ -70,7 +68,6 @@ def draws(begin: int, count: int, seed: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile and run; 1 where something was found."""
     parser = argparse.ArgumentParser(
         "benchmarks.sanitize", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
-from scipy.sparse import coo_array, csr_array, dia_array, eye, kron
+from scipy.sparse import csr_array, dia_array, eye, kron
 from torch import Tensor, nn
 
 from benchmarks import pretended
@@ -60,20 +62,17 @@ def chromium(folder: Path, *, reaches: str | None = None) -> Iterator[Any]:
 
 
 def wait_for(browser: Any, script: str) -> Any:
-    """Return the result of a script, once it is true."""
     wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
     return wait.until(lambda window: window.execute_script(f"return {script}"))
 
 
 def complaints(browser: Any) -> list[Any]:
-    """Return the warnings and errors of the console since the last call."""
     return [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")]
 
 
 def path(n: int) -> Tensor:
-    return torch.diag_embed(torch.ones(n - 1, dtype=torch.float64), 1) + torch.diag_embed(
-        torch.ones(n - 1, dtype=torch.float64), -1
-    )
+    ones = torch.ones(n - 1, dtype=torch.float64)
+    return torch.diag(ones, 1) + torch.diag(ones, -1)
 
 
 def cycle(n: int) -> Tensor:
@@ -84,8 +83,7 @@ def cycle(n: int) -> Tensor:
 def torus(a: int, b: int, first: float = 1.0, second: float = 1.0) -> tuple[Tensor, Tensor]:
     """Edges ``(2, E)`` both ways of the product of two cycles, and their weights: ``first`` along the first one."""
     node = torch.arange(a * b).reshape(a, b)
-    steps = [torch.stack([node.flatten(), node.roll(-1, axis).flatten()]) for axis in (0, 1)]
-    edges = torch.cat(steps, 1)
+    edges = torch.cat([torch.stack([node.flatten(), node.roll(-1, axis).flatten()]) for axis in (0, 1)], 1)
     weight = torch.tensor([first, second], dtype=torch.float64).repeat_interleave(a * b)
     return torch.cat([edges, edges.flip(0)], 1), weight.repeat(2)
 
@@ -152,23 +150,19 @@ def sparse_path(n: int) -> csr_array:
 
 
 def grid(*sides: int) -> csr_array:
-    """Products of paths."""
     found = csr_array((1, 1))
     for side in sides:
         found = kron(found, eye(side)) + kron(eye(found.shape[0]), sparse_path(side))
     return csr_array(found)
 
 
+def of_networkx(graph: nx.Graph) -> csr_array:
+    return csr_array(nx.to_scipy_sparse_array(graph, dtype=float))
+
+
 def preferential_attachment(n: int, edges: int = 2) -> csr_array:
-    """A graph with hubs (Barabási & Albert 1999): each new node joins ``edges`` old ones by their degree."""
-    random = np.random.default_rng(0)
-    ends = [0, 1]
-    for i in range(2, n):
-        for j in sorted({ends[e] for e in random.integers(0, len(ends), edges)}):
-            ends += [i, j]
-    row, col = np.array(ends[::2]), np.array(ends[1::2])
-    half = coo_array((np.ones(len(row)), (row, col)), shape=(n, n)).tocsr()
-    return csr_array(half + half.T)
+    """A graph with hubs (Barabási & Albert 1999)."""
+    return of_networkx(nx.barabasi_albert_graph(n, edges, seed=0))
 
 
 def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -264,9 +258,41 @@ def cotangents(vertices, faces):
     return torch.tensor(weight + weight.T), torch.tensor(mass)
 
 
-def invariants(pairs, loss):
-    """Values and a function of the eigenspace: the same whatever basis the solver returns."""
-    return pairs.values, loss(pairs.vectors)
+def check_derivatives(function, *inputs, first=1e-5, second=1e-5, forward=True, fast_mode=False):
+    """Check first and second derivatives, and forward mode, against differences at copies of the inputs."""
+    given = tuple(x.detach().clone().requires_grad_() for x in inputs)
+    assert torch.autograd.gradcheck(function, given, atol=first, check_forward_ad=forward, fast_mode=fast_mode)
+    assert torch.autograd.gradgradcheck(function, given, atol=second, fast_mode=fast_mode)
+
+
+@torch.no_grad()
+def five_points(function, x, direction, step=1e-3):
+    """Return the derivative along a direction by central differences of the fourth order."""
+    at = {i: function(x.detach() + i * step * direction) for i in (-2, -1, 1, 2)}
+    return (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * step)
+
+
+def dense_values(matrix, mass=None):
+    """Return all eigenvalues by SciPy's dense solver."""
+    return torch.from_numpy(scipy.linalg.eigh(matrix, mass, eigvals_only=True))
+
+
+def check_pairs(pairs, exact, *, atol, rtol=0.0, gap_atol=None, gap_rtol=0.1):
+    """Check that pairs have converged to the first of all values, in their order, with the gap to the next one."""
+    k = pairs.values.shape[-1]
+    assert pairs.converged.all()
+    torch.testing.assert_close(pairs.values.to(exact), exact[..., :k], atol=atol, rtol=rtol)
+    gap = (exact[..., k] - exact[..., k - 1]).abs()
+    torch.testing.assert_close(pairs.gap.to(exact), gap, atol=atol if gap_atol is None else gap_atol, rtol=gap_rtol)
+
+
+def check_vectors(pairs, matrix, mass=None, *, atol):
+    """Check A U = M U Λ and Uᴴ M U = I."""
+    u = pairs.vectors
+    weighted = u if mass is None else mass @ u
+    ones = torch.eye(u.shape[-1]).to(u).expand_as(pairs.projected)
+    torch.testing.assert_close(u.mH @ weighted, ones, atol=atol, rtol=0)
+    torch.testing.assert_close(matrix @ u, weighted * pairs.values[..., None, :], atol=atol, rtol=0)
 
 
 def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
@@ -276,8 +302,14 @@ def sheet(n, *, batch=None, seed=0, dtype=torch.float64):
     return torch.stack([u[..., 0], u[..., 1], u[..., 0].sin()], -1).to(dtype)
 
 
+def check_slope(search, at, direction, *, step, rel):
+    """Check the gradient of an experiment's search along a direction."""
+    gradient = search.with_gradient(at)[1]
+    expected = (search.value(at + step * direction) - search.value(at - step * direction)) / (2 * step)
+    assert gradient @ direction == pytest.approx(expected, rel=rel)
+
+
 def short_form(name, out, *more):
-    """Return the metrics of the short form of an experiment."""
     from experiments.__main__ import main
 
     main([name, "--quick", "--out", str(out), *more])
@@ -290,7 +322,6 @@ def grams(y):
 
 
 def quiet(function, *args, **options):
-    """Return the result of a call, without its warnings of graphs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GraphWarning)
         return function(*args, **options)

@@ -89,9 +89,8 @@ def test_dense_connectivities_are_those_of_a_sparse_matrix():
 def test_many_parts_lie_where_the_neighbours_were_computed(place):
     """Six pairs of cells on a line, in the order of the representation that the neighbours were computed from."""
     x = np.repeat([[0.0], [3.0], [1.0], [5.0], [2.0], [4.0]], 2, 0)
-    adata = SimpleNamespace(
-        obs={}, obsm={"X_other": x}, X=csr_array(x), uns={"neighbors": {"params": {"use_rep": place}}}
-    )
+    uns = {"neighbors": {"params": {"use_rep": place}}}
+    adata = SimpleNamespace(obs={}, obsm={"X_other": x}, X=csr_array(x), uns=uns)
     pandas = pytest.importorskip("pandas")
     adata.obsm["X_frame"] = pandas.DataFrame(x)
     adata.obsp = {"connectivities": csr_array(block_diag([1 - np.eye(2)] * 6))}
@@ -144,11 +143,7 @@ def test_cells_with_a_mark_have_no_label(mark):
         (lambda adata: diffmap(adata, 91), ValueError, "n_comps must be at most the number of cells with neighbours"),
         (lambda adata: diffmap(adata, 0), ValueError, "n_comps"),
         (lambda adata: diffmap(adata, alpha=2), ValueError, "alpha"),
-        (
-            lambda adata: label_transfer(adata, "type"),
-            ValueError,
-            "key must be a column of obs, got 'type'; there are kind",
-        ),
+        (lambda adata: label_transfer(adata, "type"), ValueError, "key must be .* obs, got 'type'; there are kind"),
         (lambda adata: spectral(SimpleNamespace(**{**vars(adata), "obsp": {}})), ValueError, r"scanpy\.pp\.neighbors"),
     ],
 )
@@ -164,8 +159,7 @@ def test_scanpy_has_the_same_map_and_pseudotime():
     diffmap(ours)
     scanpy.tl.diffmap(theirs)
     np.testing.assert_allclose(ours.uns["diffmap_evals"], theirs.uns["diffmap_evals"], atol=1e-6)
-    both = (ours.obsm["X_diffmap"] * theirs.obsm["X_diffmap"]).sum(0)
-    np.testing.assert_allclose(np.abs(both), 1, atol=1e-5)
+    np.testing.assert_allclose(np.abs((ours.obsm["X_diffmap"] * theirs.obsm["X_diffmap"]).sum(0)), 1, atol=1e-5)
     for adata in (ours, theirs):
         adata.uns["iroot"] = 0
         scanpy.tl.dpt(adata)

@@ -88,11 +88,9 @@ class TestPrecision:
         assert state() == before
 
     def test_a_backward_that_fails_leaves_nothing_behind(self, settings):
-        """Not even until the next call."""
         by_older()
         before = state()
-        x = points(30, 2).requires_grad_()
-        y = tl.LaplacianEigenmaps(2, tl.KNN(5))(x)
+        y = tl.LaplacianEigenmaps(2, tl.KNN(5))(points(30, 2).requires_grad_())
 
         def fail(*_):
             raise RuntimeError("on purpose")
@@ -134,17 +132,6 @@ def test_components_are_counted(seen):
 class TestSums:
     """Sums over groups are the same from run to run: no atomic addition, whatever the order of the values."""
 
-    def test_the_same_numbers_as_on_the_processor(self, seen):
-        def slopes(device):
-            x = points(60, 3).to(device).requires_grad_()
-            y = tl.LaplacianEigenmaps(3, tl.KNN(6), tl.HeatKernel("median"))(x)
-            (g,) = torch.autograd.grad(y.square().square().sum(), x)
-            return y.detach().cpu(), g.cpu()
-
-        for ours, theirs in zip(slopes(DEVICE), slopes("cpu"), strict=True):
-            torch.testing.assert_close(ours, theirs)
-        assert not seen.unstable
-
     @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()])
     def test_deterministic_algorithms(self, solver, seen):
         """Check torch's setting under which CUDA refuses some operations."""
@@ -152,8 +139,7 @@ class TestSums:
         try:
             x = swiss_roll(500).to(DEVICE).requires_grad_()
             module = tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel("median"), solve=solver).fit(x)
-            y = module(x)
-            y.square().square().sum().backward()
+            module(x).square().square().sum().backward()
             module.transform(x.detach()[:5] + 0.01)
         finally:
             torch.use_deterministic_algorithms(False)

@@ -77,10 +77,7 @@ CLUSTERINGS = {
     "polynomial": ({"affinity": "poly", "degree": 4, "coef0": 2}, BLOBS[0] + 4, None),
     "cosine": ({"affinity": "cosine"}, BLOBS[0] + 4, None),
     "chi2": ({"affinity": "chi2", "gamma": 0.3}, BLOBS[0] + 4, None),
-    "of two samples": (
-        {"affinity": of_two_samples, "kernel_params": {"scale": 0.5}},
-        *BLOBS,
-    ),
+    "of two samples": ({"affinity": of_two_samples, "kernel_params": {"scale": 0.5}}, *BLOBS),
     "precomputed": ({"affinity": "precomputed"}, rbf_kernel(BLOBS[0]), BLOBS[1]),
     "distances": ({"affinity": "precomputed_nearest_neighbors"}, cdist(BLOBS[0], BLOBS[0]), BLOBS[1]),
 }
@@ -218,8 +215,7 @@ def test_isolated_samples_are_clusters_where_the_others_have_no_more(how):
 
     clique, alone = np.array([[1, 0.8, 0.7], [0.8, 1, 0.9], [0.7, 0.9, 1]]), np.eye(1)
     assert adjusted_rand_score(clustered(2, clique, alone), [0, 0, 0, 1]) == 1
-    labels = clustered(3, alone, clique, np.ones((5, 5)))
-    assert adjusted_rand_score(labels, [-1, 0, 0, 0, 1, 1, 1, 1, 1]) == 1
+    assert adjusted_rand_score(clustered(3, alone, clique, np.ones((5, 5))), [-1, 0, 0, 0, 1, 1, 1, 1, 1]) == 1
     line = rbf_kernel(np.arange(20.0)[:, None])
     assert np.unique(clustered(2, line, alone)[:20]).tolist() == [0, 1]
 
@@ -254,8 +250,7 @@ def test_two_directions_are_averaged_aloud():
         expected = TheirEmbedding(3, affinity="precomputed").fit_transform(given)
     np.testing.assert_allclose(abs(model.embedding_), abs(expected), atol=1e-10)
     np.testing.assert_array_equal(model.transform(given), model.embedding_)
-    rounded = KERNEL * (1 + 1e-9 * points(160, 160).numpy())
-    SpectralEmbedding(3, affinity="precomputed").fit(rounded)
+    SpectralEmbedding(3, affinity="precomputed").fit(KERNEL * (1 + 1e-9 * points(160, 160).numpy()))
 
 
 def test_a_function_without_others_embeds_no_new_samples():
@@ -320,5 +315,4 @@ def test_a_fit_does_not_change_with_the_array_it_was_made_of(affinity, sparse):
     else:
         given[:] = 0
     np.testing.assert_array_equal(model.transform(new), before)
-    training = csr_array(X) if sparse else X
-    np.testing.assert_allclose(model.transform(training), model.embedding_, atol=1e-9)
+    np.testing.assert_allclose(model.transform(csr_array(X) if sparse else X), model.embedding_, atol=1e-9)

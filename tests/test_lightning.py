@@ -79,10 +79,9 @@ def test_it_trains_with_own_loss_plus_weighted_smoothness(result):
 def test_gradients_reach_the_encoder():
     plain, _ = fitted(steps=1)
     smooth, _ = fitted(SmoothnessCallback(10.0, "encoder", LOSS), steps=1)
-    model = Regression()
-    gradient = torch.autograd.grad(
-        laplacian_smoothness(model.encoder(X[:12]), LOSS.graph_of(X[:12])), model.encoder.weight
-    )[0]
+    encoder = Regression().encoder
+    loss = laplacian_smoothness(encoder(X[:12]), LOSS.graph_of(X[:12]))
+    (gradient,) = torch.autograd.grad(loss, encoder.weight)
     torch.testing.assert_close(plain.encoder.weight - smooth.encoder.weight, 0.1 * 10.0 * gradient)
     torch.testing.assert_close(plain.head.weight, smooth.head.weight)
 
@@ -227,8 +226,7 @@ def test_lightning_pytorch_takes_it_too():
 
 
 def test_terms_are_divided_by_the_number_of_accumulated_batches():
-    callback = SmoothnessCallback(3.0, "encoder", LOSS)
-    model, _ = fitted(callback, steps=1, accumulate_grad_batches=2)
+    model, _ = fitted(SmoothnessCallback(3.0, "encoder", LOSS), steps=1, accumulate_grad_batches=2)
     expected = [(own + 3.0 * term) / 2 for own, term in zip(model.own, model.terms, strict=True)]
     assert len(expected) == 2
     assert model.trained == pytest.approx(expected, rel=1e-5)
@@ -322,9 +320,8 @@ def test_errors(case):
 
 def test_lightning_is_optional():
     hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None; import torch_lapeig\n"
-    done = subprocess.run(
-        [sys.executable, "-c", hide + "import torch_lapeig.lightning"], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", hide + "import torch_lapeig.lightning"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert 'pip install "pytorch-lightning' in done.stderr.splitlines()[-1]
     loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"

@@ -116,14 +116,12 @@ def network(x):
 HEAT, POLYNOMIAL = methods.HeatResponse([1.0, 2]), methods.PolynomialResponse(2)
 WAVES, WAVELETS = methods.WaveResponse([-1.0, 0], 1.0), tl.SpectralFilter(methods.WaveletResponse(2), bank=True)
 GIVEN, K5, H6 = tl.Precomputed("affinity"), tl.KNN(5), tl.HeatKernel(6.0)
+unnormalized = partial(laplacian, normalization="unnormalized")
 CASES = {  # of weights: an object, which has states, and a number of it
     "Laplacian Graph eigenpairs Eigenpairs": (laplacian, pairs_of),
     "Laplacian random_walk": (partial(laplacian, normalization="random_walk"), pairs_of),
-    "Laplacian unnormalized": (partial(laplacian, normalization="unnormalized"), pairs_of),
-    "Laplacian mass": (
-        partial(laplacian, normalization="unnormalized"),
-        lambda o: pairs_of(o, mass=3 + o.degrees.sin()),
-    ),
+    "Laplacian unnormalized": (unnormalized, pairs_of),
+    "Laplacian mass": (unnormalized, lambda o: pairs_of(o, mass=3 + o.degrees.sin())),
     "Laplacian largest": (laplacian, partial(pairs_of, largest=True)),
     "Laplacian matmul": (laplacian, lambda o: total(o.matmul(signals(o)))),
     "Laplacian to_dense": (laplacian, lambda o: total(o.to_dense())),
@@ -149,11 +147,8 @@ CASES = {  # of weights: an object, which has states, and a number of it
 SOLVERS = [eigen.Eigh(), eigen.Krylov(), eigen.Lobpcg(), eigen.ChebyshevSubspace(), eigen.ShiftInvert()]
 SOLVERS += [eigen.Lobpcg(preconditioner=p) for p in (eigen.SparseFactors(), eigen.SmoothedAggregation())]
 for solver in SOLVERS:
-    inner = getattr(solver, "preconditioner", None)
-    CASES[f"{type(solver).__name__} {type(inner).__name__}"] = (
-        sparse,
-        partial(pairs_of, solve=solver, tolerance=1e-10),
-    )
+    kinds = f"{type(solver).__name__} {type(getattr(solver, 'preconditioner', None)).__name__}"
+    CASES[kinds] = sparse, partial(pairs_of, solve=solver, tolerance=1e-10)
 CASES = {name: ("weights", *case) for name, case in CASES.items()} | {
     "SignedGraph SignedLaplacian": ("matrix", signed, pairs_of),
     "DirectedGraph MagneticLaplacian": ("rows", magnetic, lambda o: of(o.eigenpairs(3))),
@@ -213,7 +208,6 @@ REFUSED = dict.fromkeys([("solve_linear", "in_float32"), ("solve_linear", "under
 
 
 def setup(name, dtype=torch.float64, shift=0.0):
-    """The functions of a case, its input and its direction."""
     kind, make, loss = CASES[name]
     x, direction = (part.to(dtype) for part in INPUTS[kind])
     return make, loss, (x + shift * direction).requires_grad_(), direction
@@ -232,7 +226,6 @@ def slope(name, shift=0.0, dtype=torch.float64, mode=None, create_graph=False):
 
 @contextlib.contextmanager
 def refused(text):
-    """Pass where an error has this text."""
     try:
         yield
     except (ValueError, RuntimeError) as error:
@@ -323,8 +316,7 @@ def first_order(name):
 def second_order(name):
     found, x, direction = slope(name, create_graph=True)
     (second,) = torch.autograd.grad(found, x)
-    expected = (slope(name, STEP) - slope(name, -STEP)) / (2 * STEP)
-    close((second * direction).sum(), expected, 1e-4)
+    close((second * direction).sum(), (slope(name, STEP) - slope(name, -STEP)) / (2 * STEP), 1e-4)
 
 
 def forward_mode(name):

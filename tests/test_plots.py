@@ -88,8 +88,7 @@ def test_arcs_have_heads_in_their_direction(is_dense):
     segments, colours, (heads,) = drawn(panel)
     expected = {tuple(Y[[i, j], :2].flatten()): affinity[i, j] for i, j in arcs if i != j}
     assert {tuple(segment.flatten()) for segment in segments} == set(expected)
-    order = np.argsort(colours[:, 3])
-    assert [expected[tuple(segments[i].flatten())] for i in order] == [1, 2, 3, 4]
+    assert [expected[tuple(segments[i].flatten())] for i in np.argsort(colours[:, 3])] == [1, 2, 3, 4]
     way = segments[:, 1] - segments[:, 0]
     np.testing.assert_allclose(heads, way / np.linalg.norm(way, axis=1, keepdims=True))
 

@@ -93,8 +93,7 @@ def test_loaders_take_them():
         assert (joined[nodes[::2], nodes[1::2]] > 0).all()
         pairs = EdgeSampler.pairs(x)
         assert torch.equal(pairs.edge_index[0] ^ 1, pairs.edge_index[1])
-        expected = (x[::2] - x[1::2]).square().sum(1).mean() / 2
-        torch.testing.assert_close(laplacian_smoothness(x, pairs), expected)
+        torch.testing.assert_close(laplacian_smoothness(x, pairs), (x[::2] - x[1::2]).square().sum(1).mean() / 2)
 
 
 def test_edges_estimate_the_smoothness_of_the_whole_without_bias():
@@ -102,8 +101,7 @@ def test_edges_estimate_the_smoothness_of_the_whole_without_bias():
     y = points(100, 2, seed=1)
     whole = laplacian_smoothness(y, GRAPH, "weighted_mean")
     sampler = EdgeSampler(GRAPH, 40)
-    losses = [laplacian_smoothness(y[b], EdgeSampler.pairs(y[b])) for _ in range(40) for b in sampler]
-    found = torch.stack(losses)
+    found = torch.stack([laplacian_smoothness(y[b], EdgeSampler.pairs(y[b])) for _ in range(40) for b in sampler])
     assert abs(found.mean() - whole) < 4 * found.std() / len(found) ** 0.5
     assert found.std() / len(found) ** 0.5 < 0.05 * whole
 

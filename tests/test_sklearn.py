@@ -67,9 +67,7 @@ def test_estimator_checks(estimator):
     "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
     "ignore:. eigenvalues beside that of the constant:torch_lapeig.GraphWarning",
 )
-@pytest.mark.parametrize(
-    "estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=lambda e: type(e).__name__
-)
+@pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=repr)
 def test_estimator_checks_of_graphs(estimator):
     check_estimator(estimator, on_skip=None)
 
@@ -182,8 +180,7 @@ def test_embeddings_of_training_and_new_samples(name, dtype, device):
     assert model.eigenvalues_.shape == model.residuals_.shape == (k,)
     assert model.n_features_in_ == 3
     assert list(model.get_feature_names_out()) == [f"{type(model).__name__.lower()}{i}" for i in range(k)]
-    new = model.transform(NEW)
-    assert new.dtype == dtype
+    assert model.transform(NEW).dtype == dtype
     with pytest.raises(NotFittedError):
         clone(model).transform(NEW)
 
@@ -220,11 +217,8 @@ def test_isomap_says_that_it_joins_components():
 
 
 def test_functions_are_those_of_scikit_learn():
-    np.testing.assert_allclose(
-        abs(torch_lapeig.sklearn.spectral_embedding(AFFINITY, n_components=3)),
-        abs(manifold.spectral_embedding(AFFINITY, n_components=3)),
-        atol=1e-8,
-    )
+    ours, theirs = (abs(of.spectral_embedding(AFFINITY, n_components=3)) for of in (torch_lapeig.sklearn, manifold))
+    np.testing.assert_allclose(ours, theirs, atol=1e-8)
     ours = torch_lapeig.sklearn.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)
     assert adjusted_rand_score(ours, cluster.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)) == 1
 
@@ -235,8 +229,7 @@ def test_in_a_pipeline_and_a_grid_search():
     grid = {"spectralembedding__n_components": np.array([2, 4]), "spectralembedding__n_neighbors": np.array([8, 11])}
     search = GridSearchCV(make_pipeline(SpectralEmbedding(), KNeighborsClassifier(5)), grid, cv=3).fit(x, y)
     assert search.best_score_ > 0.95
-    names = search.best_estimator_[0].get_feature_names_out()
-    assert list(names)[:2] == ["spectralembedding0", "spectralembedding1"]
+    assert list(search.best_estimator_[0].get_feature_names_out())[:2] == ["spectralembedding0", "spectralembedding1"]
     again = pickle.loads(pickle.dumps(search.best_estimator_))
     np.testing.assert_array_equal(again.predict(x), search.best_estimator_.predict(x))
 
@@ -251,9 +244,8 @@ def test_disconnected_samples():
     np.testing.assert_allclose(separate.transform(x), separate.embedding_, atol=1e-9)
     with pytest.raises(ValueError, match="2 connected components"):
         SpectralEmbedding(n_neighbors=11, components="error").fit(x)
-    assert (
-        adjusted_rand_score(SpectralClustering(2, affinity="nearest_neighbors").fit_predict(x), np.arange(90) < 40) == 1
-    )
+    labels = SpectralClustering(2, affinity="nearest_neighbors").fit_predict(x)
+    assert adjusted_rand_score(labels, np.arange(90) < 40) == 1
 
 
 def test_importing_without_scikit_learn(monkeypatch):

@@ -62,12 +62,10 @@ def test_every_sample_that_a_path_reaches_has_the_label_of_the_limit():
 
 
 @pytest.mark.parametrize("prior", ["labels", "uniform", (0.2, 0.3, 0.5)], ids=str)
-@pytest.mark.parametrize(
-    ("kind", "method"), [(LabelSpreading, methods.LabelSpreading), (HarmonicFunction, methods.HarmonicFunction)]
-)
-def test_class_priors_reach_the_module(kind, method, prior):
+@pytest.mark.parametrize("kind", [LabelSpreading, HarmonicFunction])
+def test_class_priors_reach_the_module(kind, prior):
     model = kind("knn", n_neighbors=6, weights=HeatKernel(), class_prior=prior).fit(X, Y)
-    options = {"alpha": 0.2} if kind is LabelSpreading else {}
+    options, method = {"alpha": 0.2} if kind is LabelSpreading else {}, getattr(methods, kind.__name__)
     module = method(KNN(6), HeatKernel(), class_prior=prior, **options).fit(torch.from_numpy(X), torch.from_numpy(Y))
     np.testing.assert_array_equal(model.scores_, module.scores_.numpy())
     np.testing.assert_array_equal(model.predict(NEW), module.predict(torch.from_numpy(NEW)).numpy())
@@ -97,10 +95,8 @@ def test_classes_may_be_of_any_type_and_minus_one_is_no_label():
         assert (other.transduction_ == model.transduction_).all()
     for marked in ([None if one < 0 else int(one) for one in Y], [names[one] if one >= 0 else "-1" for one in Y]):
         other = LabelSpreading("knn").fit(X, marked)  # lists of numbers and of words
-        assert (
-            other.transduction_.astype(str)
-            == np.asarray(other.classes_)[model.label_distributions_.argmax(1)].astype(str)
-        ).all()
+        expected = np.asarray(other.classes_)[model.label_distributions_.argmax(1)]
+        assert (other.transduction_.astype(str) == expected.astype(str)).all()
     flags = LabelSpreading("knn").fit(X, [bool(one > 0) if one >= 0 else None for one in Y])
     assert flags.classes_.dtype == flags.transduction_.dtype == bool
     other = LabelSpreading("knn").fit(X, np.where(Y < 0, np.nan, Y))

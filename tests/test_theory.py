@@ -10,7 +10,6 @@ from torch_lapeig.methods.lle import reconstruction_weights
 
 
 def rebuilding(x, k, reg=1e-3):
-    """W of locally linear embedding."""
     indices = nearest_neighbors(x, k).indices
     return torch.zeros(len(x), len(x), dtype=x.dtype).scatter_(1, indices, reconstruction_weights(x, x, indices, reg))
 

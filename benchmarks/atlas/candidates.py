@@ -49,7 +49,6 @@ class Problem:
 
     @functools.cached_property
     def half(self) -> Vectors:
-        """Return D^½ 1."""
         return np.asarray(np.sqrt(np.asarray(self.affinity.sum(1)).ravel()))
 
     @property
@@ -93,8 +92,7 @@ def of_solver(solver: Any) -> Solve:
         if isinstance(given, SparsePattern):
             vars(pattern)["crow"] = given.crow
         graph = dataclasses.replace(problem.graph, pattern=pattern)
-        pairs = eigenpairs(Laplacian(graph), problem.k, solver, tolerance=tolerance)
-        return np.asarray(pairs.vectors.numpy())
+        return np.asarray(eigenpairs(Laplacian(graph), problem.k, solver, tolerance=tolerance).vectors.numpy())
 
     return solve
 
@@ -129,8 +127,7 @@ def pyamg_lobpcg(problem: Problem, tolerance: float) -> Vectors:
     """Solve L y = λ D y with default smoothed aggregation of L + D/10⁵, as scikit-learn does: L is singular."""
     import pyamg
 
-    degree = np.asarray(problem.affinity.sum(1)).ravel()
-    d = dia_array((degree, 0), shape=problem.affinity.shape)
+    d = dia_array((np.asarray(problem.affinity.sum(1)).ravel(), 0), shape=problem.affinity.shape)
     lap = csr_matrix(d - problem.affinity)
     inverse = pyamg.smoothed_aggregation_solver(csr_matrix(lap + 1e-5 * d)).aspreconditioner()
     found = lobpcg(lap, first_block(problem), B=d.tocsr(), M=inverse, tol=tolerance, largest=False, maxiter=200)
@@ -153,8 +150,7 @@ def torch_lobpcg(problem: Problem, tolerance: float) -> Vectors:
     row, col = (torch.from_numpy(part.astype(np.int64)) for part in (lap.indptr, lap.indices))
     matrix = torch.sparse_csr_tensor(row, col, torch.from_numpy(lap.data), lap.shape)
     torch.manual_seed(0)
-    vectors = torch.lobpcg(matrix, problem.k, largest=False, tol=tolerance, niter=ITERATIONS)[1]
-    return np.asarray(vectors.numpy())
+    return np.asarray(torch.lobpcg(matrix, problem.k, largest=False, tol=tolerance, niter=ITERATIONS)[1].numpy())
 
 
 def subset(problem: Problem, tolerance: float) -> Vectors:

@@ -23,7 +23,6 @@ QUICK_NAMES = ("default", "ChebyshevSubspace", "Lobpcg", "ShiftInvert", "scikit-
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the atlas."""
     parser.add_argument("--only", nargs="+", metavar="FAMILY", choices=FAMILIES, help="of: " + ", ".join(FAMILIES))
     parser.add_argument("--sizes", nargs="+", type=int, metavar="N", help="in the place of each family's own")
     parser.add_argument("--most", type=int, default=20_000, help="leave out larger sizes; up to 1,000,000")

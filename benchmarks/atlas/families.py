@@ -6,6 +6,7 @@ the campaign's families; here are those that need a size the campaign never has,
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import zlib
@@ -70,14 +71,8 @@ def grid(rng: Rng, n: int) -> Edges:
     return product(campaign.path(rng, side), campaign.path(rng, round(n / side)))
 
 
-def cube_grid(rng: Rng, n: int) -> Edges:
-    side = campaign.path(rng, round(n ** (1 / 3)))
-    return product(product(side, side), side)
-
-
-def torus_grid(rng: Rng, n: int) -> Edges:
-    side = campaign.cycle(rng, round(math.sqrt(n)))
-    return product(side, side)
+def cube_of(side: campaign.Family, dimensions: int) -> campaign.Family:
+    return lambda rng, n: functools.reduce(product, [side(rng, round(n ** (1 / dimensions)))] * dimensions)
 
 
 def balanced_tree(rng: Rng, n: int) -> Edges:
@@ -232,16 +227,6 @@ def patches(rng: Rng, n: int) -> Floats:
     return np.where(x @ x.T > 0.2, 1.0, 1e-5)
 
 
-def three_parts(rng: Rng, n: int) -> Edges:
-    """Return a grid, a disc's mesh and a balanced tree side by side."""
-    return union([grid(rng, n // 3), disc_mesh(rng, n // 3), balanced_tree(rng, n // 3)])
-
-
-def many_parts(rng: Rng, n: int) -> Edges:
-    """Return grids of about a hundred nodes: more components than eigenpairs that anyone asks for."""
-    return union([grid(rng, 100)] * max(1, n // 100))
-
-
 def circle_points(rng: Rng, n: int) -> Floats:
     angle = 2 * np.pi * (np.arange(n) + rng.random(n)) / n
     points: Floats = np.c_[np.cos(angle), np.sin(angle)] * (1 + 0.5 / n * rng.standard_normal((n, 1)))
@@ -287,7 +272,6 @@ def of_points(
 
 
 def connected(graph: Graph) -> Graph:
-    """Return the largest component."""
     return graph.subgraph(max(graph.nodes_of_components(), key=len))
 
 
@@ -321,8 +305,8 @@ FAMILIES: dict[str, Family] = {
     "random tree": Family(random_tree),
     "recursive tree": Family(recursive_tree, HUGE),
     "grid": Family(grid, HUGE),
-    "cube grid": Family(cube_grid),
-    "torus grid": Family(torus_grid),
+    "cube grid": Family(cube_of(campaign.path, 3)),
+    "torus grid": Family(cube_of(campaign.cycle, 2)),
     "disc mesh": Family(disc_mesh, HUGE),
     "sphere mesh": Family(sphere_mesh),
     "planar": Family(planar),
@@ -333,8 +317,10 @@ FAMILIES: dict[str, Family] = {
     "power law": Family(power_law, HUGE),
     "hypercube": Family(campaign.hypercube),
     "expander": Family(expander),
-    "three parts": Family(three_parts, components=3),
-    "many parts": Family(many_parts, components=None),
+    "three parts": Family(
+        lambda rng, n: union([of(rng, n // 3) for of in (grid, disc_mesh, balanced_tree)]), components=3
+    ),
+    "many parts": Family(lambda rng, n: union([grid(rng, 100)] * max(1, n // 100)), components=None),  # more than pairs
     "circle": Family(of_points(circle_points)),
     "swiss roll": Family(of_points(roll_points, 15), HUGE),
     "swiss roll, heat": Family(of_points(roll_points, heat=True)),

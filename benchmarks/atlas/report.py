@@ -47,13 +47,10 @@ def said(record: Record, column: str) -> str:
 
 
 def ordered(records: Sequence[Record]) -> list[Record]:
-    return sorted(
-        records, key=lambda record: (record["threads"], -record["residual"], record["family"], record["size"])
-    )
+    return sorted(records, key=lambda r: (r["threads"], -r["residual"], r["family"], r["size"]))
 
 
 def table(records: Sequence[Record], title: str) -> Table:
-    """Return a row for each graph."""
     columns = {"graph": "", "nodes": ",", "default": ".3f", "solver": ""}
     columns |= dict.fromkeys(("our best", "as shipped", "expert"), "")
     columns |= {f"default / {column}": ".2f" for column in GOALS}
@@ -70,7 +67,6 @@ def table(records: Sequence[Record], title: str) -> Table:
 
 
 def solver_of(record: Record) -> str:
-    """Return the first solver that the default chose."""
     return str(record["choice"]["solvers"]).partition("(")[0]
 
 

@@ -202,7 +202,6 @@ def time_in_turn(bench: Bench, results: dict[str, Result], limit: float) -> None
 
 
 def run_graph(family: str, size: int, settings: Settings, say: Say) -> dict[str, Any]:
-    """Return the record of one graph."""
     graph = graph_of(family, size)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "affinity.npz"

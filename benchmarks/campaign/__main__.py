@@ -15,7 +15,6 @@ from experiments.tables import Table
 
 
 def counted(tally: runner.Tally) -> Table:
-    """Return tests and failures by probe and group."""
     found = Table("All counts; those in brackets are no failures", {"probe": "", "of": "", "tests": ",", "counts": ""})
     for probe, group in dict.fromkeys((key.probe, key.group) for key in sorted(tally.counts)):
         rest = {key.kind: n for key, n in sorted(tally.counts.items()) if key[:2] == (probe, group) and key.kind and n}
@@ -25,7 +24,6 @@ def counted(tally: runner.Tally) -> Table:
 
 
 def goals(tally: runner.Tally, title: str) -> Table:
-    """Return the counts that have goals."""
     found = Table(title, {"counts": "", "now": ",", "of": ",", "goal": ""})
     for goal in runner.GOALS:
         if of := tally.total(goal.probes, goal.groups, None):
@@ -50,7 +48,6 @@ def replay(console: Console, paths: list[Path]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run or replay; 1 where failures were found."""
     parser = argparse.ArgumentParser(
         "benchmarks.campaign", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

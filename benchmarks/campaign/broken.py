@@ -30,12 +30,10 @@ FAR = (-1, -2, -(2**31), 2**31 - 1, 2**31, 2**40, 10**6)  # indices that no grap
 
 
 def flip(rng: Rng, share: float = 0.15) -> bool:
-    """Return True in a share of the draws."""
     return bool(rng.random() < share)
 
 
 def size(rng: Rng) -> int:
-    """Return a number of nodes, small ones often."""
     return int(rng.choice([0, 1, 2, 3, 5, 8, 17, 40, 70], p=[0.04, 0.06, 0.05, 0.05, 0.1, 0.2, 0.2, 0.2, 0.1]))
 
 
@@ -136,21 +134,18 @@ def torch_sparse(rng: Rng, dense: np.ndarray[Any, Any]) -> Tensor:
 
 
 def solver(rng: Rng) -> Any:
-    """Return a solver; None for the default."""
     lobpcg = eigen.Lobpcg(), eigen.Lobpcg(preconditioner=SparseFactors())
     options = [None, eigen.ShiftInvert(), eigen.ChebyshevSubspace(), *lobpcg, eigen.Eigh()]
     return options[int(rng.integers(len(options)))]
 
 
 def solved(rng: Rng, operator: Any) -> None:
-    """Solve, with gradients where they are asked for."""
     pairs = eigenpairs(operator, int(rng.integers(1, 6)), solver(rng))
     if pairs.values.requires_grad:
         (pairs.values.sum() + pairs.vectors.square().sum()).backward()
 
 
 def used(rng: Rng, graph: Graph) -> None:
-    """Call what reads a graph."""
     kinds: Any = ("symmetric", "random_walk", "unnormalized")
     solved(rng, Laplacian(graph, kinds[rng.integers(3)]))
     nodes = broken_indices(rng, rng.permutation(max(graph.num_nodes, 1))[:5], graph.num_nodes)
@@ -163,7 +158,6 @@ def used(rng: Rng, graph: Graph) -> None:
 
 
 def graph_of_edges(rng: Rng) -> None:
-    """Build a graph of edges, of one graph or a batch."""
     n = size(rng)
     index, weight = edges(rng, n)
     batch = torch.from_numpy(broken_indices(rng, np.sort(rng.integers(0, 3, n)), 3)) if flip(rng, 0.3) else None
@@ -172,7 +166,6 @@ def graph_of_edges(rng: Rng) -> None:
 
 
 def graph_of_scipy(rng: Rng) -> None:
-    """Build a graph of a SciPy matrix."""
     used(rng, Graph.from_scipy(scipy_matrix(rng, symmetric(rng, size(rng)))))
 
 
@@ -190,7 +183,6 @@ def graph_of_dense(rng: Rng) -> None:
 
 
 def signed_or_directed(rng: Rng) -> None:
-    """Solve signed and directed graphs."""
     n, is_signed = size(rng), flip(rng, 0.5)
     kind: Any = lapeig.SignedGraph if is_signed else lapeig.DirectedGraph
     dense = symmetric(rng, n) * rng.choice([-1, 1], (n, n))
@@ -206,7 +198,6 @@ def signed_or_directed(rng: Rng) -> None:
 
 
 def hyperedges(rng: Rng) -> None:
-    """Build the graph of hyperedges."""
     members = rng.integers(0, 9, (2, int(rng.integers(0, 30))))
     members = np.unique(members, axis=1) if flip(rng, 0.8) else members
     weight = tensor(rng, spoilt(rng, rng.random(int(rng.choice([9, 8, 0]))))) if flip(rng, 0.5) else None
@@ -282,9 +273,7 @@ def function(rng: Rng) -> None:
 def factors(rng: Rng) -> None:
     """Solve with factors of right-hand sides of any shape and dtype."""
     n = size(rng)
-    operator = SymmetricOperator(
-        DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), torch.full((n,), 9.0).double()
-    )
+    operator = SymmetricOperator(DensePattern((n,)), torch.from_numpy(symmetric(rng, n)), 9 * torch.ones(n).double())
     shape = [(n,), (n, 3), (n + 1,), (n - 1, 2), (1, n, 2), (0,), ()][int(rng.integers(7))]
     b = torch.rand(tuple(max(part, 0) for part in shape), dtype=torch.float64)
     SparseFactors()(operator)(b.mT if flip(rng) and b.ndim == 2 else b)
@@ -305,7 +294,6 @@ def methods(rng: Rng) -> None:
 
 
 def mesh(rng: Rng) -> None:
-    """Build the Laplacian of a mesh."""
     n = size(rng)
     vertices = rng.random((n, int(rng.choice([2, 3]))))
     faces = rng.integers(0, max(n, 1), (int(rng.integers(0, 3 * n + 1)), 3))
@@ -318,7 +306,6 @@ def mesh(rng: Rng) -> None:
 
 
 def encoding(rng: Rng) -> None:
-    """Encode graphs of a batch."""
     n = size(rng)
     index, weight = edges(rng, n)
     nodes: Any = n if flip(rng, 0.4) else torch.from_numpy(broken_indices(rng, np.sort(rng.integers(0, 4, n)), 4))
@@ -327,7 +314,6 @@ def encoding(rng: Rng) -> None:
 
 
 def samplers(rng: Rng) -> None:
-    """Draw batches of a graph."""
     graph = Graph.from_edge_index(*edges(rng, size(rng)))
     sampler: Any = EdgeSampler(graph, 2 * int(rng.integers(1, 5)))
     if flip(rng, 0.5):
@@ -337,7 +323,6 @@ def samplers(rng: Rng) -> None:
 
 
 def start(rng: Rng) -> None:
-    """Compute a start of a layout."""
     n = size(rng)
     given: Any = scipy_matrix(rng, symmetric(rng, n)) if flip(rng, 0.5) else edges(rng, n)
     lapeig.spectral_init(given, int(rng.integers(1, 4)), 0)
@@ -388,7 +373,6 @@ KINDS: tuple[Callable[[Rng], None], ...] = (
 
 
 def draw(index: int, seed: int = 0) -> Drawn:
-    """Run one draw."""
     kind = KINDS[index % len(KINDS)]
     rng = np.random.default_rng([seed, zlib.crc32(kind.__name__.encode()), index])
     torch.manual_seed(index)
@@ -400,6 +384,5 @@ def draw(index: int, seed: int = 0) -> Drawn:
         at = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{type(error).__name__}: {str(error)[:160]} ({at.filename}, line {at.lineno})"
         is_said = any(word in str(error) for word in (" must ", " needs ")) or "sklearn" in at.filename
-        is_clear = isinstance(error, CLEAR) and is_said
-        return Drawn(kind.__name__, "refused" if is_clear else "unclear", said)
+        return Drawn(kind.__name__, "refused" if isinstance(error, CLEAR) and is_said else "unclear", said)
     return Drawn(kind.__name__, "answered")

@@ -19,15 +19,6 @@ def _circle(n: int) -> Floats:
     return np.stack([np.cos(angle), np.sin(angle)], 1)
 
 
-def circle(rng: Rng, n: int) -> Floats:
-    return _circle(max(n, 3))
-
-
-def two_circles(rng: Rng, n: int) -> Floats:
-    one = _circle(max(n // 2, 3))
-    return np.concatenate([one, one + np.array([10.0, 0.0])])
-
-
 def torus(rng: Rng, n: int) -> Floats:
     """Return Clifford's torus on a regular grid."""
     side = max(3, math.isqrt(n))
@@ -37,8 +28,7 @@ def torus(rng: Rng, n: int) -> Floats:
 
 def lattice(rng: Rng, n: int) -> Floats:
     d = int(rng.integers(1, 4))
-    side = max(2, round(n ** (1 / d)))
-    return np.array(list(itertools.product(range(side), repeat=d)), dtype=np.float64)
+    return np.array(list(itertools.product(range(max(2, round(n ** (1 / d)))), repeat=d)), dtype=np.float64)
 
 
 def polytope(rng: Rng, n: int) -> Floats:
@@ -55,8 +45,7 @@ def polytope(rng: Rng, n: int) -> Floats:
         golden = (1 + math.sqrt(5)) / 2
         corner = np.array([(0.0, a, b * golden) for a in (-1, 1) for b in (-1, 1)])
         return np.concatenate([np.roll(corner, s, 1) for s in range(3)])
-    roots = [p for p in itertools.product((-1.0, 0.0, 1.0), repeat=4) if sum(map(abs, p)) == 2]
-    return np.array(roots)
+    return np.array([p for p in itertools.product((-1.0, 0.0, 1.0), repeat=4) if sum(map(abs, p)) == 2])
 
 
 def sphere(rng: Rng, n: int) -> Floats:
@@ -75,10 +64,6 @@ def heavy_tails(rng: Rng, n: int) -> Floats:
     n, spread = max(n, 4), rng.choice([1.0, 1.5, 3.0])
     found: Floats = rng.standard_normal((n, int(rng.integers(1, 5)))) * np.exp(spread * rng.standard_normal((n, 1)))
     return found
-
-
-def cauchy(rng: Rng, n: int) -> Floats:
-    return rng.standard_cauchy((max(n, 4), int(rng.integers(1, 4))))
 
 
 def near_copies(rng: Rng, n: int) -> Floats:
@@ -124,8 +109,8 @@ def line(rng: Rng, n: int) -> Floats:
 
 
 SYMMETRIC: dict[str, Cloud] = {
-    "circle": circle,
-    "pair of circles": two_circles,
+    "circle": lambda rng, n: _circle(max(n, 3)),
+    "pair of circles": lambda rng, n: np.concatenate([_circle(max(n // 2, 3)) + np.array([x, 0]) for x in (0, 10)]),
     "torus": torus,
     "lattice": lattice,
     "polytope": polytope,
@@ -135,7 +120,7 @@ SYMMETRIC: dict[str, Cloud] = {
 IRREGULAR: dict[str, Cloud] = {
     "gaussian": gaussian,
     "heavy tail": heavy_tails,
-    "cauchy law": cauchy,
+    "cauchy law": lambda rng, n: rng.standard_cauchy((max(n, 4), int(rng.integers(1, 4)))),
     "cloud of near copies": near_copies,
     "cloud of exact copies": exact_copies,
     "cloud with outliers": outliers,
@@ -147,9 +132,7 @@ CLOUDS: dict[str, Cloud] = SYMMETRIC | IRREGULAR
 
 def squared_distances(x: Floats) -> Floats:
     """Return all squared distances, to round-off of the distances themselves."""
-    total = np.zeros((len(x), len(x)))
-    for axis in x.T:
-        total += (axis[:, None] - axis) ** 2
+    total: Floats = sum(((axis[:, None] - axis) ** 2 for axis in x.T), np.zeros((len(x), len(x))))
     return total
 
 
@@ -163,8 +146,7 @@ def heat_graph(rng: Rng, x: Floats) -> Edges:
     np.fill_diagonal(near, False)
     lengths = d2[near]
     # A fixed bandwidth suits few of the points: many weights are round-off beside others, or vanish.
-    t = float(
-        np.median(lengths) * 10 ** rng.choice([-1.0, 0.0, 1.0]) if rng.random() < 0.7 else 10 ** rng.uniform(-1, 2)
-    )
+    suits = rng.random() < 0.7
+    t = np.median(lengths) * 10 ** rng.choice([-1.0, 0.0, 1.0]) if suits else 10 ** rng.uniform(-1, 2)
     kernel = np.exp(-d2 / (t if t > 0 else 1.0))
     return of_dense(np.where(near, kernel, 0.0))

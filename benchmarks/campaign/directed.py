@@ -64,7 +64,6 @@ class Directed:
             yield {**case, "k": min(k, len(values)), "dtype": dtype}
 
     def check(self, case: Case) -> Outcome:
-        """Judge one answer and its gradient."""
         begin, truth = time.perf_counter(), Truth(case)
         log_scale = torch.zeros(len(truth.weight), dtype=DTYPES[case["dtype"]], requires_grad=True)
         findings: list[Finding] = []
@@ -111,7 +110,6 @@ class Truth:
         return weight.new_zeros(self.n, self.n).index_put(tuple(self.arcs.ends), weight)
 
     def matrix(self, log_scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return H as its definition has it, and the active nodes."""
         w = self.affinity(log_scale)
         half = (w + w.mT) / 2 if self.case["kind"] == "magnetic" else w
         both = torch.where(half > 0, half, 1)
@@ -129,7 +127,6 @@ class Truth:
         return s[:, None] * h * s, active
 
     def solved(self, log_scale: Tensor) -> Eigenpairs:
-        """Return the pairs by the library."""
         case, (ends, edge, factor) = self.case, self.arcs
         kind = DirectedGraph if case["kind"] == "magnetic" else SignedGraph
         if case["dense"]:
@@ -142,7 +139,6 @@ class Truth:
         return solve_for(SignedLaplacian(graph, case["normalization"]), case["k"])
 
     def judged(self, pairs: Eigenpairs) -> list[Finding]:
-        """Return what is wrong with an answer."""
         (answer,) = answers(pairs)
         return check(answer, self.reference, self.case["normalization"])
 
@@ -160,7 +156,6 @@ class Truth:
         return (g.mT * (y @ torch.matrix_exp(-t * pairs.projected.to(g)) @ y.mH)).sum().real
 
     def gradient(self) -> Tensor:
-        """Return the gradient of the loss in closed form."""
         log_scale = torch.zeros(len(self.weight), dtype=torch.float64, requires_grad=True)
         g, t = self._weights()
         heat = Function("heat", t, self.case["k"], self.case["normalization"], self.case["seed"])
@@ -168,7 +163,6 @@ class Truth:
         return torch.autograd.grad((g.mT * kernel).sum().real, log_scale)[0]
 
     def judged_gradient(self, gradient: Tensor, is_warned: bool) -> tuple[list[Finding], dict[str, int]]:
-        """Return what is wrong with a gradient, and what was counted."""
         if not gradient.isfinite().all():
             return [Finding("gradient not finite", f"warned: {is_warned}")], {}
         gap, eps, loose = self.reference.gap(self.case["k"]), torch.finfo(gradient.dtype).eps, LOOSE[gradient.dtype]

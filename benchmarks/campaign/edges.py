@@ -32,7 +32,6 @@ class Edges:
 
     @classmethod
     def unpack(cls, packed: dict[str, object]) -> Edges:
-        """Return the inverse of ``pack``."""
         nodes, pairs, weight = packed["nodes"], packed["pairs"], packed["weight"]
         assert isinstance(nodes, int)
         assert isinstance(pairs, Tensor)
@@ -52,7 +51,6 @@ class Edges:
         return Edges(self.nodes, self.pairs[keep], weight[keep])
 
     def dense(self) -> Floats:
-        """Return the affinity matrix."""
         matrix = np.zeros((self.nodes, self.nodes))
         i, j = self.pairs.T
         matrix[i, j] = matrix[j, i] = self.weight
@@ -85,7 +83,6 @@ def of_dense(matrix: NDArray[np.float64]) -> Edges:
 
 
 def union(parts: list[Edges]) -> Edges:
-    """Return the disjoint union."""
     start = np.cumsum([0] + [part.nodes for part in parts])
     pairs = np.concatenate([part.pairs + begin for part, begin in zip(parts, start[:-1], strict=True)])
     return Edges(int(start[-1]), pairs, np.concatenate([part.weight for part in parts]))

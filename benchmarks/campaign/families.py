@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -42,24 +43,12 @@ def _sides(rng: Rng, n: int, dimensions: int, least: int) -> list[int]:
     return [*first, max(least, n // math.prod(first))]
 
 
-def grid(rng: Rng, n: int) -> Edges:
-    a, b = _sides(rng, n, 2, 1)
-    return product(path(rng, a), path(rng, b))
+def box(side: Family, dimensions: int, least: int) -> Family:
+    """Return products of paths or cycles."""
+    return lambda rng, n: functools.reduce(product, [side(rng, a) for a in _sides(rng, n, dimensions, least)])
 
 
-def grid_3d(rng: Rng, n: int) -> Edges:
-    a, b, c = _sides(rng, n, 3, 2)
-    return product(product(path(rng, a), path(rng, b)), path(rng, c))
-
-
-def torus(rng: Rng, n: int) -> Edges:
-    a, b = _sides(rng, n, 2, 3)
-    return product(cycle(rng, a), cycle(rng, b))
-
-
-def torus_3d(rng: Rng, n: int) -> Edges:
-    a, b, c = _sides(rng, n, 3, 3)
-    return product(product(cycle(rng, a), cycle(rng, b)), cycle(rng, c))
+grid, torus = box(path, 2, 1), box(cycle, 2, 3)
 
 
 def scaled(edges: Edges, factor: float) -> Edges:
@@ -152,20 +141,11 @@ def two_scales(rng: Rng, n: int) -> Edges:
 
 
 def _of(graph: nx.Graph) -> Edges:
-    """Return the edges of a graph of networkx."""
     return simple(len(graph), [*nx.convert_node_labels_to_integers(nx.Graph(graph)).edges])
 
 
 def _seed(rng: Rng) -> int:
     return int(rng.integers(2**31))
-
-
-def star(rng: Rng, n: int) -> Edges:
-    return _of(nx.star_graph(n - 1))
-
-
-def wheel(rng: Rng, n: int) -> Edges:
-    return _of(nx.wheel_graph(max(n, 4)))
 
 
 def complete_bipartite(rng: Rng, n: int) -> Edges:
@@ -179,16 +159,6 @@ def _subsets(rng: Rng, n: int) -> tuple[int, int]:
     """Return m and r with about n subsets of r out of m members."""
     sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= max(n, 6)]
     return sizes[int(rng.integers(len(sizes)))]
-
-
-def kneser(rng: Rng, n: int) -> Edges:
-    """Return a graph of subsets that are joined if they are disjoint (Petersen's graph is one)."""
-    return _of(nx.kneser_graph(*_subsets(rng, min(n, 500))))
-
-
-def johnson(rng: Rng, n: int) -> Edges:
-    """Return a graph of pairs that are joined if they have one member in common."""
-    return _of(nx.line_graph(nx.complete_graph(max(4, math.isqrt(2 * min(n, 500))))))
 
 
 def paley(rng: Rng, n: int) -> Edges:
@@ -223,29 +193,12 @@ def windmill(rng: Rng, n: int) -> Edges:
     return _of(nx.windmill_graph(max(2, (n - 1) // size), size + 1))
 
 
-def prism(rng: Rng, n: int) -> Edges:
-    return _of(nx.circular_ladder_graph(max(n // 2, 3)))
-
-
-def moebius_ladder(rng: Rng, n: int) -> Edges:
-    n = max(2, n // 2)
-    return circulant_of(2 * n, [1, n])
-
-
 def erdos_renyi(rng: Rng, n: int) -> Edges:
     return _of(nx.gnm_random_graph(n, int(n * rng.uniform(0.5, 8) / 2) + 1, _seed(rng)))
 
 
-def small_world(rng: Rng, n: int) -> Edges:
-    return _of(nx.watts_strogatz_graph(max(n, 5), 4, rng.uniform(0, 0.3), _seed(rng)))
-
-
 def power_law(rng: Rng, n: int) -> Edges:
     return _of(nx.barabasi_albert_graph(max(n, 3), 2, _seed(rng)))
-
-
-def random_regular(rng: Rng, n: int) -> Edges:
-    return _of(nx.random_regular_graph(4, max(n, 5), _seed(rng)))
 
 
 def blocks(rng: Rng, n: int) -> Edges:
@@ -256,14 +209,26 @@ def blocks(rng: Rng, n: int) -> Edges:
     return _of(nx.planted_partition_graph(count, size, within, between, _seed(rng)))
 
 
+def star(rng: Rng, n: int) -> Edges:
+    return _of(nx.star_graph(n - 1))
+
+
+def wheel(rng: Rng, n: int) -> Edges:
+    return _of(nx.wheel_graph(max(n, 4)))
+
+
+def kneser(rng: Rng, n: int) -> Edges:
+    """Return subsets that are joined if they are disjoint (Petersen's graph is one)."""
+    return _of(nx.kneser_graph(*_subsets(rng, min(n, 500))))
+
+
 SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, kneser, grid, wheel]
 
 
 def copies(rng: Rng, n: int) -> Edges:
     """Return the disjoint union of copies of one graph."""
     count = int(rng.integers(2, 9))
-    part = SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))
-    return union([part] * count)
+    return union([SMALL[int(rng.integers(len(SMALL)))](rng, max(2, n // count))] * count)
 
 
 def bridged_copies(rng: Rng, n: int) -> Edges:
@@ -296,10 +261,10 @@ def islands(rng: Rng, n: int) -> Edges:
 
 
 GRAPHS: list[Family] = [
-    path, cycle, circulant, grid, grid_3d, torus, torus_3d, anisotropic_torus, nearly_symmetric, hypercube, hamming,
-    star, complete, complete_multipartite, complete_bipartite, kneser, johnson, paley, binary_tree, spider, caterpillar,
-    lollipop, barbell, ring_of_cliques, wheel, windmill, prism, moebius_ladder, erdos_renyi, small_world, power_law,
-    random_regular, blocks, chain_of_cycles, decades, two_scales, copies, bridged_copies, products, islands,
+    path, cycle, circulant, anisotropic_torus, nearly_symmetric, hypercube, hamming, complete, complete_multipartite,
+    complete_bipartite, star, wheel, kneser, paley, binary_tree, spider, caterpillar, lollipop, barbell,
+    ring_of_cliques, windmill, erdos_renyi, power_law, blocks, chain_of_cycles, decades, two_scales, copies,
+    bridged_copies, products, islands,
 ]  # fmt: skip
 
 
@@ -308,6 +273,17 @@ def _of_points(cloud: clouds.Cloud) -> Family:
 
 
 FAMILIES: dict[str, Family] = {family.__name__: family for family in GRAPHS}
+FAMILIES |= {
+    "grid": grid,
+    "grid_3d": box(path, 3, 2),
+    "torus": torus,
+    "torus_3d": box(cycle, 3, 3),
+    "johnson": lambda rng, n: _of(nx.line_graph(nx.complete_graph(max(4, math.isqrt(2 * min(n, 500)))))),
+    "prism": lambda rng, n: _of(nx.circular_ladder_graph(max(n // 2, 3))),
+    "moebius_ladder": lambda rng, n: circulant_of(2 * max(2, n // 2), [1, max(2, n // 2)]),
+    "small_world": lambda rng, n: _of(nx.watts_strogatz_graph(max(n, 5), 4, rng.uniform(0, 0.3), _seed(rng))),
+    "random_regular": lambda rng, n: _of(nx.random_regular_graph(4, max(n, 5), _seed(rng))),
+}
 # Families whose point is lost where weights are rounded to float32: most of theirs are solved in float64 only.
 DOUBLE = {"nearly_symmetric", "points of a heavy tail", "points of a cauchy law", "points of a set of clusters"}
 DOUBLE |= {"points of a chain of rings"}

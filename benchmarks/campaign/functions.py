@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.campaign.edges import Edges, graph_of
+from benchmarks.campaign.reference import dense_laplacian
 from torch_lapeig import Laplacian, LaplacianEigenmaps, Precomputed, eigenpairs
 from torch_lapeig.methods import spectral_function
 
@@ -54,7 +55,6 @@ class Function:
         return torch.from_numpy(0.5 + np.random.default_rng(self.seed).permutation(count) / count)
 
     def loss(self, f: Tensor) -> Tensor:
-        """Return the loss of F."""
         if self.smooth:
             return len(f) * f.diagonal().square().sum()
         matrix = _random_matrix(self.seed + 1, len(f)).to(f)
@@ -65,15 +65,8 @@ class Function:
         weight = torch.from_numpy(edges.weight).to(log_scale.dtype) * log_scale.exp()
         graph = graph_of([edges], log_scale.dtype, dense=dense, weights=[weight])
         if self.kind == "diffusion":
-            layer = LaplacianEigenmaps(
-                self.k - 1,
-                Precomputed("affinity"),
-                normalization=self.normalization,  # type: ignore[arg-type]
-                scale="degree",
-                diffusion=self.parameter,
-                solve=solver,
-            )
-            y = layer(graph)
+            options: Any = {"normalization": self.normalization, "diffusion": self.parameter, "solve": solver}
+            y = LaplacianEigenmaps(self.k - 1, Precomputed("affinity"), scale="degree", **options)(graph)
             return self.loss(y @ y.mT)
         pairs = eigenpairs(Laplacian(graph, self.normalization), self.k, solver)  # type: ignore[arg-type]
         v = pairs.vectors
@@ -101,22 +94,6 @@ class Function:
 def _random_matrix(seed: int, n: int) -> Tensor:
     h = np.random.default_rng(seed).standard_normal((n, n))
     return torch.from_numpy(h + h.T)
-
-
-def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the symmetric operator, degrees and active nodes, differentiable in the weights."""
-    weight = torch.from_numpy(edges.weight) * log_scale.exp()
-    (i, j), of_edge = edges.both_directions()
-    n = edges.nodes
-    affinity = weight.new_zeros(n, n).index_put((i, j), weight[of_edge], accumulate=True)
-    degrees = affinity.sum(1)
-    active = degrees.detach() > torch.finfo(torch.float64).tiny
-    others = affinity * (1 - torch.eye(n, dtype=affinity.dtype))  # loops count in degrees only: elsewhere they cancel
-    matrix = torch.diag(others.sum(1)) - others
-    if normalization == "unnormalized":
-        return matrix, degrees, active
-    inverse = torch.where(active, torch.where(active, degrees, 1).rsqrt(), 0)
-    return inverse[:, None] * matrix * inverse, degrees, active
 
 
 class Spectral(torch.autograd.Function):

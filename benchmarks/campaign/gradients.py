@@ -29,9 +29,9 @@ from torch import Tensor
 
 from benchmarks.campaign import families
 from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.functions import KINDS, Function, dense_laplacian
+from benchmarks.campaign.functions import KINDS, Function
 from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import Reference, reference, splitting
+from benchmarks.campaign.reference import Reference, dense_laplacian, reference, splitting
 from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
 
 Rng = np.random.Generator
@@ -149,7 +149,6 @@ class Truth:
         self.direction = torch.from_numpy(rng.standard_normal(len(edges.weight)))
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        """Return error allowed, relative to the norm of the gradient."""
         eps = torch.finfo(dtype).eps
         ratio = self.bound / self.narrowest
         if self.function.kind == "columns":
@@ -159,7 +158,6 @@ class Truth:
         return LOOSE[dtype] + 100 * eps * ratio
 
     def gradient(self) -> Tensor:
-        """Return the gradient in closed form."""
         log_scale = torch.zeros(len(self.edges.weight), dtype=torch.float64, requires_grad=True)
         (gradient,) = torch.autograd.grad(self.function.by_reference(self.edges, log_scale), log_scale)
         return gradient

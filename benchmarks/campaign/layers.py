@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,29 +39,20 @@ ACCURACY = {torch.float64: 0.05, torch.float32: 0.33}
 SEPARATION = {torch.float64: 1e-8, torch.float32: 2e-4}  # of distinct eigenvalues, over the bound 2 of the spectrum
 
 
-def weighting(name: str, t: float, number: float) -> Weighting:
-    """Return a weighting by name, with a bandwidth and another number in (0, 1)."""
-    made: dict[str, Any] = {
-        "simple": tl.SimpleWeights,
-        "heat": lambda: tl.HeatKernel(t),
-        "heat median": tl.HeatKernel,
-        "heat component-median": lambda: tl.HeatKernel("component-median"),
-        "heat learnable": lambda: tl.HeatKernel(learnable=True),
-        "self-tuning": lambda: tl.SelfTuning(1 + int(8 * number)),
-        "density-corrected": lambda: tl.DensityCorrected(number),
-        "density-corrected heat": lambda: tl.DensityCorrected(1.0, tl.HeatKernel(t)),
-        "density-corrected self-tuning": lambda: tl.DensityCorrected(number, tl.SelfTuning(3)),
-        "kernel": lambda: tl.KernelWeights(lambda d2: 1 / (1 + d2 / t)),
-        "improved": tl.ImprovedWeights,
-    }
-    found: Weighting = made[name]()
-    return found
-
-
-WEIGHTINGS = [
-    "simple", "heat", "heat median", "heat component-median", "heat learnable", "self-tuning", "density-corrected",
-    "density-corrected heat", "density-corrected self-tuning", "kernel", "improved",
-]  # fmt: skip
+# Weightings by a bandwidth and another number in (0, 1).
+WEIGHTINGS: dict[str, Callable[[float, float], Any]] = {
+    "simple": lambda t, number: tl.SimpleWeights(),
+    "heat": lambda t, number: tl.HeatKernel(t),
+    "heat median": lambda t, number: tl.HeatKernel(),
+    "heat component-median": lambda t, number: tl.HeatKernel("component-median"),
+    "heat learnable": lambda t, number: tl.HeatKernel(learnable=True),
+    "self-tuning": lambda t, number: tl.SelfTuning(1 + int(8 * number)),
+    "density-corrected": lambda t, number: tl.DensityCorrected(number),
+    "density-corrected heat": lambda t, number: tl.DensityCorrected(1.0, tl.HeatKernel(t)),
+    "density-corrected self-tuning": lambda t, number: tl.DensityCorrected(number, tl.SelfTuning(3)),
+    "kernel": lambda t, number: tl.KernelWeights(lambda d2: 1 / (1 + d2 / t)),
+    "improved": lambda t, number: tl.ImprovedWeights(),
+}
 
 
 class Layer:
@@ -96,7 +87,6 @@ class Layer:
             }
 
     def check(self, case: Case) -> Outcome:
-        """Check forward, backward, comparison, and a few steps."""
         begin, dtype = time.perf_counter(), DTYPES[case["dtype"]]
         x: Tensor = case["points"].to(dtype)
         move = _movement(case)
@@ -142,7 +132,7 @@ def _draw_options(rng: Rng, x: Floats) -> dict[str, Any]:
     median = float(np.median(near)) or float(near.max()) or 1.0
     normalization = str(rng.choice(["random_walk", "random_walk", "unnormalized"]))
     options = {
-        "weighting": "heat median" if rng.random() < 0.25 else str(rng.choice(WEIGHTINGS)),  # the default, more often
+        "weighting": "heat median" if rng.random() < 0.25 else str(rng.choice(list(WEIGHTINGS))),  # often the default
         "t": median * float(rng.choice([0.1, 1.0, 1.0, 1.0, 10.0, 1e4])),
         "number": float(rng.random()),
         "k": k,
@@ -168,7 +158,8 @@ def _layer(case: Case, rule: Any, **changes: Any) -> tl.LaplacianEigenmaps:
 
 
 def _weighting(case: Case, dtype: torch.dtype) -> Weighting:
-    return weighting(case["weighting"], case["t"], case["number"]).to(dtype)
+    found: Weighting = WEIGHTINGS[case["weighting"]](case["t"], case["number"]).to(dtype)
+    return found
 
 
 def _loss(y: Tensor, case: Case) -> Tensor:

@@ -29,7 +29,6 @@ GAP = 1e-4  # relative to the bound: with smaller gaps finite differences decide
 
 
 def mesh(rng: Rng, kind: str, n: int) -> tuple[Floats, Any]:
-    """Return vertices and faces of one kind."""
     if kind == "octahedron":  # equal eigenvalues
         vertices = np.concatenate([np.eye(3), -np.eye(3)])
         return vertices, ConvexHull(vertices).simplices
@@ -82,7 +81,6 @@ class Mesh:
     name, share = "mesh", 0.15
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """Yield one mesh in both precisions."""
         kind = str(rng.choice(KINDS))
         vertices, faces = mesh(rng, kind, families.size(rng, 4, 150))
         faces = of_some_area(vertices, faces)
@@ -105,7 +103,6 @@ class Mesh:
             yield {**case, "k": min(k, truth.size), "dtype": dtype}
 
     def check(self, case: Case) -> Outcome:
-        """Judge one answer and its gradient."""
         begin, findings, counts, unconverged = time.perf_counter(), list[Finding](), {}, False
         vertices = case["vertices"].to(DTYPES[case["dtype"]]).clone().requires_grad_()
         given = assembled(case, vertices.detach().double().numpy())
@@ -132,7 +129,6 @@ class Mesh:
 
 
 def solved(case: Case, vertices: Tensor) -> tuple[Eigenpairs, Floats, Floats]:
-    """Return the answer, the dense stiffness and the mass."""
     mask = torch.zeros(len(vertices), dtype=torch.bool).index_fill(0, case["faces"].flatten(), True)
     stiffness, mass = mesh_laplacian(vertices, case["faces"], mask=mask, intrinsic=case["intrinsic"])
     mass = mass * case["factor"].to(mass)
@@ -141,7 +137,6 @@ def solved(case: Case, vertices: Tensor) -> tuple[Eigenpairs, Floats, Floats]:
 
 
 def of_dense(stiffness: Floats, mass: Floats) -> Reference:
-    """Return the spectrum of M^-½ L M^-½."""
     active, root = mass > 0, np.sqrt(mass)
     inverse = np.where(active, 1 / np.where(active, root, 1), 0)
     matrix = inverse[:, None] * stiffness * inverse
@@ -150,7 +145,6 @@ def of_dense(stiffness: Floats, mass: Floats) -> Reference:
 
 
 def judged_matrices(case: Case, given: tuple[Floats, Floats], found: tuple[Floats, Floats]) -> list[Finding]:
-    """Return what is wrong with the stiffness and the mass."""
     eps, size = torch.finfo(DTYPES[case["dtype"]]).eps, np.abs(given[0]).max()
     off = np.abs(found[1] - given[1]).max() / given[1].max()
     findings = []
@@ -171,7 +165,6 @@ def judged_matrices(case: Case, given: tuple[Floats, Floats], found: tuple[Float
 
 
 def weights(case: Case, n: int) -> Floats:
-    """Return a random symmetric matrix."""
     g = np.random.default_rng(case["seed"]).standard_normal((n, n))
     symmetric: Floats = g + g.T
     return symmetric
@@ -188,7 +181,6 @@ class Scale(NamedTuple):
 
 
 def scale_of(case: Case, truth: Reference) -> Scale:
-    """Return the sizes of a case."""
     value = float(truth.values[: case["k"]].mean()) + 1e-2 * truth.bound
     return Scale(value, float(np.square(truth.root_degree).mean()))
 
@@ -215,10 +207,8 @@ def judged_gradient(case: Case, truth: Reference, gradient: Tensor) -> list[Find
         values[step] = float((weights(case, len(u)) * heat).sum())
     before, after = ((values[end] - values[end - 1e-6]) / 1e-6 for end in (0.0, 1e-6))
     noise = abs(after - before)  # large at a kink, where an edge flips
-    off, size = (
-        abs(float((gradient * direction).sum()) - (before + after) / 2),
-        float(gradient.norm() * direction.norm()),
-    )
+    off = abs(float((gradient * direction).sum()) - (before + after) / 2)
+    size = float(gradient.norm() * direction.norm())
     if off > 1e-4 * size + 10 * noise:
         return [Finding("wrong gradient", f"off by {off:.1e} of {size:.1e}, noise {noise:.1e}")]
     return []

@@ -48,7 +48,6 @@ class Answer:
 
 
 def answers(pairs: Eigenpairs) -> list[Answer]:
-    """Return the answer of each graph of a batch."""
     dtype, k = pairs.values.dtype, pairs.values.shape[-1]
     nodes = pairs.vectors.shape[-2]
 

@@ -64,7 +64,6 @@ class PencilProbe:
         }
 
     def check(self, case: Case) -> Outcome:
-        """Judge one answer and its gradient."""
         begin, findings, counts, pairs = time.perf_counter(), list[Finding](), {}, None
         given = [case[name].clone().requires_grad_() for name in ("stiffness", "mass")]
         values = scipy.linalg.eigh(case["stiffness"].numpy(), case["mass"].numpy())[0]
@@ -88,7 +87,6 @@ class PencilProbe:
 
 
 def laid_out(matrix: Tensor, case: Case) -> Tensor:
-    """Return a matrix in the storage of the case."""
     return matrix.to_sparse_coo() if case["layout"] == "coo" else matrix
 
 

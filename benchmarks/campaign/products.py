@@ -58,7 +58,6 @@ class Products:
         return {"family": family, "kind": kind, "k": k, "time": time_of_heat, "seed": int(rng.integers(2**31)), **rest}
 
     def check(self, case: Case) -> Outcome:
-        """Return the findings of one solve and its gradient."""
         begin, found, pairs, gradient = time.perf_counter(), list[Finding](), None, None
         given = case["parts"].new_zeros(2) if case["kind"] == "function" else case["parts"].clone()
         given.requires_grad_()
@@ -110,7 +109,6 @@ def rows(rng: Rng, n: int) -> tuple[Tensor, str]:
 
 
 def dense(case: Case, given: Tensor) -> Tensor:
-    """Return the matrix of a case at its parameters."""
     if case["kind"] == "function":
         matrix: Tensor = case["parts"][0] + torch.einsum("i,ijk->jk", given, case["parts"][1:])
         return matrix
@@ -122,7 +120,6 @@ def dense(case: Case, given: Tensor) -> Tensor:
 
 
 def _derived(case: Case, given: Tensor, loss: Function) -> tuple[Eigenpairs, Tensor]:
-    """Return pairs and gradient by the library."""
     if case["kind"] == "function":
         a, b, c = case["parts"]
         operator = FunctionOperator(lambda y, t: a @ y + t[0] * (b @ y) + t[1] * (c @ y), len(a), [given])
@@ -136,7 +133,6 @@ def _derived(case: Case, given: Tensor, loss: Function) -> tuple[Eigenpairs, Ten
 
 
 def _judged(pairs: Eigenpairs, spectrum: Tensor, bound: float, k: int, is_warned: bool) -> list[Finding]:
-    """Return findings of the values and the status."""
     if not pairs.converged:
         return [] if is_warned else [Finding("unconverged without a warning", str(pairs.solver))]
     values = pairs.values.detach()

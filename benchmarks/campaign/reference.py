@@ -18,6 +18,7 @@ import scipy.linalg
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
+from torch import Tensor
 
 from benchmarks.campaign.edges import Edges, Floats
 
@@ -38,7 +39,6 @@ class Reference:
 
     @property
     def size(self) -> int:
-        """Return active nodes."""
         return len(self.values)
 
     def round_off(self, dtype: torch.dtype) -> float:
@@ -57,24 +57,28 @@ class Reference:
         return float(self.values[k] - self.values[k - 1]) if k < self.size else math.inf
 
 
-def laplacian(edges: Edges, normalization: str, dtype: torch.dtype) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """Return the symmetric operator, D^½ and the active nodes: those whose degree is a normal number of ``dtype``."""
-    affinity = edges.dense()
+def dense_laplacian(edges: Edges, log_scale: Tensor, normalization: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the symmetric operator, degrees and active nodes, differentiable in the weights."""
+    weight = torch.from_numpy(edges.weight) * log_scale.exp()
+    (i, j), of_edge = edges.both_directions()
+    n = edges.nodes
+    affinity = weight.new_zeros(n, n).index_put((i, j), weight[of_edge], accumulate=True)
     degrees = affinity.sum(1)
-    active = degrees > torch.finfo(dtype).tiny
-    root = np.sqrt(np.where(active, degrees, 0))
-    np.fill_diagonal(affinity, 0)  # loops count in degrees only: elsewhere they cancel
-    matrix = np.diag(affinity.sum(1)) - affinity
+    active = degrees.detach() > torch.finfo(torch.float64).tiny
+    others = affinity * (1 - torch.eye(n, dtype=affinity.dtype))  # loops count in degrees only: elsewhere they cancel
+    matrix = torch.diag(others.sum(1)) - others
     if normalization == "unnormalized":
-        return matrix, root, active
-    inverse = np.where(active, 1 / np.where(active, root, 1), 0)
-    return inverse[:, None] * matrix * inverse, root, active
+        return matrix, degrees, active
+    inverse = torch.where(active, torch.where(active, degrees, 1).rsqrt(), 0)
+    return inverse[:, None] * matrix * inverse, degrees, active
 
 
 @functools.lru_cache(maxsize=8)
 def reference(edges: Edges, normalization: str) -> Reference:
     """Return the spectrum of a graph's Laplacian; the last few are kept, because many solves have one reference."""
-    matrix, root, active = laplacian(edges, normalization, torch.float64)
+    zeros = torch.zeros(len(edges.weight), dtype=torch.float64)
+    matrix, degrees, active = (part.numpy() for part in dense_laplacian(edges, zeros, normalization))
+    root = np.sqrt(np.where(active, degrees, 0))
     inside = matrix[np.ix_(active, active)]
     values = quotients(inside) if len(inside) else np.zeros(0)
     bound = 2 * float(inside.diagonal().max(initial=0))

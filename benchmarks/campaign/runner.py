@@ -45,7 +45,6 @@ class Tally:
     slowest: list[tuple[float, str, str, str]] = field(default_factory=list)
 
     def add(self, probe: str, outcome: Outcome) -> None:
-        """Count the findings of one check."""
         group = outcome.group
         self.counts[Key(probe, group)] += outcome.tests
         self.counts[Key(probe, group, "(unconverged)")] += outcome.unconverged
@@ -122,6 +121,5 @@ def run(minutes: float, seed: int, probes: Sequence[str], failures: Path) -> Tal
 
 
 def replay(path: Path) -> Outcome:
-    """Judge the problem of a failure's file again."""
     probe, case, _ = outcomes.load(path)
     return PROBES[probe].check(case)

@@ -48,8 +48,7 @@ def takes(solver: str, k: int, graphs: list[Edges], normalization: str) -> bool:
     spectra = [reference(edges, normalization) for edges in graphs]
     if min(spectrum.size for spectrum in spectra) < k:
         return solver in ("default", "Eigh")
-    largest = max(edges.nodes for edges in graphs)
-    return solver == "default" or largest <= 800
+    return solver == "default" or max(edges.nodes for edges in graphs) <= 800
 
 
 class Solve:
@@ -61,7 +60,6 @@ class Solve:
         self.most = most
 
     def draw(self, rng: Rng) -> Iterator[Case]:
-        """Yield cases of a random graph."""
         return self.cases(rng, *families.draw(rng, families.mixed_size(rng, self.most)))
 
     def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
@@ -84,7 +82,6 @@ class Solve:
             yield {**case, "solver": solver, "dtype": dtype, "dense": dense}
 
     def check(self, case: Case) -> Outcome:
-        """Check one solve."""
         graphs: list[Edges] = case["graphs"]
         laplacian = Laplacian(graph_of(graphs, DTYPES[case["dtype"]], dense=case["dense"]), case["normalization"])
         return solved(case, graphs, laplacian, case["k"])

@@ -30,8 +30,7 @@ def test_graphs_have_their_size_and_components(name: str) -> None:
     assert SMALL / 2.1 <= graph.num_nodes <= 2.1 * SMALL
     assert count == family.components if family.components is not None else count > 1
     assert float(graph.to_scipy().data.min()) >= 0
-    again = graph_of(name, SMALL)
-    assert (graph.to_scipy() != again.to_scipy()).nnz == 0
+    assert (graph.to_scipy() != graph_of(name, SMALL).to_scipy()).nnz == 0
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,6 @@ worker.main()
 
 @pytest.fixture
 def fakes(tmp_path, monkeypatch) -> runner.Settings:
-    """Settings with a worker of fake candidates, one of them the default."""
     script = tmp_path / "fakes.py"
     script.write_text(FAKES)
     monkeypatch.setattr(runner, "LEAST_PATIENCE", 0.5)
@@ -181,10 +179,8 @@ def test_nothing_is_compared_with_itself() -> None:
         "default / best expert's way: not measured (goal ≤ 1.1, 0.8)",
         "default / our best other solver: not measured (goal ≤ 1.15)",
     ]
-    assert {name for name, candidate in candidates.CANDIDATES.items() if candidate.column == "ours"} > {
-        "Eigh",
-        "Krylov",
-    }
+    ours = {name for name, candidate in candidates.CANDIDATES.items() if candidate.column == "ours"}
+    assert ours > {"Eigh", "Krylov"}
     assert re.findall(r"\d default \|", RESULTS.read_text()) == [], "the best of ours is another one"
 
 

@@ -136,7 +136,7 @@ class TestFamilies:
             assert (graph.weight == again.weight).all(), name
 
     def test_symmetric_points_have_multiple_eigenvalues(self) -> None:
-        graph = clouds.heat_graph(np.random.default_rng(0), clouds.circle(np.random.default_rng(0), 30))
+        graph = clouds.heat_graph(np.random.default_rng(0), clouds.CLOUDS["circle"](np.random.default_rng(0), 30))
         assert reference.splitting(reference.reference(graph, "symmetric").values, 10) == [2, 4, 6, 8, 10]
 
 

@@ -17,9 +17,7 @@ def results(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("device", "name"), [("cpu", name) for name in HERE] + [(pretended.NAME, name) for name in THERE]
-)
+@pytest.mark.parametrize(("device", "name"), [("cpu", n) for n in HERE] + [(pretended.NAME, n) for n in THERE])
 def test_each_part_gives_results(device, name, tmp_path):
     file = tmp_path / "gpu.jsonl"
     gpu.run_here(name, gpu.Place(device, True, file, name))

@@ -68,7 +68,6 @@ def test_every_benchmark_can_be_asked(name: str) -> None:
         module = command.module_of(name)
     except ImportError as error:
         pytest.skip(f"its peer is not installed: {error}")
-    options = command.parser_of(name, module).parse_args(["--quick"])
-    assert options.quick
+    assert command.parser_of(name, module).parse_args(["--quick"]).quick
     assert callable(module.run)
     assert (module.__doc__ or "").strip()

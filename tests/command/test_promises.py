@@ -26,12 +26,11 @@ pytest.importorskip("matplotlib")
 X = np.round(np.random.default_rng(0).normal(size=(30, 3)), 4)
 FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 PAIRS = cdist(X, X)
-NEAR = np.where(
-    np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0
-)  # distances to the five nearest, as scikit-learn stores them
+NEAR = np.where(np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0)  # distances to the five nearest, as scikit-learn has them
 NAMES = [f"r{i}" for i in range(30)]
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
+OF_IDS = IDS[["id"]].assign(k=KINDS).to_csv(index=False)
 RING = "\n".join(f"n{i},n{(i + 1) % 30}" for i in range(30))
 
 
@@ -39,8 +38,11 @@ def csv(frame=FRAME, **more):
     return frame.to_csv(index=False, **more)
 
 
+def also(**columns):
+    return csv(FRAME.assign(**columns))
+
+
 def archive(member):
-    """Bytes of a ZIP archive with a file of this name."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archived:
         archived.writestr(member, csv())
@@ -57,10 +59,11 @@ def lines(*changes, text=None):
 
 @pytest.fixture
 def used(tmp_path, monkeypatch):
-    """What the command uses of files, given as names and contents, under some options."""
+    """What the command uses of files, given as names and contents or the text of one, under some options."""
     monkeypatch.chdir(tmp_path)
 
     def of(files, arguments):
+        files = {"t.csv": files} if isinstance(files, str | bytes) else files
         for name, content in files.items():
             if isinstance(content, np.ndarray):
                 np.save(name, content)
@@ -83,52 +86,41 @@ def used(tmp_path, monkeypatch):
 
 # The promise, files, options, coordinates, and what is said.
 READ = {
-    "a header": ({"t.csv": csv()}, "", X, "line 1 names the columns"),
-    "another separator": ({"t.csv": csv(sep=";")}, "--separator ;", X, ""),
+    "a header": (csv(), "", X, "line 1 names the columns"),
+    "another separator": (csv(sep=";"), "--separator ;", X, ""),
     "tabs": ({"t.tsv": csv(sep="\t")}, "", X, ""),
     "tabs by name": ({"t.txt": csv(sep="\t")}, "--separator tab", X, ""),
     "blanks": ({"t.txt": csv(sep=" ").replace(" ", "   ")}, "--separator blank", X, ""),
-    "decimal commas": ({"t.csv": csv(sep=";", decimal=",")}, "--separator ; --decimal ,", X, ""),
-    "thousands": (
-        {"t.csv": 'a,b\n"1,234",1\n5,2\n6,4\n7,1\n'}, "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], "",
-    ),
-    "Latin-1": (
-        {"t.csv": csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1")}, "--encoding latin-1", X, "größe",
-    ),
-    "UTF-16": ({"t.csv": csv().encode("utf-16")}, "--encoding utf-16", X, ""),
-    "a byte order mark": ({"t.csv": csv().encode("utf-8-sig")}, "", X, "'a'"),
-    "blank lines": ({"t.csv": "\n\n" + csv().replace("\n", "\r\n\r\n")}, "", X, ""),
-    "old line ends": ({"t.csv": csv().replace("\n", "\r")}, "", X, ""),
-    "lines to skip": ({"t.csv": "Title\n" + lines((0, "a,b,c\ncm,cm,kg"))}, "--skip-lines 1 3", X, ""),
-    "numbers in quotes": ({"t.csv": csv(quoting=1)}, "", X, ""),
+    "decimal commas": (csv(sep=";", decimal=","), "--separator ; --decimal ,", X, ""),
+    "thousands": ('a,b\n"1,234",1\n5,2\n6,4\n7,1\n', "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], ""),
+    "Latin-1": (csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1"), "--encoding latin-1", X, "größe"),
+    "UTF-16": (csv().encode("utf-16"), "--encoding utf-16", X, ""),
+    "a byte order mark": (csv().encode("utf-8-sig"), "", X, "'a'"),
+    "blank lines": ("\n\n" + csv().replace("\n", "\r\n\r\n"), "", X, ""),
+    "old line ends": (csv().replace("\n", "\r"), "", X, ""),
+    "lines to skip": ("Title\n" + lines((0, "a,b,c\ncm,cm,kg")), "--skip-lines 1 3", X, ""),
+    "numbers in quotes": (csv(quoting=1), "", X, ""),
     "gzip": ({"t.csv.gz": gzip.compress(csv().encode())}, "", X, ""),
     "text of any name": ({"t.data": csv()}, "", X, ""),
-    "numbers as names": ({"t.csv": csv(FRAME.set_axis([2000, 2010, 2015], axis=1))}, "--header", X, "'2000'"),
-    "no names": ({"t.csv": csv(header=False)}, "--no-header", X, "columns, which are counted from 0"),
-    "equal names": ({"t.csv": csv().replace("a,b,c", "a,a,a.1")}, "", X, "3: 'a', 'a.2', 'a.1'"),
-    "the index of pandas": ({"t.csv": FRAME.to_csv()}, "", X, "the first one, which has no name, is the index"),
-    "the names of R": ({"t.csv": FRAME.set_axis(NAMES).to_csv()[1:]}, "", X, "is the index"),
-    "numbers of R": ({"t.csv": FRAME.to_csv()[1:]}, "--index name", X, "named by the index 'name'"),
-    "another index": ({"t.csv": FRAME.to_csv()}, "--index a", X[:, 1:], "which has no name, is left out as --index"),
-    "a column of names": ({"t.csv": csv(IDS)}, "--index id", X, "named by the index 'id'"),
-    "any name of an index": ({"t.csv": csv(FRAME.assign(row=KINDS))}, "--index row", X, "named by the index 'row'"),
-    "all columns": (
-        {"t.csv": csv(FRAME.assign(row=KINDS).assign(row=1.0))}, "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'",
-    ),
-    "columns left out": ({"t.csv": csv()}, "--leave-out b", X[:, [0, 2]], "'b' (--leave-out)"),
-    "columns named twice": ({"t.csv": csv()}, "--columns a a b", X[:, :2], "2: 'a', 'b'"),
-    "columns chosen": ({"t.csv": csv()}, "--columns c a", X[:, [2, 0]], "'b' (not among the columns)"),
+    "numbers as names": (csv(FRAME.set_axis([2000, 2010, 2015], axis=1)), "--header", X, "'2000'"),
+    "no names": (csv(header=False), "--no-header", X, "columns, which are counted from 0"),
+    "equal names": (csv().replace("a,b,c", "a,a,a.1"), "", X, "3: 'a', 'a.2', 'a.1'"),
+    "the index of pandas": (FRAME.to_csv(), "", X, "the first one, which has no name, is the index"),
+    "the names of R": (FRAME.set_axis(NAMES).to_csv()[1:], "", X, "is the index"),
+    "numbers of R": (FRAME.to_csv()[1:], "--index name", X, "named by the index 'name'"),
+    "another index": (FRAME.to_csv(), "--index a", X[:, 1:], "which has no name, is left out as --index"),
+    "a column of names": (csv(IDS), "--index id", X, "named by the index 'id'"),
+    "any name of an index": (also(row=KINDS), "--index row", X, "named by the index 'row'"),
+    "all columns": (csv(FRAME.assign(row=KINDS).assign(row=1.0)), "", np.c_[X, np.ones(30)], "4: 'a', 'b', 'c', 'row'"),
+    "columns left out": (csv(), "--leave-out b", X[:, [0, 2]], "'b' (--leave-out)"),
+    "columns named twice": (csv(), "--columns a a b", X[:, :2], "2: 'a', 'b'"),
+    "columns chosen": (csv(), "--columns c a", X[:, [2, 0]], "'b' (not among the columns)"),
     "categories as written": (
-        {"t.csv": csv(FRAME.assign(k=["1", "1.0", "NA"] * 10))}, "--one-hot k --drop-rows-with-missing", None,
-        "'1', '1.0'",
+        also(k=["1", "1.0", "NA"] * 10), "--one-hot k --drop-rows-with-missing", None, "'1', '1.0'",
     ),
-    "categories": (
-        {"t.csv": csv(FRAME.assign(k=KINDS))}, "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'",
-    ),
-    "rows dropped": (
-        {"t.csv": lines((4, "1,,2"))}, "--drop-rows-with-missing", np.delete(X, 3, 0), "1 more have missing",
-    ),
-    "marks": ({"t.csv": lines((4, "1,?,2"))}, "--missing ? --drop-rows-with-missing", np.delete(X, 3, 0), ""),
+    "categories": (also(k=KINDS), "--one-hot k", np.c_[X, np.tile(np.eye(3), (10, 1))], "'u', 'v', 'w'"),
+    "rows dropped": (lines((4, "1,,2")), "--drop-rows-with-missing", np.delete(X, 3, 0), "1 more have missing"),
+    "marks": (lines((4, "1,?,2")), "--missing ? --drop-rows-with-missing", np.delete(X, 3, 0), ""),
     "an array": ({"x.npy": X}, "", X, "3: '0', '1', '2'"),
     "columns of an array": ({"x.npy": X}, "--leave-out 1", X[:, [0, 2]], ""),
     "one column": ({"x.npy": X[:, 0]}, "", X[:, :1], ""),
@@ -140,10 +132,8 @@ READ = {
     "a Matrix Market file": ({"x.mtx": lambda name: mmwrite(name, sparse.coo_array(X))}, "", X, ""),
     "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
     "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
-    "named distances": (
-        {"x.csv": pandas.DataFrame(PAIRS).to_csv()}, "--given distance --header", PAIRS, "is the index",
-    ),
-    "stored distances": (
+    "named pairs": ({"x.csv": pandas.DataFrame(PAIRS).to_csv()}, "--given distance --header", PAIRS, "is the index"),
+    "stored pairs": (
         {"x.npz": sparse.csr_array(NEAR)}, "--given distance", NEAR, "the stored pairs are the neighbours",
     ),
     "flags of pairs": ({"x.npz": sparse.csr_array(PAIRS > 2)}, "--given affinity", PAIRS > 2, "symmetric"),
@@ -151,30 +141,20 @@ READ = {
     "edges": ({"e.csv": "a,b\n" + RING + "\nn1,n0\nn4,n4\n"}, "--given edges", None, "30, 1 loops and 1 repeated"),
     "edges in an array": ({"e.npy": np.c_[range(30), np.roll(range(30), 1)]}, "--given edges", None, "30, 0 loops"),
     "edges, no names": ({"e.csv": RING}, "--given edges --no-header", None, "30, 0 loops and 0 repeated"),
-    "a column of labels": ({"t.csv": csv(FRAME.assign(k=KINDS))}, "--labels k", X, "the column 'k', 3 different"),
+    "a column of labels": (also(k=KINDS), "--labels k", X, "the column 'k', 3 different"),
     "labels by place": ({"t.csv": csv(), "y.txt": "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels below a name": ({"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS)}, "--labels y.txt", X, "by place"),
     "labels of numbers": ({"t.csv": csv(), "y.npy": np.arange(30)}, "--labels y.npy", X, "by place"),
     "labels in an array": ({"x.npy": X, "y.npy": np.c_[X[:, 0], range(30)]}, "--labels y.npy:1", X, "by place"),
-    "advice on spread": (
-        {"t.csv": csv(FRAME.assign(c=FRAME.c * 1e4))}, "", X * [1, 1, 1e4], "decides nearly all distances",
-    ),
-    "advice on numbers of rows": (
-        {"t.csv": csv(FRAME.assign(n=range(30, 0, -1)))}, "", np.c_[X, range(30, 0, -1)], "'n' counts the rows",
-    ),
+    "advice on spread": (also(c=FRAME.c * 1e4), "", X * [1, 1, 1e4], "decides nearly all distances"),
+    "advice on row numbers": (also(n=range(30, 0, -1)), "", np.c_[X, range(30, 0, -1)], "'n' counts the rows"),
     "advice on zeros": ({"x.npy": np.maximum(NEAR, NEAR.T)}, "--given distance", None, "leave those that are unknown"),
     "rounded diagonals": ({"x.npy": PAIRS + 1e-9 * np.eye(30)}, "--given distance", None, "symmetric"),
-    "advice on counters": ({"t.csv": csv(FRAME.assign(n=range(30)))}, "", np.c_[X, range(30)], "'n' counts the rows"),
-    "advice on integers": (
-        {"t.csv": csv(FRAME.assign(n=[2**60 + i**3 for i in range(30)]))}, "", None, "integers above 2⁵³",
-    ),
-    "advice on constants": (
-        {"t.csv": csv(FRAME.assign(n=1))}, "", np.c_[X, np.ones(30)], "constant change no distance: 'n'",
-    ),
+    "advice on counters": (also(n=range(30)), "", np.c_[X, range(30)], "'n' counts the rows"),
+    "advice on integers": (also(n=[2**60 + i**3 for i in range(30)]), "", None, "integers above 2⁵³"),
+    "advice on constants": (also(n=1), "", np.c_[X, np.ones(30)], "constant change no distance: 'n'"),
     "advice on pairs": ({"x.npy": PAIRS}, "", PAIRS, "square and symmetric"),
-    "advice on ids": (
-        {"t.csv": csv(IDS), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv:k", None, "--index id joins",
-    ),
+    "advice on ids": ({"t.csv": csv(IDS), "y.csv": OF_IDS}, "--labels y.csv:k", None, "--index id joins"),
 }  # fmt: skip
 
 
@@ -182,8 +162,7 @@ READ = {
 def test_what_is_read_is_used_and_said(promise, used):
     files, arguments, expected, says = READ[promise]
     found = used(files, arguments)
-    said = "\n".join([*found.lines.values(), *found.advice])
-    assert says in said
+    assert says in "\n".join([*found.lines.values(), *found.advice])
     if expected is not None:
         x = found.x.toarray() if sparse.issparse(found.x) else found.x
         np.testing.assert_allclose(x, np.asarray(expected, dtype=float))
@@ -192,25 +171,25 @@ def test_what_is_read_is_used_and_said(promise, used):
 
 # What the command asks or refuses: files, options, and a part of its one message.
 REFUSED = {
-    "numbers in line 1": ({"t.csv": csv(header=False)}, "", r"line 1 has numbers .*--header .*--no-header"),
-    "some numbers in line 1": ({"t.csv": "x,1990,2000\na,1,2\n"}, "", "--header .*--no-header"),
-    "another separator": ({"t.csv": csv(sep=";")}, "", "--separator ';'"),
+    "numbers in line 1": (csv(header=False), "", r"line 1 has numbers .*--header .*--no-header"),
+    "some numbers in line 1": ("x,1990,2000\na,1,2\n", "", "--header .*--no-header"),
+    "another separator": (csv(sep=";"), "", "--separator ';'"),
     "blanks": ({"t.txt": csv(sep=" ")}, "", "--separator ' '"),
-    "decimal commas": ({"t.csv": csv(sep=";", decimal=",")}, "--separator ;", "--decimal ,"),
-    "decimal commas between commas": ({"t.csv": "x\n" + "\n".join(f"1,{i}" for i in range(9))}, "", "--decimal ,"),
-    "one sign for both": ({"t.csv": csv()}, "--decimal ,", "another separator"),
-    "thousands": ({"t.csv": csv(FRAME.assign(d="1,234"))}, "", "'d' .words, such as '1,234' .*--thousands ,"),
-    "Latin-1": ({"t.csv": "größe\n1\n".encode("latin-1")}, "", "--encoding cp1252"),
-    "UTF-16": ({"t.csv": csv().encode("utf-16")}, "", "--encoding utf-16"),
-    "UTF-16 without a mark": ({"t.csv": csv().encode("utf-16-le")}, "", "--encoding utf-16, or"),
-    "no encoding": ({"t.csv": csv()}, "--encoding utf8000", "utf8000"),
-    "two signs": ({"t.csv": csv()}, "--separator ||", "--separator is one sign"),
-    "one sign for decimals and thousands": ({"t.csv": csv()}, "--thousands .", "--decimal . needs another"),
-    "a line of number 0": ({"t.csv": csv()}, "--skip-lines 0", "numbers of lines from 1, got 0"),
-    "a comment as header": ({"t.csv": "# a b c\n1 2 3\n"}, "--separator blank", "line 1 has 4 cells .*the next 3"),
-    "a short second line": ({"t.csv": lines((1, "1,2"))}, "", "line 1 has 3 cells .*the next 2"),
+    "decimal commas": (csv(sep=";", decimal=","), "--separator ;", "--decimal ,"),
+    "decimal commas between commas": ("x\n" + "\n".join(f"1,{i}" for i in range(9)), "", "--decimal ,"),
+    "one sign for both": (csv(), "--decimal ,", "another separator"),
+    "thousands": (also(d="1,234"), "", "'d' .words, such as '1,234' .*--thousands ,"),
+    "Latin-1": ("größe\n1\n".encode("latin-1"), "", "--encoding cp1252"),
+    "UTF-16": (csv().encode("utf-16"), "", "--encoding utf-16"),
+    "UTF-16 without a mark": (csv().encode("utf-16-le"), "", "--encoding utf-16, or"),
+    "no encoding": (csv(), "--encoding utf8000", "utf8000"),
+    "two signs": (csv(), "--separator ||", "--separator is one sign"),
+    "one sign for decimals and thousands": (csv(), "--thousands .", "--decimal . needs another"),
+    "a line of number 0": (csv(), "--skip-lines 0", "numbers of lines from 1, got 0"),
+    "a comment as header": ("# a b c\n1 2 3\n", "--separator blank", "line 1 has 4 cells .*the next 3"),
+    "a short second line": (lines((1, "1,2")), "", "line 1 has 3 cells .*the next 2"),
     "gzip twice": ({"t.csv.gz": gzip.compress(gzip.compress(csv().encode()))}, "", "compressed twice.*gzip.open"),
-    "an address": ({"t.csv": "version https://git-lfs.github.com/spec/v1\n"}, "", "Git LFS.*pull"),
+    "an address": ("version https://git-lfs.github.com/spec/v1\n", "", "Git LFS.*pull"),
     "R": ({"t.rds": gzip.compress(b"X\n\0\0\0\3")}, "", "objects of R"),
     "Stata": ({"t.dta": b"<stata_dta><header>"}, "", "Stata.*read_stata"),
     "OFF": ({"t.off": "OFF\n3 1 0\n0 0 0\n"}, "", "OFF.*trimesh"),
@@ -218,38 +197,34 @@ REFUSED = {
         {"x.npy": X, "y.npz": lambda name: np.savez(name, y=X)}, "--labels y.npz:y", r"keep one of them: .*x\[:, 0\]",
     ),
     "no format": ({"x.bin": b"SQLite\0\0\xff"}, "", "is not text in utf-8: save what it holds as .npy"),
-    "empty names": ({"t.csv": ",,\n" + csv(header=False)}, "", "line 1 has no names: say --header .* or --no-header"),
-    "numbers of R": ({"t.csv": FRAME.to_csv()[1:]}, "", "--decimal ,, or --index name if the first one"),
-    "decimal commas that count": ({"t.csv": "a\n" + "\n".join(f"{i},5" for i in range(30))}, "", "--decimal ,"),
-    "a wrong index beside names": ({"t.csv": FRAME.to_csv()}, "--index idd", "no 'idd'; it has 'a', 'b', 'c', 'name'"),
-    "a title": ({"t.csv": "Instrument 7\n" + csv()}, "", "--skip-lines, or"),
-    "units": ({"t.csv": lines((0, "a,b,c\ncm,cm,kg"))}, "", "--skip-lines"),
-    "a longer second line": ({"t.csv": "1,2\n1,2,3\n2,3,4\n4,5,6\n"}, "--no-header", "line 1 has 2 cells .*the next 3"),
-    "a long line": ({"t.csv": lines((4, "1,2,3,4"))}, "", "line 5"),
-    "a separator at the end": ({"t.csv": csv().replace("\n", ",\n").replace("c,", "c")}, "", "line 1 has 3 cells"),
-    "an open quote": ({"t.csv": 'a,b\n1,2\n"3,4\n'}, "", "EOF inside string"),
-    "nothing": ({"t.csv": "\n \n"}, "", "t.csv is empty"),
+    "empty names": (",,\n" + csv(header=False), "", "line 1 has no names: say --header .* or --no-header"),
+    "numbers of R": (FRAME.to_csv()[1:], "", "--decimal ,, or --index name if the first one"),
+    "decimal commas that count": ("a\n" + "\n".join(f"{i},5" for i in range(30)), "", "--decimal ,"),
+    "a wrong index beside names": (FRAME.to_csv(), "--index idd", "no 'idd'; it has 'a', 'b', 'c', 'name'"),
+    "a title": ("Instrument 7\n" + csv(), "", "--skip-lines, or"),
+    "units": (lines((0, "a,b,c\ncm,cm,kg")), "", "--skip-lines"),
+    "a longer second line": ("1,2\n1,2,3\n2,3,4\n4,5,6\n", "--no-header", "line 1 has 2 cells .*the next 3"),
+    "a long line": (lines((4, "1,2,3,4")), "", "line 5"),
+    "a separator at the end": (csv().replace("\n", ",\n").replace("c,", "c"), "", "line 1 has 3 cells"),
+    "an open quote": ('a,b\n1,2\n"3,4\n', "", "EOF inside string"),
+    "nothing": ("\n \n", "", "t.csv is empty"),
     "all that are no numbers": (
-        {"t.csv": csv(FRAME.assign(d="2024-01-02", f=[True, False] * 15, k=KINDS))}, "",
+        also(d="2024-01-02", f=[True, False] * 15, k=KINDS), "",
         "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
     ),
-    "minus signs": ({"t.csv": csv().replace("-", "−")}, "", "'a' .words, such as '−.*numbers are written as -1.5"),
+    "minus signs": (csv().replace("-", "−"), "", "'a' .words, such as '−.*numbers are written as -1.5"),
     "numbers as words": ({"x.npy": X.astype(str)}, "", "'0' .words, such as '0[.]1257' in row 0"),
-    "large integers": ({"t.csv": csv(FRAME.assign(n=str(2**70)))}, "", "'n' .words, such as '11805"),
+    "large integers": (also(n=str(2**70)), "", "'n' .words, such as '11805"),
     "integers rounded": ({"x.npy": np.arange(30).reshape(10, 3) % 2 + 2**60}, "", "not all equal in float64"),
-    "minus signs in line 1": ({"t.csv": "−1,−2\n1,2\n3,4\n"}, "", "line 1 has numbers .'−1', '−2'"),
-    "marks": ({"t.csv": lines((4, "1,?,2"))}, "", "'b' .words, such as '[?]' in row 3 .*--missing"),
-    "missing values": (
-        {"t.csv": lines((4, "1,,2"), (6, "1,2,inf"))}, "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing",
-    ),
-    "missing categories": (
-        {"t.csv": csv(FRAME.assign(k=["u", None, "w"] * 10))}, "--one-hot k", "10 of 30 rows .*'k=u' 10",
-    ),
-    "a short line": ({"t.csv": lines((4, "1,2"))}, "", "1 of 30 rows .*'c' 1"),
-    "a wrong name": ({"t.csv": csv(FRAME.assign(size=1))}, "--leave-out sise", "no 'sise'; it has .a.*.size."),
-    "a name twice": ({"t.csv": csv()}, "--columns a b --leave-out b", "contradict each other: 'b'"),
-    "one row": ({"t.csv": csv(FRAME[:1])}, "", "must have 4 rows"),
-    "no rows": ({"t.csv": "a,b\n"}, "", "must have 4 rows"),
+    "minus signs in line 1": ("−1,−2\n1,2\n3,4\n", "", "line 1 has numbers .'−1', '−2'"),
+    "marks": (lines((4, "1,?,2")), "", "'b' .words, such as '[?]' in row 3 .*--missing"),
+    "missing values": (lines((4, "1,,2"), (6, "1,2,inf")), "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing"),
+    "missing categories": (also(k=["u", None, "w"] * 10), "--one-hot k", "10 of 30 rows .*'k=u' 10"),
+    "a short line": (lines((4, "1,2")), "", "1 of 30 rows .*'c' 1"),
+    "a wrong name": (also(size=1), "--leave-out sise", "no 'sise'; it has .a.*.size."),
+    "a name twice": (csv(), "--columns a b --leave-out b", "contradict each other: 'b'"),
+    "one row": (csv(FRAME[:1]), "", "must have 4 rows"),
+    "no rows": ("a,b\n", "", "must have 4 rows"),
     "equal rows": ({"x.npy": np.ones((9, 2))}, "", "not all equal"),
     "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
     "complex numbers": ({"x.npy": X * 1j}, "", "complex numbers"),
@@ -273,7 +248,7 @@ REFUSED = {
         "stores 1 entries of its matrix more than once: .*sum_duplicates",
     ),
     "missing values of chosen columns": (
-        {"t.csv": lines((4, "1,,2"))}, "--columns a b", "fill them in, or leave out these rows by --drop[a-z-]+$",
+        lines((4, "1,,2")), "--columns a b", "fill them in, or leave out these rows by --drop[a-z-]+$",
     ),
     "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
     "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
@@ -302,18 +277,14 @@ REFUSED = {
     "labels of several columns": (
         {"t.csv": csv(), "y.csv": "id;k\n" + "\n".join(30 * ["1;u"])}, "--labels y.csv", "--separator ';'",
     ),
-    "labels with ids": (
-        {"t.csv": csv(), "y.csv": csv(IDS[["id"]].assign(k=KINDS))}, "--labels y.csv", "y.csv:NAME.*--index",
-    ),
-    "too few labels": (
-        {"t.csv": csv(), "y.txt": "\n".join(KINDS[1:])}, "--labels y.txt", "each of the 30 rows, got 28|29",
-    ),
+    "labels with ids": ({"t.csv": csv(), "y.csv": OF_IDS}, "--labels y.csv", "y.csv:NAME.*--index"),
+    "few labels": ({"t.csv": csv(), "y.txt": "\n".join(KINDS[1:])}, "--labels y.txt", "each of the 30 rows, got 28|29"),
     "labels of others": ({"t.csv": FRAME.to_csv(), "y.csv": ",k\nx,1\ny,2\n"}, "--labels y.csv", "none of '0'"),
     "equal ids": (
         {"t.csv": csv(IDS), "y.csv": "id,k\n0007,1\n0007,2\n"}, "--labels y.csv --index id", "'0007' come twice",
     ),
-    "no labels": ({"t.csv": csv()}, "--labels kind", "no file kind, and t.csv has no 'kind'"),
-    "no file": ({"t.csv": csv()}, "--labels x.npz:y", "no file"),
+    "no labels": (csv(), "--labels kind", "no file kind, and t.csv has no 'kind'"),
+    "no file": (csv(), "--labels x.npz:y", "no file"),
 }  # fmt: skip
 
 

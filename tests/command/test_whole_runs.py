@@ -96,9 +96,8 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     shutil.move("run", "elsewhere/moved")
     monkeypatch.chdir("elsewhere")
     new = table(5, seed=1)
-    new.assign(more="x")[["c", "more", "id", "kind", "b", "long, thin"]].to_csv(
-        "new.csv", index=False, sep=";", decimal=","
-    )
+    turned = new.assign(more="x")[["c", "more", "id", "kind", "b", "long, thin"]]
+    turned.to_csv("new.csv", index=False, sep=";", decimal=",")
     capsys.readouterr()
     main(["transform", "moved", "new.csv"])
     assert "left out      'more' (not among the columns), 'id' (--index)" in capsys.readouterr().out

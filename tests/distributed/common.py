@@ -39,7 +39,6 @@ def spread(x, ranks, how="uneven"):
 
 
 def whole(points, rows):
-    """The rows of all ranks in the order given."""
     return points.ranks.gather(points.home(rows))
 
 
@@ -79,5 +78,4 @@ def rows_of(graph, ranks, how="equal"):
 
 
 def subspaces(a, b):
-    """The angle between the spans of two blocks."""
     return subspace_angle(torch.linalg.qr(a.detach())[0], torch.linalg.qr(b.detach())[0])

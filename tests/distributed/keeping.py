@@ -30,7 +30,6 @@ close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
 
 @contextlib.contextmanager
 def folder(ranks):
-    """A new folder that all ranks know."""
     with tempfile.TemporaryDirectory() as own:
         yield ranks.said_by_all(own)[0]
         ranks.sum(torch.ones(()))  # nobody leaves it before all have read
@@ -82,8 +81,7 @@ def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
                 close(fresh.transform(new[rows]), expected.transform(new)[rows])
                 close(fresh.embedding_, expected.embedding_[equal(130, some)])
                 close(fresh.eigenvalues_, expected.eigenvalues_)
-                again = fresh.state_dict()
-                assert again.keys() == module.state_dict().keys()
+                assert fresh.state_dict().keys() == module.state_dict().keys()
 
 
 def equal(n, ranks):
@@ -147,8 +145,7 @@ def check_edges_without_weights_are_kept(ranks):
         close(fresh.transform(x[:9]).abs(), expected.transform(x[:9]).abs())
         around = torch.cat([0.01 * points(60, 2), 20 * points(9, 2, seed=3), torch.tensor([[0.3, 0.0]]).double()])
         module = Sharded(LaplacianEigenmaps(2, KNN(10), SelfTuning(3)), ranks).fit(around[cut(70, ranks)])
-        embedding = ranks.gather(module.embedding_)
-        close(module.transform(around), embedding)
+        close(module.transform(around), ranks.gather(module.embedding_))
 
 
 def full(value):

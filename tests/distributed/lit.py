@@ -40,7 +40,6 @@ def check_lightning_trains_shards_beside_data_parallelism(ranks):
 
         class Lit(lightning.LightningModule):
             def configure_model(self):
-                """Called when the processes have met."""
                 mesh = init_device_mesh("cpu", self.shape, mesh_dim_names=("data", "shard"))
                 self.trained, self.place = Trained(mesh["shard"]), mesh.get_local_rank("data")
 

@@ -1,6 +1,6 @@
 """Checks that every rank of a group runs: laws over sizes and splits, and what travels against what is said of it."""
 
-import functools
+from functools import partial
 
 import torch
 from common import edges_of, subspaces, whole
@@ -13,9 +13,7 @@ from torch_lapeig.distributed import ShardedPoints, sharded_graph
 from torch_lapeig.eigen import Eigh
 
 # The same examples on every rank: none of them chosen by chance, time or what was found before.
-few = functools.partial(
-    settings, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
+few = partial(settings, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -61,9 +59,6 @@ def check_pairs_over_sizes_and_splits(ranks):
             assert subspaces(exact.vectors, whole(points, pairs.vectors)) < 1e-8
 
     law()
-
-
-# --- Messages and bytes -----------------------------------------------------------------------------------------------
 
 
 def check_a_product_sends_the_halo_and_no_more(ranks):

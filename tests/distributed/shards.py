@@ -11,8 +11,6 @@ from torch_lapeig.distributed import ShardedPoints, sharded_graph
 from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph import nearest_neighbors
 
-# --- Points and neighbours --------------------------------------------------------------------------------------------
-
 
 def check_points_go_and_come_home(ranks):
     for how in ("uneven", "last"):
@@ -77,9 +75,6 @@ def check_fewer_points_than_ranks(ranks):
     for place, rule in ((x, Radius(1.5)), (ONE_PLACE, Radius(0.5)), (ONE_PLACE, KNN(3))):  # others are empty
         points = spread(place, ranks, "last")
         assert torch.equal(edges_of(sharded_graph(points, rule), points)[0], rule(place).edge_index)
-
-
-# --- Patterns, weights, Laplacians ------------------------------------------------------------------------------------
 
 
 def check_weights_and_their_gradients(ranks):

@@ -33,9 +33,6 @@ from torch_lapeig.support import checks
 BOTH = (None, Lobpcg())  # graphs are gathered by default, and solved on all ranks if asked for
 
 
-# --- Eigenpairs -------------------------------------------------------------------------------------------------------
-
-
 def check_known_spectra(ranks):
     for known in known_spectra():
         graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
@@ -77,8 +74,7 @@ def check_every_solver(ranks):
     x = surface(300)
     points = spread(x, ranks)
     graph = HeatKernel()(points.x, sharded_graph(points, KNN(10)))
-    reference = Laplacian(HeatKernel()(x, KNN(10)(x)))
-    exact = eigenpairs(reference, 5, Eigh())
+    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5, Eigh())
     for solver in (ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=None, max_iterations=500)):
         pairs = eigenpairs(Laplacian(graph), 5, solver)
         assert pairs.converged
@@ -191,9 +187,6 @@ def check_ranks_whose_round_off_differs(ranks):
     ranks_module._arithmetic.cache_clear()
 
 
-# --- Gradients --------------------------------------------------------------------------------------------------------
-
-
 def gradients(ranks, rows, x, loss, solver=None):
     """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
     found = []
@@ -203,8 +196,7 @@ def gradients(ranks, rows, x, loss, solver=None):
         graph, _, home = graph_of(mine, KNN(8), weights, None if one else ranks)
         part = slice(0, len(x)) if one else rows
         pairs = eigenpairs(Laplacian(graph, "random_walk"), 4, None if one else solver)
-        value = loss(pairs, home(pairs.vectors), part, one)
-        value.backward()
+        loss(pairs, home(pairs.vectors), part, one).backward()
         bandwidth = weights.log_factor.grad
         found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
     (mine, bandwidth), (exact, whole_bandwidth) = found
@@ -301,9 +293,6 @@ def check_sums_are_summed_in_the_same_order_everywhere(ranks):
 def check_warnings_are_errors_here(ranks):
     with pytest.raises(UserWarning):
         warnings.warn("so that no check overlooks one", UserWarning, stacklevel=1)
-
-
-# --- Faces ------------------------------------------------------------------------------------------------------------
 
 
 def answers(module, ranks, x, new, part=slice(None), of_new=slice(None)):

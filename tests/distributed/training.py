@@ -40,8 +40,7 @@ def check_shards_beside_data_parallel_training(ranks):
         mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "shard"))
         exact = Trained(Ranks.alone())
         for which in range(shape[0]):
-            x = data(which)
-            (exact(x, 30) / shape[0]).backward()
+            (exact(data(which), 30) / shape[0]).backward()
         trained = Trained(mesh["shard"])
         shard, x = trained.embed.ranks, data(mesh.get_local_rank("data"))
         assert shard.world == shape[1]
@@ -52,12 +51,10 @@ def check_shards_beside_data_parallel_training(ranks):
         compare(trained, exact, f"{shape}")
 
 
-def compare(trained, exact, message):
+def compare(trained, exact, cut):
     for (name, a), b in zip(trained.named_parameters(), exact.parameters(), strict=True):
         size = max(float(p.grad.abs().max()) for p in exact.parameters())
-        torch.testing.assert_close(
-            a.grad, b.grad, atol=1e-8 * size, rtol=0, msg=lambda m, n=name: f"{message} {n}: {m}"
-        )
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-8 * size, rtol=0, msg=lambda m, n=name: f"{cut} {n}: {m}")
 
 
 def check_sums_of_gradients_without_data_parallelism(ranks):

@@ -18,7 +18,7 @@ from problems import (
     swiss_roll,
 )
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -30,7 +30,7 @@ NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 @covering(
     2,
     problem=SPECTRA,
-    solver=[None, Eigh(), ChebyshevSubspace()],
+    solver=[None, Eigh(), ChebyshevSubspace(), Krylov()],
     normalization=NORMALIZATIONS,
     dtype=DTYPES,
     device=DEVICES,
@@ -59,8 +59,7 @@ def test_known_spectra(problem, solver, normalization, dtype, device, is_sparse)
 @on_every_device
 @in_every_dtype
 def test_residuals_are_norms_of_residual_vectors(dtype, device):
-    x = points(600, 4, dtype=dtype).to(device)
-    laplacian = Laplacian(knn_graph(x, 10))
+    laplacian = Laplacian(knn_graph(points(600, 4, dtype=dtype).to(device), 10))
     pairs = eigenpairs(laplacian, 5, ChebyshevSubspace())
     residual = laplacian.to_dense().double() @ pairs.vectors.double() - pairs.vectors.double() * pairs.values.double()
     torch.testing.assert_close(pairs.residuals.double(), residual.norm(dim=0), atol=2e-7, rtol=0)
@@ -97,8 +96,7 @@ def test_nearly_disconnected_graphs(bridge, solver, dtype):
 
 def test_float32_where_it_does_not_resolve_the_gap():
     """A path of 3000 nodes: gaps of 1e-6. The answer is worked out in float64, and correct."""
-    laplacian = Laplacian(Graph.from_dense(path(3000).float()).to_sparse())
-    pairs = eigenpairs(laplacian, 4)
+    pairs = eigenpairs(Laplacian(Graph.from_dense(path(3000).float()).to_sparse()), 4)
     exact = eigenpairs(Laplacian(Graph.from_dense(path(3000)).to_sparse()), 4)
     assert pairs.vectors.dtype == torch.float32
     assert pairs.converged
@@ -132,8 +130,7 @@ def test_a_degree_too_small_for_float32_stays_out_in_float64(storage):
     affinity[0, 12] = affinity[12, 0] = 5e-41
     graph = Graph.from_dense(affinity)
     pairs = eigenpairs(Laplacian(graph if storage == "dense" else graph.to_sparse()), 8)
-    expected = 1 - torch.cos(2 * torch.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3, 4]) / 12)
-    torch.testing.assert_close(pairs.values, expected)
+    torch.testing.assert_close(pairs.values, 1 - torch.cos(2 * torch.pi * torch.tensor([0, 1, 1, 2, 2, 3, 3, 4]) / 12))
     assert pairs.converged
     assert pairs.residuals.max() < 1e-6
     assert not pairs.vectors[12].any()

@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 
-from problems import cotangents, covering, heat_of
+from problems import check_derivatives, check_pairs, cotangents, covering, dense_values, heat_of
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors
 
@@ -22,9 +21,8 @@ def icosphere(level):
     v, f = vertices / np.linalg.norm(vertices[0]), np.array(faces)
     f = np.where((np.linalg.det(v[f]) < 0)[:, None], f[:, ::-1], f)
     for _ in range(level):
-        edges, number = np.unique(
-            np.sort(np.stack([f, np.roll(f, -1, 1)], 2), 2).reshape(-1, 2), axis=0, return_inverse=True
-        )
+        sides = np.sort(np.stack([f, np.roll(f, -1, 1)], 2)).reshape(-1, 2)
+        edges, number = np.unique(sides, axis=0, return_inverse=True)
         middle = v[edges].sum(1)
         ab, bc, ca = (number.reshape(-1, 3) + len(v)).T
         v = np.concatenate([v, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
@@ -113,9 +111,7 @@ def test_pairs_with_negative_weights_are_those_of_dense_matrices(solver):
     stiffness, mass = mesh_laplacian(vertices, faces)
     assert not stiffness.of_affinities
     pairs = eigenpairs(stiffness, 6, solver, mass=mass)
-    expected = scipy.linalg.eigh(stiffness.to_dense(), np.diag(mass), subset_by_index=[0, 5], eigvals_only=True)
-    torch.testing.assert_close(pairs.values, torch.tensor(expected), rtol=1e-8, atol=1e-10)
-    assert pairs.converged
+    check_pairs(pairs, dense_values(stiffness.to_dense(), torch.diag(mass)), rtol=1e-8, atol=1e-10)
     assert pairs.values[0] == 0
 
 
@@ -162,11 +158,8 @@ def test_gradcheck_of_vertices(options):
         pairs = eigenpairs(stiffness, 3, mass=mass)
         return pairs.values, heat_of(pairs)
 
-    vertices.requires_grad_()
-    assert torch.autograd.gradcheck(matrices, (vertices,), check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(matrices, (vertices,), atol=1e-4, fast_mode=True)
-    assert torch.autograd.gradcheck(functions, (vertices,), atol=1e-5, check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(functions, (vertices,), atol=1e-4, fast_mode=True)
+    for function in (matrices, functions):
+        check_derivatives(function, vertices, second=1e-4, fast_mode=True)
 
 
 @every_kind
@@ -266,9 +259,7 @@ def test_needles_keep_the_area_and_the_spectrum(thin):
     torch.testing.assert_close(*found, rtol=10 * thin, atol=1e-9)
     # A strip of width h, all of whose faces are needles, has the area h, and near 0 the values of a path.
     strip = vertices * torch.tensor([1, thin], dtype=torch.float64)
-    torch.testing.assert_close(
-        mesh_laplacian(strip, faces, intrinsic=True).mass.sum() / thin, torch.ones((), dtype=torch.float64)
-    )
+    assert abs(mesh_laplacian(strip, faces, intrinsic=True).mass.sum() / thin - 1) < 1e-7
 
 
 def test_faces_of_no_area():

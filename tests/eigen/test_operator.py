@@ -130,8 +130,7 @@ def test_preconditioners_are_called_alike():
         assert inverse(points(900, 3)).shape == (900, 3)
         solve = Solve(Lobpcg(preconditioner=preconditioner))
         weight = laplacian.graph.weight.clone().requires_grad_()
-        again = Laplacian(laplacian.graph.with_weight(weight))
-        pairs = eigenpairs(again, 4, solve)
+        pairs = eigenpairs(Laplacian(laplacian.graph.with_weight(weight)), 4, solve)
         assert pairs.converged
         assert 3 * pairs.iterations < plain
         torch.testing.assert_close(pairs.values.detach(), exact.values, atol=1e-11, rtol=0)

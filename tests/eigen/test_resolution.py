@@ -69,9 +69,7 @@ def test_value_after_the_null_vector_of_two_rings(m, bridge):
 
 def test_vectors_of_faintly_joined_clusters():
     # Three clusters: the span of their indicators is known, its second and third vectors are round-off.
-    laplacian = tl.Laplacian(
-        tl.Graph.from_dense(joined([complete(8), complete(9), complete(10)], 1e-25)), "unnormalized"
-    )
+    laplacian = tl.Laplacian(tl.Graph.from_dense(joined([complete(n) for n in (8, 9, 10)], 1e-25)), "unnormalized")
     with pytest.warns(tl.ResolutionWarning, match="any mixture"):
         pairs = tl.eigenpairs(laplacian, 3)
     assert not pairs.resolved
@@ -105,8 +103,7 @@ def test_tiny_mass(solver, tiny):
 
 
 def test_equal_values_are_no_reason():
-    identity = FunctionOperator(lambda y: 3 * y, 40)
-    assert tl.eigenpairs(identity, 5).resolved
+    assert tl.eigenpairs(FunctionOperator(lambda y: 3 * y, 40), 5).resolved
     for spectrum in known_spectra():
         k = min(4, len(spectrum.affinity) - 1)
         assert tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(spectrum.affinity)), k).resolved

@@ -136,21 +136,15 @@ def test_second_derivatives_of_values_and_of_their_products_with_a_projector(k, 
         some = sorted(range(len(a)), key=lambda i: values[i])[:k]
         v = mpmath.matrix([[vectors[i, j] for j in some] for i in range(len(a))])
         projector, target = v * v.transpose_conj(), mpmath.matrix(aim.tolist())
-        share = mpmath.re(
-            sum((target[i, j].conjugate() * projector[i, j]) for i in range(len(a)) for j in range(len(a)))
-        )
+        share = mpmath.re(sum(target[i, j].conjugate() * projector[i, j] for i in range(len(a)) for j in range(len(a))))
         total = sum(mpmath.exp(-values[i]) for i in some)
         return total, total * share
 
+    one = torch.eye(len(a)).to(dtype)
     for i in range(1 if dtype == torch.float32 else 2):
         with mpmath.workdps(50):
             ends = [exact(step)[i] for step in ((1, 1), (-1, 1), (1, -1), (-1, -1))]
             expected = float((ends[0] - ends[1] - ends[2] + ends[3]) / (4 * H * H))
-        found = (
-            hessian(
-                lambda x, i=i: losses(x)[i] * torch.eye(len(a)).to(dtype), a, torch.eye(len(a)).to(dtype) / len(a), c
-            )
-            * d.conj()
-        ).real.sum()
+        found = (hessian(lambda x, i=i: losses(x)[i] * one, a, one / len(a), c) * d.conj()).real.sum()
         size = float(c.norm() * d.norm()) * (10 if i else 1)
         assert abs(float(found) - expected) <= (3e-3 if dtype == torch.float32 else 1e-7) * size

@@ -92,9 +92,7 @@ def test_powers_of_degrees_are_right_to_round_off():
     degrees = torch.logspace(-300, 300, 601, dtype=torch.float64)
     scaled = inverse_power(degrees, 0.5).square() * degrees
     torch.testing.assert_close(scaled, torch.ones_like(scaled), rtol=0, atol=1e-15)
-    torch.autograd.gradcheck(
-        lambda d: inverse_power(d, 0.5), torch.linspace(0.5, 2, 5, dtype=torch.float64, requires_grad=True)
-    )
+    torch.autograd.gradcheck(lambda d: inverse_power(d, 0.5), torch.linspace(0.5, 2, 5).double().requires_grad_())
 
 
 @pytest.mark.parametrize("form", ["products", "dense", "sparse"])
@@ -102,9 +100,7 @@ def test_powers_of_degrees_are_right_to_round_off():
 @pytest.mark.parametrize("n", [100, 500])
 def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
     d = 1e200 * torch.linspace(1, 2, n, dtype=torch.float64)
-    mass = 1e-200 * (
-        torch.logspace(-6, 0, n, dtype=torch.float64) if kind == "graded" else torch.linspace(1, 2, n).double()
-    )
+    mass = 1e-200 * (torch.logspace(-6, 0, n) if kind == "graded" else torch.linspace(1, 2, n)).double()
     dense = torch.diag(d)
     given = {
         "products": FunctionOperator(lambda y, d: d[:, None] * y, n, [d]),
@@ -127,12 +123,10 @@ def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
     ],
 )
 def test_matrices_and_masses_in_any_unit(kind, unit, of_mass, n, largest):
-    """Squares of residuals must not leave the range."""
     x, d = points(n, n), torch.linspace(1, 2, n, dtype=torch.float64)
     matrix = torch.diag(d) if kind in ("products", "mass") else (x + x.mT) / 2
     mass = {"mass": d.flip(0), "mass matrix": x @ x.mT / n + torch.eye(n)}.get(kind)
-    dense = mass if mass is None or mass.ndim == 2 else torch.diag(mass)
-    values, vectors = scipy.linalg.eigh(matrix, dense)
+    values, vectors = scipy.linalg.eigh(matrix, mass if mass is None or mass.ndim == 2 else torch.diag(mass))
     order = [-1, -2, -3, -4] if largest else [0, 1, 2, 3]
     values, vectors = torch.from_numpy(values[order]), torch.from_numpy(vectors[:, order[:3]])
     given = (

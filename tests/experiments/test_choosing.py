@@ -14,8 +14,7 @@ def test_the_nearest_tell_labels_and_numbers():
     everyone = ~torch.eye(12, dtype=torch.bool)
     halves = np.repeat([0, 1], 6)
     assert told(y**2, halves, everyone, 1) == pytest.approx(100 * 11 / 12)  # nearest is the one before: 6's is 5
-    truth = np.column_stack([np.arange(12.0), 3 * np.arange(12.0)])
-    inner = told(y, truth, everyone, 2)
+    inner = told(y, np.column_stack([np.arange(12.0), 3 * np.arange(12.0)]), everyone, 2)
     expected = 1 - 2 * 1.5**2 / np.square(np.arange(12) - 5.5).sum()  # the ends have both neighbours on one side
     assert inner == pytest.approx(100 * expected)
     assert told(torch.zeros(12, 1), np.random.default_rng(0).permutation(halves), everyone, 11) < 60
@@ -23,15 +22,12 @@ def test_the_nearest_tell_labels_and_numbers():
 
 def test_every_option_is_measured_and_differences_are_paired():
     generator = np.random.default_rng(0)
-    sample = Sample(generator.standard_normal((90, 3)), np.arange(90) % 3)
-    of = measured(sample, 0)
+    of = measured(Sample(generator.standard_normal((90, 3)), np.arange(90) % 3), 0)
     assert set(of["scores"]) == set(ALL)
     assert all(set(options) <= set(of["scores"][question]) for question, options in QUESTIONS.items())
     assert 2 <= of["gap"] <= 50
-    cells = {
-        name: [{"scores": {"k": {"10": 50.0 + s, "5": 52.0 + s}}, "kind": "labels"} for s in range(3)] for name in "ab"
-    }
-    found = contrasts(cells, "k")
+    cells = [{"scores": {"k": {"10": 50.0 + s, "5": 52.0 + s}}, "kind": "labels"} for s in range(3)]
+    found = contrasts({"a": cells, "b": cells}, "k")
     assert found["10"]["all"] == {"mean": 0, "interval": 0, "seeds": [0, 0]}
     assert (found["5"]["all"]["mean"], found["5"]["better"], found["5"]["worse"]) == (2, 2, 0)
 

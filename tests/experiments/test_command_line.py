@@ -97,9 +97,7 @@ def arguments_of(given, tmp_path):
 @pytest.mark.parametrize("given", FOREIGN, ids=str)
 def test_classes_of_other_modules_are_refused_before_they_are_imported(given, foreign, tmp_path):
     arguments = arguments_of(given, tmp_path)
-    with pytest.raises(
-        SystemExit, match="is not imported: a class_path must begin with pytorch_lightning or experiments"
-    ):
+    with pytest.raises(SystemExit, match="not imported: a class_path must begin with pytorch_lightning or experiments"):
         main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments])
     assert not (tmp_path / "out").exists()
 

@@ -42,9 +42,7 @@ def test_cubelike_graphs_differ_by_projectors_only():
         return entries[order]
 
     for first in range(0, 6, 2):
-        a, b, c = (
-            rows(int((labels == kind).nonzero()[copy])) for kind, copy in ((first, 0), (first, 1), (first + 1, 0))
-        )
+        a, b, c = (rows(int((labels == kind).nonzero()[at])) for kind, at in ((first, 0), (first, 1), (first + 1, 0)))
         torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
         assert (a - c).abs().max() > 0.02
 

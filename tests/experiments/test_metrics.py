@@ -19,8 +19,7 @@ def test_neighbour_loss_is_its_formula():
     y, labels = torch.tensor([[0.0], [1.0], [3.0], [4.0]]), torch.tensor([0, 0, 1, 1])
     end = 1 / (1 + math.exp(-8) + math.exp(-15))  # exp(−1) among exp(−1), exp(−9), exp(−16)
     inner = 1 / (1 + math.exp(-3) + math.exp(-8))  # exp(−1) among exp(−1), exp(−4), exp(−9)
-    expected = -(math.log(end) + math.log(inner)) / 2
-    assert neighbour_loss(y, labels).item() == pytest.approx(expected, rel=1e-4)
+    assert neighbour_loss(y, labels).item() == pytest.approx(-(math.log(end) + math.log(inner)) / 2, rel=1e-4)
     assert neighbour_loss(y, torch.zeros(4)).item() == pytest.approx(0, abs=1e-6)
 
 
@@ -57,7 +56,6 @@ def test_cut_is_the_normalised_cut_and_the_optimum_the_least():
 
 
 def test_cheegers_bounds_hold_and_the_hypercube_attains_the_lower_one():
-    """λ₂ and h in closed form."""
     found = {name: cuts_of(known_graph(name)) for name in KNOWN}
     expected = {
         "hypercube": (0.5, 0.25),
@@ -78,5 +76,4 @@ def test_intervals_that_hold_together_are_wider():
     """Bonferroni: each of m has the level 1 − 0.05 / m."""
     values = [0.0, 1.0, 2.0, 4.0]
     one, five = mean_and_interval(values), mean_and_interval(values, 5)
-    ratio = student.ppf(0.995, 3) / student.ppf(0.975, 3)
-    assert five["interval"] == pytest.approx(ratio * one["interval"])
+    assert five["interval"] == pytest.approx(student.ppf(0.995, 3) / student.ppf(0.975, 3) * one["interval"])

@@ -38,8 +38,7 @@ def test_mds_of_the_plane_in_two_dimensions_has_neither_error_nor_variability():
 
 
 def test_a_split_has_its_parts():
-    sample = sample_of(np.random.default_rng(0).uniform(size=(120, 2)))
-    split = split_of(sample, fraction=0.2, left_out=7)
+    split = split_of(sample_of(np.random.default_rng(0).uniform(size=(120, 2))), fraction=0.2, left_out=7)
     first, second = split.halves
     assert len(first) == len(second) == 20  # of 100: a fifth
     assert sorted([*split.fixed, *first, *second]) == list(range(120))

@@ -30,9 +30,7 @@ def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
     assert found["heldout_nystrom"] < 15
     assert 1 <= found["energy"] < 2  # Ritz values are above the eigenvalues
     assert found["truth_encoder"] < 15
-    assert all(
-        (tmp_path / f"{name}.{kind}").stat().st_size > 0 for name in ("angles", "maps") for kind in ("png", "pdf")
-    )
+    assert all((tmp_path / f"{name}.{end}").stat().st_size > 0 for name in ("angles", "maps") for end in ("png", "pdf"))
     capsys.readouterr()
     main(arguments)
     assert "1 of 1 cells read" in capsys.readouterr().out
@@ -50,8 +48,7 @@ def test_sums_over_mini_batches_of_edges_equal_the_whole_graph():
     batches.sampler.count = edges // size
     energy, mass = torch.zeros(2, 2, dtype=x.dtype), torch.zeros(2, 2, dtype=x.dtype)
     for rows, part in batches.train_dataloader():
-        laplacian = Laplacian(part, "unnormalized")
-        energy += rows[:, 3:].T @ laplacian.matmul(rows[:, 3:])
+        energy += rows[:, 3:].T @ Laplacian(part, "unnormalized").matmul(rows[:, 3:])
         mass += rows[:, 3:].T @ (part.pattern.sum_rows(part.weight)[:, None] * rows[:, 3:])
     torch.testing.assert_close(energy, y.T @ Laplacian(graph, "unnormalized").matmul(y))
     torch.testing.assert_close(mass, y.T @ (graph.pattern.sum_rows(graph.weight)[:, None] * y))

@@ -14,8 +14,7 @@ from torch_lapeig import KNN, HarmonicFunction, HeatKernel
 def test_priors_of_one_solve_are_those_of_the_module():
     x, labels = rows_of("wine")
     chosen = labelled(labels, "random", 3, 0)
-    graph = HeatKernel()(x, KNN(5)(x))
-    found = told(x, graph, labels, chosen)
+    found = told(x, HeatKernel()(x, KNN(5)(x)), labels, chosen)
     assert set(found) == set(METHODS)
     rest = torch.ones(len(labels), dtype=torch.bool).index_fill(0, chosen, False)
     shares = (labels.bincount() / len(labels)).double()

@@ -84,8 +84,7 @@ def test_damaged_line_of_cells_is_named_with_the_way_out(damage, tmp_path):
 @pytest.mark.parametrize("damage", [b"\xff\n", b'{"size": 3\n', b"[]\n"])
 def test_damaged_arguments_of_cells_are_refused(damage, tmp_path):
     cells = finished_run(tmp_path)
-    lines = cells.read_bytes().splitlines(keepends=True)
-    cells.write_bytes(b"".join([damage, *lines[1:]]))
+    cells.write_bytes(b"".join([damage, *cells.read_bytes().splitlines(keepends=True)[1:]]))
     with pytest.raises(Refusal, match=r"cells\.jsonl is damaged in line 1 \(.+\): pass --fresh true to start anew"):
         Run(tmp_path, {"size": 3})
     assert Run(tmp_path, {"size": 3, "fresh": True}).cells("squares", square, [(5,)]) == {5: square(5)}

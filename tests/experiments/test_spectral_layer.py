@@ -59,9 +59,6 @@ def test_components_of_the_training_points_drop_channels_of_noise():
         assert (torch.pdist(after[mask]) - expected).abs().mean() < 0.1 * expected.mean()
 
 
-# Signatures
-
-
 def test_signatures_equal_the_heat_kernel():
     """diag and trace of exp(−tL) with all pairs, minus exp(−tλ_n) of the identity, by the dense matrix exponential."""
     points = torch.rand(2, 12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -72,8 +69,7 @@ def test_signatures_equal_the_heat_kernel():
     for j in range(TIMES):
         t = FIRST_TIME * 2**j
         kernel = torch.matrix_exp(-t * dense)
-        last = torch.exp(-t * pairs.values[:, -1:])
-        diagonal = kernel.diagonal(dim1=-2, dim2=-1) - last
+        diagonal = kernel.diagonal(dim1=-2, dim2=-1) - torch.exp(-t * pairs.values[:, -1:])
         torch.testing.assert_close(signatures[..., j], diagonal, rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(traces[:, j], diagonal.sum(-1), rtol=1e-7, atol=1e-9)
 
@@ -107,9 +103,6 @@ def test_signatures_depend_on_the_cloud_only(generator):
     torch.testing.assert_close(trace[0], of_clouds[3], **close)
 
 
-# The network
-
-
 @pytest.mark.parametrize("variant", NETWORKS)
 def test_padding_and_order_do_not_change_the_answer(variant, generator):
     clouds = some_clouds(generator)
@@ -117,8 +110,7 @@ def test_padding_and_order_do_not_change_the_answer(variant, generator):
     module = Classifier(NETWORKS[variant](3, 8, 12), len(NAMES), 0.01, 0)
     expected = module(clouds.points, clouds.mask)
     order = torch.randperm(60, generator=generator)
-    turned = module(clouds.points[:, order], clouds.mask[:, order])
-    torch.testing.assert_close(turned, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(module(clouds.points[:, order], clouds.mask[:, order]), expected, rtol=1e-3, atol=1e-4)
     padded = torch.nn.functional.pad(clouds.points, (0, 0, 0, 7), value=5.0)
     mask = torch.nn.functional.pad(clouds.mask, (0, 7))
     torch.testing.assert_close(module(padded, mask=mask), expected, rtol=1e-3, atol=1e-4)

@@ -24,12 +24,8 @@ def test_a_graph_helps_with_few_labels_and_the_run_resumes(tmp_path, capsys):
     lines = cells.read_text().splitlines(keepends=True)
     cells.write_text("".join(lines[:-2]))  # as after an interruption
     capsys.readouterr()
-    resumed = short_form("weightings", tmp_path)
-    assert resumed["new"] == metrics["new"]
+    assert short_form("weightings", tmp_path)["new"] == metrics["new"]
     assert "cells read" in capsys.readouterr().out
-
-
-# --------------------------------------------------------------------------------------------- methods on a graph
 
 
 def some(n=300):
@@ -41,16 +37,12 @@ def test_many_splits_at_once_equal_the_library_one_by_one(kind):
     x, labels = some()
     chosen = [labelled(labels, 2, seed) for seed in range(3)]
     way = Method("self_tuning", 7, "union", *kind)
-    graph = way.weights()(x, way.rule()(x))
-    found = predictions(way, graph, x, labels, chosen)
+    found = predictions(way, way.weights()(x, way.rule()(x)), x, labels, chosen)
     for variant, of in found.items():
         for places, predicted in zip(chosen, of, strict=True):
             alone = way._replace(variant=variant).module().fit(x, known(labels, places)).predict()
             assert (predicted == alone).double().mean() > 0.99  # float32 scores may tie
     assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
-
-
-# --------------------------------------------------------------------------------------------------------- networks
 
 
 def tiny():

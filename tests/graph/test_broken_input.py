@@ -21,54 +21,43 @@ from torch_lapeig.graph import SparsePattern
 NO_NODES = [-1, -(2**31), 2**31 - 1, 2**31, 2**40, -(2**62), 2**63 - 1]
 
 
+def one_of(rng, *faults):
+    """Return the result of one of some functions."""
+    return faults[rng.integers(len(faults))]()
+
+
 def broken_indices(t, rng):
     """Integers with a fault: out of range, out of order, one too few or too many, of another kind."""
-    t, n, place = t.clone(), len(t), rng.integers(len(t))
-    kind = rng.integers(9)
-    if kind == 0:
-        number = int(rng.choice(NO_NODES))
-        t = t.long()
-        t[place] = number
-    elif kind == 1:
-        t[place] += int(rng.integers(1, 50))
-    elif kind == 2:
-        t[place] = t[rng.integers(n)]
-    elif kind == 3:
-        t = t[torch.from_numpy(rng.permutation(n))]
-    elif kind == 4:
-        t = t[:-1]
-    elif kind == 5:
-        t = torch.cat([t, t[-1:]])
-    elif kind == 6:
-        t = t.to([torch.uint8, torch.float32, torch.int16, torch.bool][rng.integers(4)])
-    elif kind == 7:
-        t = t[None]
-    else:
-        t = [t.tolist(), t.numpy(), t.to("meta"), t.to_sparse()][rng.integers(4)]
-    return t
+    n, place = len(t), torch.tensor([rng.integers(len(t))])
+    return one_of(
+        rng,
+        lambda: t.long().index_fill(0, place, int(rng.choice(NO_NODES))),
+        lambda: t.index_add(0, place, torch.ones(1, dtype=t.dtype), alpha=int(rng.integers(1, 50))),
+        lambda: t.index_copy(0, place, t[rng.integers(n, size=1)]),
+        lambda: t[torch.from_numpy(rng.permutation(n))],
+        lambda: t[:-1],
+        lambda: torch.cat([t, t[-1:]]),
+        lambda: t.to([torch.uint8, torch.float32, torch.int16, torch.bool][rng.integers(4)]),
+        lambda: t[None],
+        lambda: [t.tolist(), t.numpy(), t.to("meta"), t.to_sparse()][rng.integers(4)],
+    )
 
 
 def broken_values(t, rng):
     """Floats with a fault: not finite, negative, on one side only, of another shape or kind."""
-    t = t.detach().clone()
-    place, kind = rng.integers(t.numel()), rng.integers(8)
-    if kind == 0:
-        t.view(-1)[place] = float(rng.choice([np.nan, np.inf, -1.0]))
-    elif kind == 1:
-        t.view(-1)[place] += 1
-    elif kind == 2:
-        t = t[:-1]
-    elif kind == 3:
-        t = torch.cat([t, t[:1]])
-    elif kind == 4:
-        t = t[..., None]
-    elif kind == 5:
-        t = t.to([torch.int64, torch.float16, torch.complex64, torch.float32][rng.integers(4)])
-    elif kind == 6:
-        t = [t.to("meta"), t.to_sparse(), t.numpy(), None][rng.integers(4)]
-    else:
-        t = t.expand(2, *t.shape)
-    return t
+    t, place = t.detach().clone(), rng.integers(t.numel())
+    change = torch.zeros(t.numel(), dtype=t.dtype)
+    return one_of(
+        rng,
+        lambda: t + change.index_fill(0, torch.tensor(place), float(rng.choice([np.nan, np.inf, -9.0]))).view_as(t),
+        lambda: t + change.index_fill(0, torch.tensor(place), 1).view_as(t),
+        lambda: t[:-1],
+        lambda: torch.cat([t, t[:1]]),
+        lambda: t[..., None],
+        lambda: t.to([torch.int64, torch.float16, torch.complex64, torch.float32][rng.integers(4)]),
+        lambda: [t.to("meta"), t.to_sparse(), t.numpy(), None][rng.integers(4)],
+        lambda: t.expand(2, *t.shape),
+    )
 
 
 def broken_shape(shape, rng):
@@ -78,54 +67,49 @@ def broken_shape(shape, rng):
 
 
 def example(rng):
-    """A weighted graph of points, one or a batch."""
     x = points(12, 3, batch=[None, 2][rng.integers(2)], seed=int(rng.integers(100)))
     return x, HeatKernel(2.0)(x, knn_graph(x, 3))
 
 
 def pattern(rng):
     _, graph = example(rng)
-    p, which = graph.pattern, rng.integers(4)
-    row, col, shape = p.row, p.col, p.shape
-    if which == 0:
-        row = broken_indices(row, rng)
-    elif which == 1:
-        col = broken_indices(col, rng)
-    elif which == 2:
-        shape = broken_shape(shape, rng)
-    else:
-        keep = torch.from_numpy(rng.random(len(row)) < 0.95)
-        row, col = row[keep], col[keep]
-    made = SparsePattern(row, col, shape)
+    p, keep = graph.pattern, torch.from_numpy(rng.random(len(graph.weight)) < 0.95)
+    given = one_of(
+        rng,
+        lambda: (broken_indices(p.row, rng), p.col, p.shape),
+        lambda: (p.row, broken_indices(p.col, rng), p.shape),
+        lambda: (p.row, p.col, broken_shape(p.shape, rng)),
+        lambda: (p.row[keep], p.col[keep], p.shape),
+    )
+    made = SparsePattern(*given)
     return Graph(made, graph.weight.new_ones(len(made)))
 
 
 def parts(rng):
     _, graph = example(rng)
-    whole = {
-        "weight": graph.weight,
-        "mask": graph.weight.new_ones(graph.shape),
-        "similarity": graph.weight.new_ones(graph.shape),
-    }
-    name = str(rng.choice(list(whole)))
-    return replace(graph, **{name: broken_values(whole[name], rng)})
+    ones = graph.weight.new_ones(graph.shape)
+    name = str(rng.choice(["weight", "mask", "similarity"]))
+    return replace(graph, **{name: broken_values(graph.weight if name == "weight" else ones, rng)})
 
 
 def from_edge_index(rng):
     _, graph = example(rng)
-    edges, weight, nodes = graph.edge_index, graph.weight, None
+    edges, weight = graph.edge_index, graph.weight
     batch = torch.arange(graph.pattern.total) // graph.num_nodes
-    which = rng.integers(4)
-    if which == 0:
-        edges = broken_indices(edges.flatten(), rng)
-        edges = edges.reshape(2, -1) if isinstance(edges, torch.Tensor) and edges.numel() % 2 == 0 else edges
-    elif which == 1:
-        weight = broken_values(weight, rng)
-    elif which == 2:
-        batch = broken_indices(batch, rng)
-    else:
-        nodes = [3, -1, 2**40, 2.5][rng.integers(4)]
-    return Graph.from_edge_index(edges, weight, nodes, batch if which == 2 or rng.integers(2) else None)
+    of_batch = batch if rng.integers(2) else None
+
+    def broken_edges():
+        found = broken_indices(edges.flatten(), rng)
+        return found.reshape(2, -1) if isinstance(found, torch.Tensor) and found.numel() % 2 == 0 else found
+
+    given = one_of(
+        rng,
+        lambda: (broken_edges(), weight, None, of_batch),
+        lambda: (edges, broken_values(weight, rng), None, of_batch),
+        lambda: (edges, weight, None, broken_indices(batch, rng)),
+        lambda: (edges, weight, [3, -1, 2**40, 2.5][rng.integers(4)], of_batch),
+    )
+    return Graph.from_edge_index(*given)
 
 
 def from_scipy(rng):
@@ -144,15 +128,14 @@ def subgraph(rng):
 
 def from_a_file(rng):
     _, graph = example(rng)
-    p, which = graph.pattern, rng.integers(4)
-    if which == 0:
-        p.row = broken_indices(p.row, rng)
-    elif which == 1:
-        p.col = broken_indices(p.col, rng)
-    elif which == 2:
-        p.shape = broken_shape(p.shape, rng)
-    else:
-        vars(graph)["weight"] = broken_values(graph.weight, rng)
+    p = graph.pattern
+    one_of(
+        rng,
+        lambda: setattr(p, "row", broken_indices(p.row, rng)),
+        lambda: setattr(p, "col", broken_indices(p.col, rng)),
+        lambda: setattr(p, "shape", broken_shape(p.shape, rng)),
+        lambda: vars(graph).update(weight=broken_values(graph.weight, rng)),
+    )
     file = io.BytesIO()
     torch.save(graph, file)
     file.seek(0)

@@ -57,8 +57,7 @@ def test_a_batch_vector_gives_each_graph_its_nodes():
 
 def test_pad_batch_and_back():
     x = points(10, 3).requires_grad_()
-    batch = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
-    padded, mask = pad_batch(x, batch)
+    padded, mask = pad_batch(x, torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1]))
     assert padded.shape == (2, 6, 3)
     assert torch.equal(padded[mask], x)
     padded.square().sum().backward()

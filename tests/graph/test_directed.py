@@ -70,8 +70,7 @@ class TestHyperedges:
         return torch.eye(7, dtype=torch.float64) - theta / (degrees[:, None] * degrees).sqrt(), degrees
 
     def test_the_laplacian_is_zhous(self):
-        graph = Graph.from_hyperedges(self.members, self.weight)
-        laplacian = Laplacian(graph)
+        laplacian = Laplacian(Graph.from_hyperedges(self.members, self.weight))
         matrix, degrees = self.zhou(self.weight)
         assert torch.allclose(laplacian.degrees, degrees)
         assert torch.allclose(laplacian.to_dense(), matrix, atol=1e-14)
@@ -83,5 +82,4 @@ class TestHyperedges:
             pairs = eigenpairs(Laplacian(Graph.from_hyperedges(self.members, weight)), 4)
             return pairs.values.sum(), (pairs.vectors @ pairs.vectors.mT).square().sum()
 
-        positive = self.weight.clone().requires_grad_()
-        assert gradcheck(values, (positive,), check_forward_ad=False)
+        assert gradcheck(values, (self.weight.clone().requires_grad_(),), check_forward_ad=False)

@@ -69,19 +69,16 @@ def test_self_loops_on_and_off(rule):
     x, mask = points(12, 2, batch=2), torch.arange(12) < torch.tensor([12, 8])[:, None]
     plain, loops = rule(x, mask=mask), rule(x, mask=mask, self_loops=True)
     torch.testing.assert_close(loops.to_dense(), plain.to_dense() + torch.diag_embed(mask.double()))
-    weighted = HeatKernel(0.5)(x, loops)
-    torch.testing.assert_close(weighted.to_dense().diagonal(dim1=1, dim2=2), mask.double())
-    torch.testing.assert_close(
-        HeatKernel()(x, loops).to_dense() * (1 - torch.eye(12)), HeatKernel()(x, plain).to_dense()
-    )
+    torch.testing.assert_close(HeatKernel(0.5)(x, loops).to_dense().diagonal(dim1=1, dim2=2), mask.double())
+    beside = HeatKernel()(x, loops).to_dense() * (1 - torch.eye(12))
+    torch.testing.assert_close(beside, HeatKernel()(x, plain).to_dense())
 
 
 def matches(rule, x, new):
     """The edges of new points are those that the graph of all points would have, if none changed its radius."""
     state = rule.with_state(x)[1]
     found = rule.extend(new, x, state)
-    d = torch.cdist(new, x, compute_mode="donot_use_mm_for_euclid_dist")
-    return found, d, state
+    return found, torch.cdist(new, x, compute_mode="donot_use_mm_for_euclid_dist"), state
 
 
 @pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
@@ -90,11 +87,8 @@ def test_knn_extends_by_its_two_directions(symmetrize):
     found, d, radii = matches(KNN(6, symmetrize), x, new)
     nearest = torch.zeros_like(d).scatter_(1, d.argsort(1)[:, :6], 1)
     reached = (d <= radii).double()
-    expected = {"union": torch.maximum(nearest, reached), "mutual": nearest * reached, "mean": (nearest + reached) / 2}[
-        symmetrize
-    ]
-    dense = torch.zeros_like(d).index_put((found.query, found.point), found.connectivity)
-    assert torch.equal(dense, expected)
+    both = {"union": torch.maximum(nearest, reached), "mutual": nearest * reached, "mean": (nearest + reached) / 2}
+    assert torch.equal(torch.zeros_like(d).index_put((found.query, found.point), found.connectivity), both[symmetrize])
     assert (found.same == -1).all()
 
 
@@ -182,5 +176,4 @@ def test_a_radius_includes_points_exactly_at_it(radius, dtype):
     expected = int((steps <= radius / unit + 1e-5).sum()) - len(x)
     assert radius_graph(x, radius).weight.numel() == expected
     _, state = Radius(radius).with_state(x)
-    found = Radius(radius).extend(x + 0, x, state)
-    assert len(found.query) == expected + len(x)
+    assert len(Radius(radius).extend(x + 0, x, state).query) == expected + len(x)

@@ -108,20 +108,14 @@ def test_the_path_is_that_of_single_fits():
         torch.testing.assert_close(path.cuts[number], normalized_cut(single.labels_, graph))
         width = silhouette_score(single.embedding_, single.labels_)
         torch.testing.assert_close(float(path.silhouettes[number]), float(width))
-    best = path.n_clusters[path.gaps.argmax()]
-    assert best == path.n_clusters[path.silhouettes.argmax()] == 4
+    assert path.n_clusters[path.gaps.argmax()] == path.n_clusters[path.silhouettes.argmax()] == 4
     assert adjusted_rand_score(truth, path.labels[2]) > 0.97
 
 
-# --- Refined cuts -----------------------------------------------------------------------------------------------------
-
-
 def single_moves(labels, k):
-    """Return all labels that differ in one node."""
-    moves = labels.repeat(len(labels) * k, 1)
-    moves[torch.arange(len(moves)), torch.arange(len(labels)).repeat_interleave(k)] = torch.arange(k).repeat(
-        len(labels)
-    )
+    n = len(labels)
+    moves = labels.repeat(n * k, 1)
+    moves[torch.arange(n * k), torch.arange(n).repeat_interleave(k)] = torch.arange(k).repeat(n)
     return moves[[len(move.unique()) == len(labels.unique()) for move in moves]]
 
 
@@ -134,8 +128,7 @@ def test_no_single_move_makes_a_refined_cut_smaller(k):
         cut = normalized_cut(refined, graph)
         assert cut <= normalized_cut(labels, graph)
         assert len(refined.unique()) == len(labels.unique())
-        others = torch.stack([normalized_cut(move, graph) for move in single_moves(refined, k)])
-        assert cut <= others.min() + 1e-9
+        assert cut <= torch.stack([normalized_cut(move, graph) for move in single_moves(refined, k)]).min() + 1e-9
 
 
 @pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])

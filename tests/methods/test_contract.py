@@ -9,29 +9,29 @@ from problems import DEVICES, DTYPES, Gaussian, covering, grams, quiet, sheet
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.pyg import AddLaplacianPE
 
+
+def maker(method, *rule, **fixed):
+    return lambda k=2, **options: method(k, *rule, **fixed, **options)
+
+
+K6 = tl.KNN(6)
 METHODS = {
-    "LaplacianEigenmaps": lambda **o: tl.LaplacianEigenmaps(o.pop("k", 2), tl.KNN(6), **o),
-    "LaplacianEigenmaps, orthonormal": lambda **o: tl.LaplacianEigenmaps(
-        o.pop("k", 2), tl.KNN(6), tl.HeatKernel(2.0), scale="orthonormal", **o
-    ),
-    "LaplacianEigenmaps, separate": lambda **o: tl.LaplacianEigenmaps(
-        o.pop("k", 2), tl.KNN(6), components="separate", **o
-    ),
-    "LaplacianEigenmaps, landmarks": lambda **o: tl.LaplacianEigenmaps(o.pop("k", 2), tl.Landmarks(9, 4), **o),
-    "DiffusionMap": lambda **o: tl.DiffusionMap(o.pop("k", 2), tl.KNN(6), time=1.5, **o),
-    "SpectralClustering": lambda **o: tl.SpectralClustering(o.pop("k", 2), tl.KNN(6), **o),
-    "SpectralClustering, Shi–Malik": lambda **o: tl.SpectralClustering(
-        o.pop("k", 2), tl.KNN(6), variant="shi_malik", **o
-    ),
-    "MDS": lambda **o: tl.MDS(o.pop("k", 2), **o),
-    "Isomap": lambda **o: tl.Isomap(o.pop("k", 2), tl.KNN(6), **o),
-    "Isomap, landmarks": lambda **o: tl.Isomap(o.pop("k", 2), tl.KNN(6), landmarks=9, **o),
-    "Isomap, radius": lambda **o: tl.Isomap(o.pop("k", 2), tl.Radius(2.5), **o),
-    "LLE": lambda **o: tl.LLE(o.pop("k", 2), tl.KNN(6), **o),
-    "KernelPCA": lambda **o: tl.KernelPCA(o.pop("k", 2), gamma=0.3, **o),
-    "KernelPCA, linear": lambda **o: tl.KernelPCA(o.pop("k", 2), "linear", **o),
-    "KernelPCA, poly": lambda **o: tl.KernelPCA(o.pop("k", 2), "poly", degree=2, **o),
-    "KernelPCA, module": lambda **o: tl.KernelPCA(o.pop("k", 2), Gaussian(), **o),
+    "LaplacianEigenmaps": maker(tl.LaplacianEigenmaps, K6),
+    "LaplacianEigenmaps, orthonormal": maker(tl.LaplacianEigenmaps, K6, tl.HeatKernel(2.0), scale="orthonormal"),
+    "LaplacianEigenmaps, separate": maker(tl.LaplacianEigenmaps, K6, components="separate"),
+    "LaplacianEigenmaps, landmarks": maker(tl.LaplacianEigenmaps, tl.Landmarks(9, 4)),
+    "DiffusionMap": maker(tl.DiffusionMap, K6, time=1.5),
+    "SpectralClustering": maker(tl.SpectralClustering, K6),
+    "SpectralClustering, Shi–Malik": maker(tl.SpectralClustering, K6, variant="shi_malik"),
+    "MDS": maker(tl.MDS),
+    "Isomap": maker(tl.Isomap, K6),
+    "Isomap, landmarks": maker(tl.Isomap, K6, landmarks=9),
+    "Isomap, radius": maker(tl.Isomap, tl.Radius(2.5)),
+    "LLE": maker(tl.LLE, K6),
+    "KernelPCA": maker(tl.KernelPCA, gamma=0.3),
+    "KernelPCA, linear": maker(tl.KernelPCA, "linear"),
+    "KernelPCA, poly": maker(tl.KernelPCA, "poly", degree=2),
+    "KernelPCA, module": lambda **options: maker(tl.KernelPCA, Gaussian())(**options),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 SIZES = [20, 13, 3, 1, 0]
@@ -47,9 +47,7 @@ def padded(sizes=SIZES, seed=0):
 ON_A_DEVICE = ("LaplacianEigenmaps, separate", "SpectralClustering", "MDS", "Isomap, landmarks", "LLE", "KernelPCA")
 
 
-@pytest.mark.parametrize(
-    ("name", "device"), [(name, "cpu") for name in METHODS] + [(name, DEVICES[1]) for name in ON_A_DEVICE]
-)
+@pytest.mark.parametrize(("name", "device"), [(n, "cpu") for n in METHODS] + [(n, DEVICES[1]) for n in ON_A_DEVICE])
 def test_shapes_and_names(name, device):
     x = sheet(20).to(device)
     module = METHODS[name]()
@@ -294,8 +292,6 @@ def test_numbers_of_numpy(make):
 
 
 class Recorder:
-    """A solver that writes down what it is called with."""
-
     def __init__(self):
         self.calls = []
 

@@ -33,8 +33,7 @@ def test_columns_are_the_formula_from_points_and_from_affinities(alpha, time):
 
 def test_distances_of_all_columns_are_diffusion_distances():
     x = points(30, 2)
-    kernel = HeatKernel()(x, knn_graph(x, 7)).to_dense()
-    _, _, walk, degrees = dense(kernel, 1.0, 3, 1)
+    _, _, walk, degrees = dense(HeatKernel()(x, knn_graph(x, 7)).to_dense(), 1.0, 3, 1)
     y = DiffusionMap(29, KNN(7), time=3)(x)
     rows = torch.linalg.matrix_power(walk, 3) / degrees.sqrt()
     torch.testing.assert_close(torch.cdist(y, y).square(), torch.cdist(rows, rows).square(), rtol=1e-6, atol=1e-12)

@@ -57,12 +57,7 @@ def fitted_tensors(module):
 
 
 def same(fit, other):
-    return fit.keys() == other.keys() and all(
-        torch.equal(fit[name].nan_to_num(), other[name].nan_to_num()) for name in fit
-    )
-
-
-# State
+    return fit.keys() == other.keys() and all(torch.equal(fit[k].nan_to_num(), other[k].nan_to_num()) for k in fit)
 
 
 @covering(2, make=MODULES, strict=[True, False], assign=[True, False])
@@ -145,69 +140,52 @@ def test_a_module_is_called_with_its_state(make):
     assert torch.equal(module(x), expected)
 
 
-# Configuration
-
-eigenmaps = functools.partial(tl.LaplacianEigenmaps, 2, tl.KNN(8))
+maps, clusters, isomap = (functools.partial(of, 2) for of in (tl.LaplacianEigenmaps, tl.SpectralClustering, tl.Isomap))
+K7, K8, eigenmaps = tl.KNN(7), tl.KNN(8), functools.partial(tl.LaplacianEigenmaps, 2, tl.KNN(8))
 REFUSED = [
     (eigenmaps(), eigenmaps(normalization="unnormalized"), "normalization is 'ran"),
-    (eigenmaps(), tl.LaplacianEigenmaps(3, tl.KNN(8)), "n_components is 2 in the state and 3 here"),
-    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.KNN(7)), r"neighbors.k is 8 in the state and 7 here"),
-    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
-    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.Radius(2.0)), "neighbors is KNN in the state and Radius here"),
-    (eigenmaps(), tl.LaplacianEigenmaps(2, tl.Precomputed("affinity")), "neighbors is KNN .* and Precomputed here"),
-    (
-        tl.LaplacianEigenmaps(2, tl.Radius(3)),
-        tl.LaplacianEigenmaps(2, tl.Radius(3.5)),
-        "neighbors.radius is 3 .* and 3.5 here",
-    ),
+    (eigenmaps(), tl.LaplacianEigenmaps(3, K8), "n_components is 2 in the state and 3 here"),
+    (eigenmaps(), maps(K7), r"neighbors.k is 8 in the state and 7 here"),
+    (eigenmaps(), maps(tl.KNN(8, "mutual")), "neighbors.symmetrize is 'mean'"),
+    (eigenmaps(), maps(tl.Radius(2.0)), "neighbors is KNN in the state and Radius here"),
+    (eigenmaps(), maps(tl.Precomputed("affinity")), "neighbors is KNN .* and Precomputed here"),
+    (maps(tl.Radius(3)), maps(tl.Radius(3.5)), "neighbors.radius is 3 .* and 3.5 here"),
     (eigenmaps(), eigenmaps(scale="unit"), "scale is 'degree'"),
     (eigenmaps(), eigenmaps(diffusion=1), "diffusion is 0.0 .* and 1 here"),
     (eigenmaps(), eigenmaps(drop_trivial=False), "drop_trivial is True"),
     (eigenmaps(), eigenmaps(components="separate"), "components is 'joint'"),
     (eigenmaps(), eigenmaps(tl.HeatKernel(2)), "weights.t is 'median' .* and 2 here"),
     (eigenmaps(), eigenmaps(tl.SelfTuning(7)), "weights is HeatKernel in the state and SelfTuning here"),
-    (
-        eigenmaps(tl.HeatKernel(4.0, learnable=True)),
-        eigenmaps(tl.HeatKernel(1.0, learnable=True)),
-        "weights.t is 4.0 in the state and 1.0 here",
-    ),
+    (*(eigenmaps(tl.HeatKernel(t, learnable=True)) for t in (4.0, 1.0)), "weights.t is 4.0 in the state and 1.0 here"),
     (eigenmaps(tl.SelfTuning(6)), eigenmaps(tl.SelfTuning(7)), "weights.m is 6"),
     (
-        eigenmaps(tl.DensityCorrected(1.0, tl.HeatKernel(4.0))),
-        eigenmaps(tl.DensityCorrected(0.5, tl.HeatKernel(3.0))),
+        *(eigenmaps(tl.DensityCorrected(alpha, tl.HeatKernel(t))) for alpha, t in ((1.0, 4.0), (0.5, 3.0))),
         "weights.alpha is 1.0 in the state and 0.5 here, weights.weights.t is 4.0 in the state and 3.0 here",
     ),
     (
-        eigenmaps(tl.ImprovedWeights(4.0)),
-        eigenmaps(tl.ImprovedWeights("median")),
+        *(eigenmaps(tl.ImprovedWeights(t)) for t in (4.0, "median")),
         "weights.kernel.t is 4.0 in the state and 'median' here",
     ),
     (
-        eigenmaps(tl.KernelWeights(torch.sigmoid)),
-        eigenmaps(tl.KernelWeights(torch.exp)),
+        *(eigenmaps(tl.KernelWeights(kernel)) for kernel in (torch.sigmoid, torch.exp)),
         "weights.kernel is sigmoid in the state and exp here",
     ),
     (tl.MDS(2), tl.KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
     (tl.MDS(2), tl.MDS(3), "n_components is 2"),
-    (tl.Isomap(2, tl.KNN(8)), tl.Isomap(2, tl.KNN(9)), "neighbors.k is 8"),
-    (tl.Isomap(2, tl.KNN(8), landmarks=20), tl.Isomap(2, tl.KNN(8)), "landmarks is 20 in the state and None here"),
+    (isomap(K8), isomap(tl.KNN(9)), "neighbors.k is 8"),
+    (isomap(K8, landmarks=20), isomap(K8), "landmarks is 20 in the state and None here"),
     (
-        tl.Isomap(2, tl.KNN(8), landmarks=torch.arange(20)),
-        tl.Isomap(2, tl.KNN(8), landmarks=torch.arange(1, 21)),
+        *(isomap(K8, landmarks=torch.arange(first, 20 + first)) for first in (0, 1)),
         r"landmarks is \[0, 1, 2, 3, 4, 5, ...\] in the state and \[1, 2,",
     ),
-    (tl.LLE(2, tl.KNN(8)), tl.LLE(2, tl.KNN(8), reg=0.1), "reg is 0.001 in the state and 0.1 here"),
-    (tl.LLE(2, tl.KNN(8)), tl.LLE(2, tl.KNN(7)), "neighbors.k is 8"),
+    (tl.LLE(2, K8), tl.LLE(2, K8, reg=0.1), "reg is 0.001 in the state and 0.1 here"),
+    (tl.LLE(2, K8), tl.LLE(2, K7), "neighbors.k is 8"),
     (tl.KernelPCA(2, "poly"), tl.KernelPCA(2, "rbf"), "kernel is 'poly' in the state and 'rbf' here"),
     (tl.KernelPCA(2, "poly"), tl.KernelPCA(2, "poly", degree=2), "degree is 3"),
     (tl.KernelPCA(2, "rbf", gamma=0.5), tl.KernelPCA(2, "rbf"), "gamma is 0.5 in the state and None here"),
-    (
-        tl.SpectralClustering(2, tl.KNN(8)),
-        tl.SpectralClustering(3, tl.KNN(8)),
-        "n_clusters is 2 in the state and 3 here",
-    ),
-    (tl.SpectralClustering(2, tl.KNN(8)), tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik"), "variant is 'njw'"),
-    (tl.SpectralClustering(2, tl.KNN(8)), tl.SpectralClustering(2, tl.KNN(7)), "neighbors.k is 8"),
+    (clusters(K8), tl.SpectralClustering(3, K8), "n_clusters is 2 in the state and 3 here"),
+    (clusters(K8), clusters(K8, variant="shi_malik"), "variant is 'njw'"),
+    (clusters(K8), clusters(K7), "neighbors.k is 8"),
     (tl.Whitening(3), tl.Whitening(2), "n_components is 3 in the state and 2 here"),
 ]
 
@@ -232,9 +210,6 @@ def test_a_fit_without_its_configuration_is_refused(make):
 def test_a_state_without_a_fit_has_no_configuration():
     assert not tl.LaplacianEigenmaps(2, tl.KNN(8)).state_dict()
     tl.LaplacianEigenmaps(2, tl.KNN(8)).load_state_dict(tl.LaplacianEigenmaps(3, tl.KNN(4)).state_dict())
-
-
-# Two processes
 
 
 class Network(lightning.LightningModule):
@@ -278,8 +253,7 @@ def plain(rank):
         for _ in range(2):
             network.zero_grad()
             wrapped(data(rank)).backward()
-            found = [p.grad for p in network.parameters() if p.requires_grad]
-            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close([p.grad for p in network.parameters() if p.requires_grad], expected)
             assert same(fitted_tensors(network), before)
 
 

@@ -23,7 +23,6 @@ def rows_of_clusters(k, *, noise=0.3, n=40, dtype=torch.float64, spread=3.0):
 @both
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
 def test_labels_equal_scikit_learn(k, noise):
-    """Number by number, of clear clusters and of none."""
     rows, _ = rows_of_clusters(k, noise=noise)
     np.testing.assert_array_equal(cluster_qr(rows)[0], theirs.cluster_qr(rows.numpy()))
     if k == 12 and noise > 0.3:  # some axes begin without any row: the rotation next to the partition is one of many
@@ -41,8 +40,7 @@ def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype
     for n in (8, 12, 16, 22, 30, 36):
         x = polygon(n).to(dtype)
         for variant in ("njw", "shi_malik"):
-            module = SpectralClustering(
-                3, KNN(4), HeatKernel(0.5), assign_labels=assign_labels, variant=variant, n_init=2
-            ).fit(x)
+            options = {"assign_labels": assign_labels, "variant": variant, "n_init": 2}
+            module = SpectralClustering(3, KNN(4), HeatKernel(0.5), **options).fit(x)
             assert torch.equal(module.predict(x), module.labels_)
             assert torch.equal(torch.cat([module.predict(part) for part in x.split(3)]), module.labels_)

@@ -44,8 +44,7 @@ def test_equal_to_eigenvectors_of_all_affinities(choose, device):
 
 def test_all_points_are_landmarks_where_there_are_no_more():
     x = points(30)
-    rule = Landmarks(100, 4)
-    assert torch.equal(rule.of_points(x).sort(0).values, x.sort(0).values)
+    assert torch.equal(Landmarks(100, 4).of_points(x).sort(0).values, x.sort(0).values)
     copies = torch.cat([x, x, x])
     for choose in ("kmeans", "farthest", "random"):
         found = Landmarks(60, 4, choose).of_points(copies)
@@ -55,8 +54,7 @@ def test_all_points_are_landmarks_where_there_are_no_more():
 def test_farthest_points_cover_the_set():
     """They leave no point farther away than twice the smallest radius that so many balls need (Gonzalez 1985)."""
     grid = torch.cartesian_prod(*[torch.arange(20.0, dtype=torch.float64)] * 2)
-    found = Landmarks(100, 4, "farthest").of_points(grid)
-    assert torch.cdist(grid, found).amin(1).max() <= 2 * 2**0.5
+    assert torch.cdist(grid, Landmarks(100, 4, "farthest").of_points(grid)).amin(1).max() <= 2 * 2**0.5
 
 
 @pytest.mark.parametrize("scale", ["degree", "unit"])
@@ -72,11 +70,7 @@ def test_gradients_at_equal_eigenvalues(scale):
 
     if scale == "unit":
         x = (x.detach() * torch.tensor([1.0, 0.8])).requires_grad_()
-    factor = bandwidth.log_factor.detach().clone().requires_grad_()
-    assert torch.autograd.gradcheck(gram, (x, factor), fast_mode=True)
-
-
-# --- Streams ----------------------------------------------------------------------------------------------------------
+    assert torch.autograd.gradcheck(gram, (x, bandwidth.log_factor.detach().clone().requires_grad_()), fast_mode=True)
 
 
 def streams(x, folder):
@@ -105,8 +99,7 @@ def test_every_kind_of_stream(tmp_path):
 def test_a_stream_beyond_the_size_of_the_sample():
     """The landmarks are chosen from a part of the points."""
     large = points(1000)
-    model = LaplacianEigenmaps(3, Landmarks(12, 4), HeatKernel(T)).fit_stream(large.split(90))
-    check_against_dense(model, large)
+    check_against_dense(LaplacianEigenmaps(3, Landmarks(12, 4), HeatKernel(T)).fit_stream(large.split(90)), large)
 
 
 class Broken:
@@ -135,9 +128,6 @@ def test_an_interrupted_stream_loses_no_block(tmp_path):
     other.fit_stream(iter(x[180:].split(50)), resume=True)
     assert other.train_count == 300
     check_against_dense(other, x)
-
-
-# --- Bad input --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("choose", ["kmeans", "farthest", "random"])

@@ -18,9 +18,8 @@ def test_lle_reconstructs_from_neighbours():
     torch.testing.assert_close(w.sum(1), torch.ones(50, dtype=x.dtype))
     torch.testing.assert_close((w[..., None] * x[indices]).sum(1), x, atol=1e-6, rtol=0)
     moved = 7 * x @ torch.linalg.qr(points(2, 2, seed=5))[0] + 3
-    torch.testing.assert_close(
-        reconstruction_weights(moved, moved, indices, 1e-3), reconstruction_weights(x, x, indices, 1e-3)
-    )
+    once, again = (reconstruction_weights(given, given, indices, 1e-3) for given in (x, moved))
+    torch.testing.assert_close(again, once)
 
 
 @pytest.mark.parametrize("n", [150, 600])
@@ -82,8 +81,7 @@ def test_zero_eigenvalues_of_a_plane_warn():
 def test_factors_need_few_iterations_and_serve_the_gradient():
     x = surface(700).requires_grad_()
     module = LLE(2, KNN(8))
-    y = module(x)
-    y.square().sum(1)[:5].sum().backward()
+    module(x).square().sum(1)[:5].sum().backward()
     dense = surface(700).requires_grad_()
     LLE(2, KNN(8), solve=Eigh())(dense).square().sum(1)[:5].sum().backward()
     torch.testing.assert_close(x.grad, dense.grad, atol=1e-4 * float(dense.grad.abs().max()), rtol=0)
@@ -96,7 +94,6 @@ def test_neighbours_by_angle():
     """The points scaled to length 1 are rebuilt from each other; one of a training point's direction is that point."""
     x = surface(60) + torch.tensor([1.0, 2.0, 3.0])
     module = LLE(2, KNN(8, metric="cosine")).fit(x)
-    of_unit = LLE(2, KNN(8))(x / x.norm(dim=1, keepdim=True))
-    assert subspace_angle(of_unit, module.embedding_) < 1e-5
+    assert subspace_angle(LLE(2, KNN(8))(x / x.norm(dim=1, keepdim=True)), module.embedding_) < 1e-5
     torch.testing.assert_close(module.transform(x), module.embedding_)
     torch.testing.assert_close(module.transform(2 * x), module.embedding_)

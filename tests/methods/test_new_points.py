@@ -52,7 +52,6 @@ def row_of_nearest(module):
 
 
 def linear_map(module):
-    """Return the projection of the training points."""
     return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
 
 
@@ -70,7 +69,6 @@ def mean_of_nearest(module):
 
 
 def vanishing_kernel(module):
-    """K(x, i) = 0, centred."""
     means = module.train_means
     return ((means.mean() - means) @ module.embedding_ / module.eigenvalues_).expand(len(FAR), 2)
 
@@ -111,14 +109,12 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
         x = torch.cat([0.01 * torch.randn(30, 2, generator=generator), around]).to(dtype)
         x = torch.cat([x, 1e-3 * x[30:31]])  # whose faint edges stay
         module = tl.LaplacianEigenmaps(2, tl.KNN(10), weights).fit(x)
-        error = (module.transform(x) - module.embedding_).abs().amax()
-        assert error < 2e-5 * module.embedding_.abs().amax()
+        assert (module.transform(x) - module.embedding_).abs().amax() < 2e-5 * module.embedding_.abs().amax()
         underflowing += int((weights(x, tl.KNN(10)(x)).weight == 0).sum())
     assert underflowing > 0
 
 
 def of_centred(kernel, rows):
-    """Return K̃ between new points and training points."""
     return rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
 
 
@@ -154,9 +150,8 @@ def test_an_eigenvalue_of_round_off_extends_to_no_new_point(components, distance
     angle = torch.arange(12.0, dtype=torch.float64)
     x = torch.stack([(0.9 * angle).cos(), (1.7 * angle).sin(), 0.05 * angle], 1)
     x = torch.cat([x, torch.full((1, 3), distance, dtype=torch.float64)])
-    model = tl.LaplacianEigenmaps(
-        2, tl.KNN(2), tl.HeatKernel(1.0), normalization="unnormalized", components=components
-    ).fit(x)
+    options = {"normalization": "unnormalized", "components": components}
+    model = tl.LaplacianEigenmaps(2, tl.KNN(2), tl.HeatKernel(1.0), **options).fit(x)
     torch.testing.assert_close(model.transform(x), model.embedding_, rtol=0, atol=1e-9)
     if 0 < model.eigenvalues_[..., 1].min() < 1e-15:
         with pytest.warns(tl.GraphWarning, match="too close to the degree of a new point"):

@@ -25,7 +25,6 @@ def joined(graphs):
 
 
 def molecule(n, seed):
-    """A random tree with a few rings."""
     generator = torch.Generator().manual_seed(seed)
     affinity = torch.zeros(n, n, dtype=torch.float64)
     for i in range(1, n):
@@ -76,22 +75,20 @@ NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 @pytest.mark.filterwarnings("ignore:.*tiny degree:torch_lapeig.GraphWarning")
 @covering(2, normalization=NORMALIZATIONS, device=DEVICES)
 def test_each_graph_of_a_batch_has_its_own_eigenvectors(normalization, device):
-    """In any order of the edges; columns that a graph lacks are zero."""
     graphs = [affinity.double() for affinity in (*SINGLE_GRAPHS.values(), *NOT_PLAIN.values(), *GRAPHS)]
     edge_index, batch, weight = (part.to(device) for part in joined(graphs))
-    found = tl.laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization)
+    encoded = partial(tl.laplacian_positional_encoding, normalization=normalization)
+    found = encoded(edge_index, batch, 4, weight)
     assert found.vectors.shape == (len(batch), 4)
     assert found.vectors.device.type == found.values.device.type == device
     turned = torch.randperm(len(weight), generator=torch.Generator().manual_seed(0)).to(device)
-    again = tl.laplacian_positional_encoding(
-        edge_index[:, turned], batch, 4, weight[turned], normalization=normalization
-    )
+    again = encoded(edge_index[:, turned], batch, 4, weight[turned])
     torch.testing.assert_close(again.values, found.values, atol=1e-13, rtol=1e-12)
-    whole = tl.laplacian_positional_encoding(edge_index, batch, 4, weight, normalization=normalization, solve=Eigh())
+    whole = encoded(edge_index, batch, 4, weight, solve=Eigh())
     for b, affinity in enumerate(graphs):
         mine, values = found.vectors[batch == b].cpu(), found.values[b].cpu()
         edges, nodes, own = joined([affinity])
-        alone = tl.laplacian_positional_encoding(edges, nodes, 4, own, normalization=normalization, solve=Eigh())
+        alone = encoded(edges, nodes, 4, own, solve=Eigh())
         torch.testing.assert_close(values, alone.values[0], atol=1e-13, rtol=1e-12)
         assert_same_eigenvectors(mine, whole.vectors[batch == b].cpu(), values)
         if mine.abs().max() < 1e9:  # or the basis of a double value is that of round-off
@@ -142,16 +139,14 @@ def test_graphs_without_edges_change_nothing_beside_others(transform, k, pyg):
 
 def test_gradcheck_to_edge_weights():
     """Each undirected edge has one weight; the loss depends on the spans only."""
-    graphs = [random_affinity(7, keep=0.5), random_affinity(4, seed=1), path(2)]
-    edge_index, batch, weight = joined(graphs)
+    edge_index, batch, weight = joined([random_affinity(7, keep=0.5), random_affinity(4, seed=1), path(2)])
     _, undirected = (edge_index.sort(dim=0).values).unique(dim=1, return_inverse=True)
     leaf = torch.zeros(int(undirected.max()) + 1, dtype=torch.float64).index_copy(0, undirected, weight)
     h = points(13, 13)
 
     def loss(weight):
         v, values = tl.laplacian_positional_encoding(edge_index, batch, 3, weight[undirected])
-        same = batch[:, None] == batch
-        return (v @ v.T * same * h).sum() + values[0].square().sum()
+        return (v @ v.T * (batch[:, None] == batch) * h).sum() + values[0].square().sum()
 
     assert torch.autograd.gradcheck(loss, leaf.requires_grad_())
 
@@ -183,9 +178,7 @@ def test_isolated_nodes_are_warned_of(sizes, pyg):
     graphs = [torch.block_diag(torch.zeros(1, 1), path(n)) for n in sizes]
     edge_index, batch, _ = joined(graphs)
     items = [pyg.data.Data(edge_index=edges_of(affinity), num_nodes=len(affinity)) for affinity in graphs]
-    made = {
-        kind: kind.from_edge_index(edge_index, batch=batch) for kind in (tl.Graph, tl.SignedGraph, tl.DirectedGraph)
-    }
+    made = {of: of.from_edge_index(edge_index, batch=batch) for of in (tl.Graph, tl.SignedGraph, tl.DirectedGraph)}
     calls = [
         lambda: tl.laplacian_positional_encoding(edge_index, batch, 2),
         *(partial(transform(2), pyg.data.Batch.from_data_list(items)) for transform in TRANSFORMS.values()),
@@ -204,9 +197,8 @@ def test_the_vectors_of_pytorch_geometric(pyg, data):
     for item in data:
         found = ours(item)
         assert "laplacian_eigenvector_pe" not in item
-        assert_same_eigenvectors(
-            found.laplacian_eigenvector_pe, theirs(item.clone()).laplacian_eigenvector_pe.float(), found["values"][0]
-        )
+        expected = theirs(item.clone()).laplacian_eigenvector_pe.float()
+        assert_same_eigenvectors(found.laplacian_eigenvector_pe, expected, found["values"][0])
 
 
 def test_one_list_batch_and_pipeline_agree(pyg, data):
@@ -246,9 +238,7 @@ def test_the_parts_of_a_batch_have_their_encodings(transform, has_x, pyg, data):
 def test_weights_of_another_shape_are_refused(pyg, data):
     heavy = pyg.data.Data(edge_index=BOTH, num_nodes=2, edge_weight=torch.ones(2, 1))
     for given in (heavy, [data[0], heavy]):
-        with pytest.raises(
-            ValueError, match=r"edge_weight must have shape \(2,\) .* got \(2, 1\); use edge_weight.flatten"
-        ):
+        with pytest.raises(ValueError, match=r"edge_weight must have shape \(2,\) .* got \(2, 1\); use .*flatten"):
             AddLaplacianPE(1)(given)
 
 

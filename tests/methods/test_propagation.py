@@ -85,16 +85,14 @@ def test_a_batch_equals_its_items_whatever_the_padding(make):
 @every_method
 def test_gradients_to_weights_labels_points_and_bandwidth(make):
     """The loss is on all scores; labels of others are constant zeros."""
-    graph = tl.HeatKernel()(X[:14], tl.KNN(4)(X[:14]))
-    weight, of_weight = edge_parameters(graph.to_dense())
+    weight, of_weight = edge_parameters(tl.HeatKernel()(X[:14], tl.KNN(4)(X[:14])).to_dense())
     labels = some_labels(14, classes=2, count=5)
     soft = (one_hot(labels, 2)[labels >= 0] + 0.3).requires_grad_()
     places = (labels >= 0).nonzero().flatten()
     model = make(GIVEN)
 
     def scores(weight, soft):
-        rows = soft.new_zeros(14, 2).index_copy(0, places, soft)
-        return model(of_weight(weight), rows)
+        return model(of_weight(weight), soft.new_zeros(14, 2).index_copy(0, places, soft))
 
     assert gradcheck(scores, (weight, soft), atol=1e-6, fast_mode=True)
     assert gradgradcheck(scores, (weight, soft), atol=1e-4, rtol=1e-3, fast_mode=True)
@@ -107,8 +105,7 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
 
     x, new = X[:14].clone().requires_grad_(), NEW[:3].clone().requires_grad_()
     assert gradcheck(lambda x, new: both(x, new, torch.zeros(())), (x, new), atol=1e-6, fast_mode=True)
-    total = both(x, new, torch.zeros(())).square().sum()
-    slope = torch.autograd.grad(total, kernel.log_factor)[0]
+    slope = torch.autograd.grad(both(x, new, torch.zeros(())).square().sum(), kernel.log_factor)[0]
     up, down = (both(x, new, torch.tensor(step)).square().sum() for step in (1e-5, -1e-5))
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
 
@@ -205,12 +202,8 @@ def test_scores_of_far_nodes_are_right_to_some_digits():
     labels[0], labels[-1] = 0, 1
     model = tl.LabelSpreading(tl.Radius(1.0), tl.SimpleWeights(), alpha=alpha)
     scores = model(x, labels)[1:-1, 0]
-    torch.testing.assert_close(
-        scores[1:790] / scores[:789],
-        torch.full((789,), (1 - (1 - alpha**2) ** 0.5) / alpha).double(),
-        rtol=1e-3,
-        atol=0,
-    )
+    share = torch.full((789,), (1 - (1 - alpha**2) ** 0.5) / alpha).double()
+    torch.testing.assert_close(scores[1:790] / scores[:789], share, rtol=1e-3, atol=0)
     predicted = model.fit(x, labels).predict()
     assert not predicted[:800].any()
     assert predicted[801:].all()
@@ -229,9 +222,7 @@ def test_gradients_of_far_scores():
     torch.testing.assert_close(scores, expected, rtol=1e-6, atol=0)
     for part in (scores, expected):
         assert part[-1] < 1e-28
-    gradient, exact = (
-        torch.autograd.grad(part[-1] * 1e28, weight, retain_graph=True)[0] for part in (scores, expected)
-    )
+    gradient, exact = (torch.autograd.grad(f[-1] * 1e28, weight, retain_graph=True)[0] for f in (scores, expected))
     torch.testing.assert_close(gradient, exact, rtol=1e-5, atol=1e-8 * float(exact.abs().max()))
 
 
@@ -345,10 +336,6 @@ def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
     x = torch.cat([torch.linspace(0, 1, 30), torch.linspace(1.06, 2.06, 30)]).double()[:, None]
     labels, truth = torch.full((60,), -1), torch.arange(60) // 30
     labels[20], labels[59] = 0, 1
-    right = {
-        p: (tl.HarmonicFunction(tl.KNN(4), class_prior=p).fit(x, labels).predict() == truth).sum()
-        for p in (None, "labels")
-    }
-    assert right["labels"] > right[None] + 5
-    by_default = tl.HarmonicFunction(tl.KNN(4)).fit(x, labels).scores_
-    torch.testing.assert_close(by_default, tl.HarmonicFunction(tl.KNN(4), class_prior="labels")(x, labels))
+    plain, balanced = (tl.HarmonicFunction(tl.KNN(4), class_prior=p).fit(x, labels) for p in (None, "labels"))
+    assert (balanced.predict() == truth).sum() > (plain.predict() == truth).sum() + 5
+    torch.testing.assert_close(tl.HarmonicFunction(tl.KNN(4)).fit(x, labels).scores_, balanced.scores_)

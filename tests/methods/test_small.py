@@ -23,8 +23,7 @@ def both_ways(x, rule, weights, mask=None, **options):
         found = module.embed(leaf, mask=mask)
         side = points(x.shape[-2], x.shape[-2], seed=5).to(x.dtype)
         loss = (found.embedding @ found.embedding.mT * (side + side.T)).sum() + found.eigenvalues.sum()
-        wanted = [leaf, *module.parameters()]
-        first = torch.autograd.grad(loss, wanted, create_graph=True)
+        first = torch.autograd.grad(loss, [leaf, *module.parameters()], create_graph=True)
         probe = torch.linspace(0.1, 1, x.numel(), dtype=x.dtype).reshape(x.shape)
         second = torch.autograd.grad((first[0] * probe).sum(), leaf)[0]
         answers.append((found, first, second))

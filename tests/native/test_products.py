@@ -42,8 +42,7 @@ def random_rows(rows, cols, dtype=torch.float64, seed=0):
         dense[3] = 1
     row, col = dense.nonzero(as_tuple=True)
     crow = torch.cat([torch.zeros(1, dtype=torch.int64), (dense != 0).sum(1).cumsum(0)])
-    values = dense[row, col].to(dtype)
-    return crow.int(), col.int(), values, dense
+    return crow.int(), col.int(), dense[row, col].to(dtype), dense
 
 
 def close(found, expected, dtype):
@@ -128,8 +127,7 @@ def test_nan_and_infinity_stay_in_the_rows_that_read_them():
 
 def test_the_processor_still_knows_the_smallest_numbers():
     assert np.float64(5e-324) * np.float64(1) != 0
-    tiny = torch.full((1,), 1e-310, dtype=torch.float64)
-    assert float(tiny * 0.5) > 0
+    assert float(torch.full((1,), 1e-310, dtype=torch.float64) * 0.5) > 0
 
 
 def test_threads_do_not_change_a_bit(monkeypatch):
@@ -156,8 +154,7 @@ def ring(n):
 def test_the_complement_is_solved_as_in_torch(k, in_torch):
     def gradient():
         x = torch.stack([points(150, 4, seed=seed) for seed in range(3)]).requires_grad_()
-        graph = knn_graph(x, 8)
-        pairs = eigenpairs(Laplacian(HeatKernel()(x, graph)), k, ChebyshevSubspace())
+        pairs = eigenpairs(Laplacian(HeatKernel()(x, knn_graph(x, 8))), k, ChebyshevSubspace())
         probe = torch.randn(pairs.vectors.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
         kernel = pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT
         return torch.autograd.grad((kernel @ probe).square().sum(), x)[0]
@@ -189,9 +186,8 @@ def test_negated_views_are_left_to_torch():
         return torch.complex(torch.ones_like(product), product).conj().abs().sum()
 
     assert torch.autograd.gradcheck(loss, weight)
-    other = SymmetricOperator(
-        laplacian.symmetric.pattern, torch._neg_view(-graph.weight), torch._neg_view(-laplacian.symmetric.diagonal)
-    )
+    own = laplacian.symmetric
+    other = SymmetricOperator(own.pattern, torch._neg_view(-graph.weight), torch._neg_view(-own.diagonal))
     torch.testing.assert_close(eigenpairs(other, 2, ChebyshevSubspace()).values, torch.tensor([0.0, 2.0]).double())
 
 

@@ -2,12 +2,13 @@
 
 import math
 
+import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 
-from problems import grid, points, preferential_attachment, sparse_path
+from problems import grid, of_networkx, points, preferential_attachment, sparse_path
 from torch_lapeig.graph import SparsePattern
 from torch_lapeig.native import loops as native
 from torch_lapeig.native.sparse import BlockLimits, Limits, SymbolicFactor, SymmetricFactors, next_block
@@ -24,18 +25,13 @@ def random_pattern(n, degree, seed, parts=1):
     return ((half + half.T) > 0).astype(float).tocsr()
 
 
-def star(n):
-    half = scipy.sparse.coo_array((np.ones(n - 1), (np.zeros(n - 1, int), np.arange(1, n))), shape=(n, n)).tocsr()
-    return (half + half.T).tocsr()
-
-
 PATTERNS = {
     "one node": lambda: scipy.sparse.csr_array((1, 1)),
     "no edges": lambda: scipy.sparse.csr_array((7, 7)),
     "pair": lambda: sparse_path(2),
     "path": lambda: sparse_path(150),
-    "star": lambda: star(300),
-    "two stars": lambda: scipy.sparse.block_diag([star(40), star(50)]).tocsr(),
+    "star": lambda: of_networkx(nx.star_graph(299)),
+    "two stars": lambda: of_networkx(nx.disjoint_union(nx.star_graph(39), nx.star_graph(49))),
     "complete": lambda: scipy.sparse.csr_array(np.ones((70, 70)) - np.eye(70)),
     "grid": lambda: grid(17, 13),
     "body": lambda: grid(6, 7, 8),
@@ -61,8 +57,12 @@ def of(pattern, seed=0, definite=True):
     return matrix, matrix.toarray()
 
 
+def rows_of(matrix):
+    return matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
+
+
 def factors(matrix):
-    crow, col = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
+    crow, col = rows_of(matrix)
     return SymmetricFactors.of(SymbolicFactor.of(crow, col), crow, col, matrix.data)
 
 
@@ -99,7 +99,7 @@ class TestFactors:
 
     def test_a_diagonal_beside_the_rows(self):
         pattern = grid(9, 8)
-        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        crow, col = rows_of(pattern)
         diagonal, b = np.linspace(5, 6, 72), points(72, 2).numpy()
         found = SymmetricFactors.of(SymbolicFactor.of(crow, col), crow, col, pattern.data, -1.0, diagonal)
         np.testing.assert_allclose((np.diag(diagonal) - pattern.toarray()) @ found.solve(b), b, atol=1e-13)
@@ -107,7 +107,7 @@ class TestFactors:
     @pytest.mark.parametrize("value", [0.0, math.nan, math.inf])
     def test_a_pivot_that_is_zero_or_not_finite(self, value):
         pattern = sparse_path(30)
-        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        crow, col = rows_of(pattern)
         diagonal = np.full(30, 3.0)
         diagonal[17], pattern.data[crow[17] : crow[18]] = value, 0
         pattern.data[(col == 17)] = 0
@@ -117,8 +117,7 @@ class TestFactors:
 
 class TestStructure:
     def test_limits(self):
-        pattern = grid(30, 30)
-        rows = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        rows = rows_of(grid(30, 30))
         found = SymbolicFactor.of(*rows)
         assert SymbolicFactor.of(*rows, Limits(work=2 * found.work)) is not None
         assert SymbolicFactor.of(*rows, Limits(work=0.5 * found.work)) is None
@@ -132,13 +131,13 @@ class TestStructure:
             for _ in range(20):
                 rows = scipy.sparse.random(n, n, density=min(1.0, 3 / n), random_state=random, format="csr")
                 rows.sort_indices()
-                crow, col = rows.indptr.astype(np.int32), rows.indices.astype(np.int32)
+                crow, col = rows_of(rows)
                 if (rows != rows.T).nnz == 0:
                     assert SymbolicFactor.of(crow, col).entries >= n
                 else:
                     with pytest.raises(ValueError, match="an entry \\(j, i\\)"):
                         SymbolicFactor.of(crow, col)
-        crow, col = (part.astype(np.int32) for part in (grid(5, 4).indptr, grid(5, 4).indices))
+        crow, col = rows_of(grid(5, 4))
         for at, value in ((0, -1), (7, 20), (7, 2**30), (3, -(2**31)), (len(col) - 1, 0), (1, col[0])):
             broken = col.copy()
             broken[at] = value
@@ -152,7 +151,7 @@ class TestStructure:
 
     def test_arrays_of_other_lengths_and_dtypes(self):
         pattern = grid(5, 4)
-        crow, col = pattern.indptr.astype(np.int32), pattern.indices.astype(np.int32)
+        crow, col = rows_of(pattern)
         structure, diagonal = SymbolicFactor.of(crow, col), np.full(20, 9.0)
         found = SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, diagonal)
         for b in (np.ones(19), np.ones((21, 2)), np.ones((20, 1, 1))):

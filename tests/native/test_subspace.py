@@ -22,8 +22,7 @@ def batch_of(count=3, n=300, dims=5):
 
 
 def residuals(operator, pairs):
-    rest = operator.matmul(pairs.vectors) - pairs.values[:, None, :] * pairs.vectors
-    return torch.linalg.vector_norm(rest, dim=1)
+    return torch.linalg.vector_norm(operator.matmul(pairs.vectors) - pairs.values[:, None, :] * pairs.vectors, dim=1)
 
 
 def several_parts():
@@ -74,8 +73,7 @@ def test_columns_are_filtered_on_threads_as_on_one(guards, monkeypatch):
 @pytest.mark.parametrize("spread", [1e-3, 1e-7])
 def test_clusters_whose_values_are_tiny_beside_the_others(spread, monkeypatch):
     monkeypatch.setattr(ChebyshevSubspace, "_step_by_step", None)
-    part = 1 - torch.eye(30, dtype=torch.float64)
-    weights = torch.block_diag(*[part] * 6)
+    weights = torch.block_diag(*[1 - torch.eye(30, dtype=torch.float64)] * 6)
     weights[weights == 0] = spread / 180
     weights.fill_diagonal_(0)
     index = weights.nonzero().T

@@ -15,11 +15,8 @@ from torch_lapeig.anndata import diffmap, label_transfer, spectral
 from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
 from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding, spectral_embedding
 
-# --- Graphs as other libraries hold them ------------------------------------------------------------------------------
-
 
 def data_of(made):
-    """The graph as PyTorch Geometric holds it."""
     graph = made.value.to_sparse()
     node = made.nodes.flatten().cumsum(0) - 1
     weight, edges = graph.weight, node[graph.edge_index]
@@ -45,8 +42,7 @@ def laplacian_pe(made):
     if not made.kinds & {"components"}:  # whose zeros have any basis
         rows = v[..., 1:] * (made.nodes[..., None])
         for b, nodes in enumerate(made.nodes):
-            own = found.pe[made.nodes.nonzero()[:, 0] == b]
-            close(grams(own), grams(rows[b][nodes]))
+            close(grams(found.pe[made.nodes.nonzero()[:, 0] == b]), grams(rows[b][nodes]))
 
 
 def features(made):
@@ -69,8 +65,7 @@ def cells_of(made):
     pandas = pytest.importorskip("pandas")
     obs = pandas.DataFrame({"kind": [None] * made.matrix.shape[-1]})
     obs.loc[0, "kind"], obs.loc[3, "kind"] = "a", "b"
-    affinity = csr_array(made.matrix[0].numpy())
-    return SimpleNamespace(obs=obs, obsm={}, uns={}, obsp={"connectivities": affinity})
+    return SimpleNamespace(obs=obs, obsm={}, uns={}, obsp={"connectivities": csr_array(made.matrix[0].numpy())})
 
 
 def diffusion_of_cells(made):

@@ -14,8 +14,7 @@ import torch
 
 from benchmarks import results
 
-ROOT = Path(__file__).parents[2]
-GALLERY = ROOT / "docs" / "gallery"
+GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
 SCRIPTS = {str(file.relative_to(GALLERY)): file for file in sorted(GALLERY.rglob("plot_*.py"))}
 SECTIONS = {"1_first", "2_network", "3_loss", "4_researcher", "5_sklearn"}
 QUICK = ("first_embedding", "new_points", "components", "save_and_load", "equal_eigenvalues", "eigengap")
@@ -77,8 +76,7 @@ def test_pages_show_the_numbers_of_the_records():
 
 
 def test_a_place_in_a_page_is_filled():
-    page = "a\n<!-- record nothing begins -->\nold\n<!-- record nothing ends -->\nb\n"
-    filled = results.fill(page, {})
+    filled = results.fill("a\n<!-- record nothing begins -->\nold\n<!-- record nothing ends -->\nb\n", {})
     assert "Not recorded on this version." in filled
     assert "old" not in filled
     assert results.fill(filled, {}) == filled

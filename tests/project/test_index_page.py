@@ -35,9 +35,7 @@ def test_with_an_address_files_are_found_there(for_index_page):
     assert text == (
         "![p](https://x.invalid/y/raw/main/docs/p.png) [a](https://x.invalid/y/blob/main/docs/a.md#b) [c](#c)"
     )
-    assert all(
-        link.startswith(("https://", "#")) for link in LINK.findall(for_index_page(README, "https://x.invalid/y"))
-    )
+    assert all(to.startswith(("https://", "#")) for to in LINK.findall(for_index_page(README, "https://x.invalid/y")))
 
 
 def test_no_address_is_invented():

@@ -66,9 +66,7 @@ def test_every_section_of_the_reference_links_to_its_guide():
 
 def knows(cls: type, name: str) -> bool:
     ours = [base for base in cls.__mro__ if base.__module__.startswith("torch_lapeig")]
-    written = (
-        name in vars(base).get("__annotations__", ()) or f"self.{name}" in inspect.getsource(base) for base in ours
-    )
+    written = (name in vars(of).get("__annotations__", ()) or f"self.{name}" in inspect.getsource(of) for of in ours)
     return hasattr(cls, name) or any(written)
 
 

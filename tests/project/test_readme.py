@@ -18,9 +18,7 @@ from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpa
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = {"README.md": ROOT / "README.md"}
-PAGES |= {
-    page.relative_to(DOCS).as_posix(): page for page in sorted({*DOCS.rglob("*.md")} - {*DOCS.glob("_*/**/*.md")})
-}
+PAGES |= {p.relative_to(DOCS).as_posix(): p for p in sorted({*DOCS.rglob("*.md")} - {*DOCS.glob("_*/**/*.md")})}
 FENCED = {
     name: re.findall(r"^ *(?:```|~~~)(.*)\n((?s:.*?))^ *(?:```|~~~)$", page.read_text(), re.M)
     for name, page in PAGES.items()
@@ -70,17 +68,15 @@ def test_code_runs_or_says_what_it_lacks():
         assert {kind for kind, _ in fenced} <= {"python", "py", "sh", "", "{toctree}"}, name
         firsts = [text.partition("\n")[0] for kind, text in fenced if kind == "py"]
         assert [first for first in firsts if not re.match("# fragment: .|# program: needs .", first)] == [], name
-        assert not [
-            text for kind, text in fenced if kind == "" and re.search(r"^ *(import|from|>>>) |\w\(.*\)", text, re.M)
-        ], name
+        plain = [text for kind, text in fenced if kind == ""]
+        assert not [text for text in plain if re.search(r"^ *(import|from|>>>) |\w\(.*\)", text, re.M)], name
 
 
 def test_guide_lists_every_page_once():
     text = PAGES["guide.md"].read_text()
     listed = re.findall(r"\]\(([\w/]+)\.md\)", text)
-    contents = re.findall(
-        r"^(?:.*<)?([\w/]+)>?$", "".join(re.findall(r"^```{toctree}.*?^```", text, re.DOTALL | re.M)), re.M
-    )
+    trees = "".join(re.findall(r"^```{toctree}.*?^```", text, re.DOTALL | re.M))
+    contents = re.findall(r"^(?:.*<)?([\w/]+)>?$", trees, re.M)
     assert len(listed) == len(set(listed))
     assert set(listed) == set(contents)
 
@@ -187,5 +183,4 @@ def test_inline_code_of_the_cheat_sheet_runs(section, row, tmp_path):
 
 
 def test_what_is_not_evaluated_is_on_the_cheat_sheet():
-    text = PAGES["cheatsheet.md"].read_text()
-    assert [code for code in [*BELONGS, *NOT_EVALUATED] if f"`{code}`" not in text] == []
+    assert [code for code in [*BELONGS, *NOT_EVALUATED] if f"`{code}`" not in PAGES["cheatsheet.md"].read_text()] == []

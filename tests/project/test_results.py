@@ -40,30 +40,17 @@ def test_figures_of_the_readme_are_those_of_records():
     roll = [cell("eigensolvers-large", "Swiss roll", row, "s") for row in ("100,000", "1,000,000")]
     memory = cell("eigensolvers-large", "Swiss roll", "1,000,000", "peak MiB") / 1024
     text = " ".join((results.ROOT / "README.md").read_text().split())
-    assert (
-        f"100,000 points take {roll[0]:.1f} s on two cores, of a million points {roll[1]:.0f} s in {memory:.1f} GiB"
-        in text
-    )
+    times = f"{roll[0]:.1f} s on two cores, of a million points {roll[1]:.0f} s in {memory:.1f} GiB"
+    assert f"100,000 points take {times}" in text
 
-    pyg = "PyG, is_undirected=True"
+    pyg, us, dense = "PyG, is_undirected=True", "torch_lapeig", "cdist, topk, eigh: the same graph"
+    factored, eigsh = "torch_lapeig FactoredCosine", "SciPy eigsh, LinearOperator"
     shown = {
-        "MNIST's test set": ("embedding", "MNIST", "torch_lapeig", "scikit-learn lobpcg", "processor s"),
-        "layer, 32 × 256": (
-            "layer",
-            "32 × 256",
-            "torch_lapeig",
-            "cdist, topk, eigh: the same graph",
-            "forward + backward ms",
-        ),
-        "bumpy sphere": ("meshes", "Bumpy sphere", "torch_lapeig", "LaPy", "s"),
+        "MNIST's test set": ("embedding", "MNIST", us, "scikit-learn lobpcg", "processor s"),
+        "layer, 32 × 256": ("layer", "32 × 256", us, dense, "forward + backward ms"),
+        "bumpy sphere": ("meshes", "Bumpy sphere", us, "LaPy", "s"),
         "the molecules": ("positional_encoding", "1000 graphs", "AddLaplacianPE, one by one", pyg, "graphs / s"),
-        "1,000,000 sparse": (
-            "matrix_free",
-            "10 columns",
-            "torch_lapeig FactoredCosine",
-            "SciPy eigsh, LinearOperator",
-            "s of the processor",
-        ),
+        "1,000,000 sparse": ("matrix_free", "10 columns", factored, eigsh, "s of the processor"),
     }
     rows = [line for line in (results.ROOT / "README.md").read_text().splitlines() if line.startswith("| ")]
     for name, (record, title, ours, theirs, column) in shown.items():
@@ -73,17 +60,14 @@ def test_figures_of_the_readme_are_those_of_records():
         assert f"| {here:g} " in row, row
         assert f" {there:g} " in row or f" {there:.1f} " in row, row
         assert abs(float(row.strip("| ").split("|")[-1].strip(" *")) - ratio) < 0.1, row
-    molecules = [
-        1e6 / cell("positional_encoding", "1000 graphs", row, "graphs / s") for row in ("AddLaplacianPE, a batch", pyg)
-    ]
-    assert f"| {molecules[0]:.0f} ms | PyTorch Geometric: {molecules[1]:.0f} ms |" in text
+    ways = "AddLaplacianPE, a batch", pyg
+    ours, theirs = (1e6 / cell("positional_encoding", "1000 graphs", row, "graphs / s") for row in ways)
+    assert f"| {ours:.0f} ms | PyTorch Geometric: {theirs:.0f} ms |" in text
     small = [cell("layer", "Small sets", "1 × 64", column) for column in ("torch_lapeig ms", "plain torch ms")]
     assert f"| {small[0]:g} ms | plain torch: {small[1]:g} ms |" in text
-    dense = [
-        cell("backward", "Dense", "64 × 128, all pairs", column)
-        for column in ("torch_lapeig, ms", "eigh with its backward, ms")
-    ]
-    assert f"| {dense[0]:g} ms | `eigh`: {dense[1]:g} ms |" in text
+    columns = "torch_lapeig, ms", "eigh with its backward, ms"
+    ours, theirs = (cell("backward", "Dense", "64 × 128, all pairs", column) for column in columns)
+    assert f"| {ours:g} ms | `eigh`: {theirs:g} ms |" in text
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,10 @@ PAGES += ["api/torch_lapeig.LaplacianEigenmaps.html", "glossary.html"]
 
 
 def files():
-    """The pages that Sphinx has made."""
     return [file for file in SITE.rglob("*.html") if "_static" not in file.parts]
 
 
 class Parts(HTMLParser):
-    """Links and anchors of a page."""
-
     def __init__(self, text):
         super().__init__()
         self.links, self.anchors = set(), {""}
@@ -62,15 +59,12 @@ def test_nothing_is_loaded_from_elsewhere():
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and says nothing."""
-
     def log_message(self, *args):
         pass
 
 
 @pytest.fixture(scope="module")
 def address():
-    """Serve the site on the loopback, and return its address."""
     handler = functools.partial(Quiet, directory=SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)

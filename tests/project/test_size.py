@@ -43,15 +43,12 @@ def measured() -> dict[str, int]:
         room = file.relative_to(package).parts[0].removesuffix(".py")
         room = room if (package / room).is_dir() else "top files"
         found[f"lines of {room}"] += lines(file)
-        found[f"statements of {room}"] += sum(
-            isinstance(node, ast.stmt) for node in ast.walk(ast.parse(file.read_text()))
-        )
+        found[f"statements of {room}"] += sum(isinstance(n, ast.stmt) for n in ast.walk(ast.parse(file.read_text())))
     found["lines of C"] = lines(*package.rglob("*.[ch]"))
     built = {".py", ".c", ".h", ".so", ".pyc"}
     found["data files in the package"] = sum(f.is_file() and f.suffix not in built for f in package.rglob("*"))
-    found["lines of tests and benchmarks"] = lines(
-        *(f for room in ("tests", "benchmarks") for f in (ROOT / room).rglob("*.py"))
-    )
+    rooms = (ROOT / room for room in ("tests", "benchmarks"))
+    found["lines of tests and benchmarks"] = lines(*(file for room in rooms for file in room.rglob("*.py")))
     found["lines of experiments"] = lines(*(ROOT / "experiments").rglob("*.py"))
     if sys.version_info[:2] == (3, 11) and native.library() is not None:
         done = subprocess.run([sys.executable, "-c", ONE_PASS], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -70,9 +67,7 @@ def recorded(text: str) -> tuple[dict[str, int], dict[str, int]]:
 def test_no_number_rises_and_each_fall_is_written_down():
     numbers, allowed = recorded(FILE.read_text())
     found = measured()
-    risen = {
-        name: (n, numbers.get(name, 0)) for name, n in found.items() if n > numbers.get(name, 0) + allowed.get(name, 0)
-    }
+    risen = {key: (n, numbers.get(key, 0)) for key, n in found.items() if n > numbers.get(key, 0) + allowed.get(key, 0)}
     assert not risen, f"now, and at most: {risen}; make it shorter elsewhere in the room"
     fallen = {name: (n, numbers[name]) for name, n in found.items() if n < numbers[name] - SLACK}
     assert not fallen, f"now, and in {FILE.name}: {fallen}; write the new numbers into {FILE.name} in this commit"

@@ -28,8 +28,7 @@ def test_options_are_kept_as_plain_numbers():
 
 
 def test_weights_that_rounding_alone_makes_uneven_are_symmetric():
-    x = points(20, 3)
-    graph = tl.KNN(4)(x)
+    graph = tl.KNN(4)(points(20, 3))
     for size in (1.0, 1e-300, 5e-324):  # the last is the smallest number there is
         weight = graph.weight * size
         weight[0] *= 1 + 1e-14
@@ -43,17 +42,15 @@ def test_weights_that_rounding_alone_makes_uneven_are_symmetric():
 def test_encoder_with_whitening_can_be_exported():
     linear, x = torch.nn.Linear(3, 2).double(), points(9, 3)
     encoder = torch.nn.Sequential(linear, tl.Whitening(2).fit(linear(x), tl.knn_graph(x, 3)))
-    recorded = torch.export.export(encoder, (x,)).module()
-    torch.testing.assert_close(recorded(x), encoder(x))
+    torch.testing.assert_close(torch.export.export(encoder, (x,)).module()(x), encoder(x))
 
 
 def test_distances_may_have_a_diagonal_of_rounding():
     x = points(50, 3)
     distances = torch.cdist(x, x, compute_mode="use_mm_for_euclid_dist")
     distances = (distances + distances.mT) / 2
-    torch.testing.assert_close(
-        tl.MDS(3, metric=tl.Precomputed("distance"))(distances).abs(), tl.MDS(3)(x).abs(), rtol=1e-5, atol=1e-5
-    )
+    found = tl.MDS(3, metric=tl.Precomputed("distance"))(distances)
+    torch.testing.assert_close(found.abs(), tl.MDS(3)(x).abs(), rtol=1e-5, atol=1e-5)
 
 
 def test_padding_needs_no_assignment():

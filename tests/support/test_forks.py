@@ -73,7 +73,5 @@ def child():
 def test_a_process_that_is_forked_while_another_thread_is_inside(case):
     script = BEGIN + case + END
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # OpenMP itself may wait for ever in a forked process
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=150, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr

@@ -87,8 +87,7 @@ def test_threads_of_the_user_at_work_at_the_same_time():
 
 
 def _in_child(a, queue):
-    values = eigh_of_batch(a)[0]
-    queue.put((values.tolist(), torch.get_num_threads()))
+    queue.put((eigh_of_batch(a)[0].tolist(), torch.get_num_threads()))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")

@@ -1,11 +1,10 @@
-"""Lanczos with restarts: known spectra, copies of multiple values, spaces that end early, operators of every kind."""
+"""Lanczos with restarts: copies of multiple values, spaces that end early, operators of every kind."""
 
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
 
-from problems import known_spectra, quiet, random_affinity, subspace_angle
+from problems import check_pairs, check_vectors, quiet, random_affinity, subspace_angle
 from torch_lapeig import ConvergenceWarning, Graph, Laplacian, ResolutionWarning, eigenpairs
 from torch_lapeig.eigen import Eigh, FunctionOperator, Krylov
 
@@ -16,35 +15,21 @@ def diagonal(values):
     return FunctionOperator(lambda y, w: w[:, None] * y, len(values), [values])
 
 
-@pytest.mark.parametrize("problem", known_spectra(), ids=lambda problem: problem.name)
-@pytest.mark.parametrize("is_dense", [False, True])
-def test_known_spectra_with_all_copies(problem, is_dense):
-    graph = Graph.from_dense(problem.affinity) if is_dense else Graph.from_scipy(csr_array(problem.affinity.numpy()))
-    for normalization, known in (("symmetric", problem.normalized), ("unnormalized", problem.unnormalized)):
-        for k in (1, 3, 7, graph.num_nodes):
-            pairs = eigenpairs(Laplacian(graph, normalization), k, Krylov())
-            assert pairs.converged
-            exact = torch.tensor(sorted(known)[:k], dtype=torch.float64)
-            torch.testing.assert_close(pairs.values, exact, atol=1e-12, rtol=0)
-
-
 @pytest.mark.parametrize("k", [3, 5, 6, 12])
 def test_copies_inside_and_at_the_end_of_the_wanted_values(k):
     spectrum = torch.cat([torch.tensor([0.0, 0, 0, 1, 1, 1, 1, 1, 1.5, 2, 2]), torch.linspace(3, 9, 300)]).double()
     spectrum = spectrum[torch.randperm(len(spectrum), generator=torch.Generator().manual_seed(1))]
     for operator in (diagonal(spectrum), torch.diag(spectrum)):
         pairs = eigenpairs(operator, k, Krylov())
-        assert pairs.converged
-        torch.testing.assert_close(pairs.values, spectrum.sort().values[:k], atol=1e-10, rtol=0)
-        torch.testing.assert_close(pairs.vectors.mT @ pairs.vectors, torch.eye(k).double(), atol=1e-10, rtol=0)
-        torch.testing.assert_close(pairs.gap, spectrum.sort().values[k] - pairs.values[-1], atol=1e-6, rtol=0)
+        check_pairs(pairs, spectrum.sort().values, atol=1e-10, gap_atol=1e-6, gap_rtol=0)
+        check_vectors(pairs, torch.diag(spectrum), atol=1e-7)
 
 
 def test_one_vector_spaces_of_equal_values():
     for value in (0.0, 2.0):
         pairs = eigenpairs(diagonal(torch.full((50,), value)), 4, Krylov())
         torch.testing.assert_close(pairs.values, torch.full((4,), value).double(), atol=1e-12, rtol=0)
-        torch.testing.assert_close(pairs.vectors.mT @ pairs.vectors, torch.eye(4).double(), atol=1e-10, rtol=0)
+        check_vectors(pairs, value * torch.eye(50).double(), atol=1e-10)
 
 
 def test_a_batch_with_components_faint_edges_and_isolated_nodes():

@@ -82,8 +82,7 @@ class TestFaintEdges:
     def test_clusters_that_are_all_but_apart_do_not_overflow(self, faintest):
         """In float32, in which the cycles are done, 10³⁸ is the largest number."""
         n, parts = 400, 5
-        x = torch.cat([points(n, 3, seed=part) + 100 * part for part in range(parts)])
-        graph = knn_graph(x, 8)
+        graph = knn_graph(torch.cat([points(n, 3, seed=part) + 100 * part for part in range(parts)]), 8)
         link = torch.tensor([[n * part, n * part + n] for part in range(parts - 1)]).mT
         edges = torch.cat([graph.edge_index, link, link.flip(0)], 1)
         weight = torch.cat([graph.weight, torch.full((2 * (parts - 1),), faintest, dtype=torch.float64)])
@@ -91,8 +90,7 @@ class TestFaintEdges:
         assert operator.most_null == 1
         cycle = SmoothedAggregation(coarsest=50)(operator)
         assert len(cycle.hierarchy.levels) > 1  # above the coarsest
-        image = cycle(points(n * parts, 4))
-        assert image.isfinite().all()
+        assert cycle(points(n * parts, 4)).isfinite().all()
         with pytest.warns(ResolutionWarning):  # of four values below round-off, and of nothing else
             pairs = eigenpairs(operator, 2 * parts, Lobpcg(), tolerance=1e-3)
         torch.testing.assert_close(pairs.values[:parts], torch.zeros(parts, dtype=torch.float64), rtol=0, atol=1e-12)

@@ -23,7 +23,6 @@ def cells(monkeypatch):
 
 
 def shares(found, exact):
-    """Return the share of true neighbours among those found for each query."""
     return (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean(-1)
 
 
@@ -38,8 +37,7 @@ def test_recall_is_measured_and_distances_are_exact(dtype, offset, cells, caplog
     assert 0.9 <= found.recall < 1 == exact.recall
     assert abs(found.recall - shares(found, exact).mean()) < 0.02
     assert (found.indices != torch.arange(N)[:, None]).all()
-    d2 = (x[:, None] - x[found.indices]).square().sum(-1)
-    torch.testing.assert_close(found.squared_distances, d2)
+    torch.testing.assert_close(found.squared_distances, (x[:, None] - x[found.indices]).square().sum(-1))
     assert (found.squared_distances.diff(dim=1) >= 0).all()
 
 
@@ -85,8 +83,7 @@ def test_the_exact_search_is_taken_where_it_costs_less(cells, monkeypatch):
 
 def test_copies_beyond_k(cells):
     """Hundreds of equal points: any of them are true neighbours, and a point is none of its own."""
-    x = points(20, 6).repeat(100, 1)
-    found = nearest_neighbors(x, 5, recall=0.9)
+    found = nearest_neighbors(points(20, 6).repeat(100, 1), 5, recall=0.9)
     assert found.recall == 1
     assert not found.squared_distances.any()
     assert (found.indices != torch.arange(N)[:, None]).all()
@@ -97,8 +94,7 @@ def test_graphs_and_weights_tell_the_recall(cells):
     rule = KNN(K, recall=0.9)
     graph = rule(x)
     assert 0.9 <= graph.recall < 1
-    state = rule.with_state(x)[0]
-    assert state.recall == HeatKernel()(x, graph).recall == graph.recall
+    assert rule.with_state(x)[0].recall == HeatKernel()(x, graph).recall == graph.recall
     assert graph.to(torch.float32).recall == graph.subgraph(torch.arange(5)).recall == graph.recall
     assert knn_graph(x, K).recall == 1
     batch = KNN(K, recall=0.9)(torch.stack([x, x.flip(0)]), torch.arange(N) < torch.tensor([[N], [5]]))

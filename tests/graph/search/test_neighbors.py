@@ -48,8 +48,7 @@ def check_exact(x, k, queries=None, **options):
     differences = asked[rows].double()[:, None] - x.double()[found.indices[rows]]
     torch.testing.assert_close(differences.square().sum(-1), d2, rtol=scale, atol=0)
     if queries is None:
-        own = torch.arange(x.shape[-2], device=x.device)[:, None]
-        assert (found.indices != own).all()
+        assert (found.indices != torch.arange(x.shape[-2], device=x.device)[:, None]).all()
     return (found.indices[rows] == indices).double().mean()
 
 
@@ -86,8 +85,7 @@ def test_clusters_far_apart(dtype):
 def test_copies_and_ties_go_by_index(n):
     x = torch.arange(n // 6, dtype=torch.float32).repeat_interleave(6)[:, None]
     assert check_exact(x, 8) == 1  # five copies, then the tied neighbours on both sides
-    same = torch.ones(n, 2)
-    found = nearest_neighbors(same, 3)
+    found = nearest_neighbors(torch.ones(n, 2), 3)
     assert not found.squared_distances.any()
     assert found.indices[0].tolist() == [1, 2, 3]
     assert found.indices[2].tolist() == [0, 1, 3]
@@ -114,15 +112,13 @@ def test_small_point_sets_with_ties(rows, k, radius):
 def test_batches_and_masks(device):
     x = points(30, 3, batch=4).to(device)
     whole = nearest_neighbors(x, 5)
-    looped = [nearest_neighbors(item, 5).indices for item in x]
-    assert torch.equal(whole.indices, torch.stack(looped))
+    assert torch.equal(whole.indices, torch.stack([nearest_neighbors(item, 5).indices for item in x]))
     mask = torch.arange(30, device=device) < torch.tensor([30, 7, 12, 25], device=device)[:, None]
     dirty = torch.where(mask[..., None], x, torch.nan)
     found = nearest_neighbors(dirty, 5, mask=mask)
     reach = radius_neighbors(dirty, 1.5, mask=mask)
     for b, length in enumerate(mask.sum(1).tolist()):
-        alone = nearest_neighbors(x[b, :length], 5)
-        assert torch.equal(found.indices[b, :length], alone.indices)
+        assert torch.equal(found.indices[b, :length], nearest_neighbors(x[b, :length], 5).indices)
         inside = radius_neighbors(x[b, :length], 1.5)
         assert torch.equal(reach.query[reach.item == b], inside.query)
         assert torch.equal(reach.point[reach.item == b], inside.point)
@@ -145,8 +141,7 @@ def test_radius_agrees_with_scikit_learn(dtype, shift):
     found = radius_neighbors(x, 0.8)
     expected = radius_neighbors_graph(x.double().numpy(), 0.8).tocoo()
     pairs = torch.zeros(300, 300).index_put((found.query, found.point), torch.ones(len(found.query)))
-    differ = pairs.numpy() != expected.toarray()
-    assert differ.sum() <= (0 if dtype == torch.float64 else 2)
+    assert (pairs.numpy() != expected.toarray()).sum() <= (0 if dtype == torch.float64 else 2)
     reach = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=dtype)
     own = radius_neighbors(x, reach, x[:40])
     d = torch.cdist(x[:40].double(), x.double())

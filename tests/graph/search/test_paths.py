@@ -40,7 +40,6 @@ def few_values(dtype):
 
 
 def near_few(dtype, d=130):
-    """Points near a space of six dimensions."""
     x = points(900, 6, dtype=dtype) @ points(6, d, seed=1, dtype=dtype)
     return x + 0.01 * points(900, d, seed=2, dtype=dtype)
 
