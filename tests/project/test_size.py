@@ -19,16 +19,19 @@ SLACK = 20  # what a number may lie above the measured one before the fall has t
 ONE_PASS = """
 import collections, pathlib, sys, threading, warnings, torch, torch_lapeig as tl
 warnings.simplefilter("ignore"); torch.set_num_threads(1); torch.manual_seed(0)
-base, entered = str(pathlib.Path(tl.__file__).parent) + "/", collections.Counter()
+base, entered, checks = str(pathlib.Path(tl.__file__).parent) + "/", collections.Counter(), collections.Counter()
 def one_pass():
-    y = tl.LaplacianEigenmaps(2, tl.KNN(10))(x := torch.rand(500, 3).requires_grad_())
+    model = tl.LaplacianEigenmaps(2, tl.KNN(10))
+    checks.clear()  # of options
+    y = model(x := torch.rand(500, 3).requires_grad_())
     (y.square() * torch.linspace(1, 2, 500)[:, None]).sum().backward()
 def count(frame, event, argument):
     if event == "call" and frame.f_code.co_filename.startswith(base):
         entered[frame.f_code.co_filename] += 1
+        checks[frame.f_code.co_name] += frame.f_code.co_name.lstrip("_").startswith("check_")
 one_pass()
 threading.setprofile(count); sys.setprofile(count); one_pass(); sys.setprofile(None)
-print(len(entered), entered.total())
+print(len(entered), entered.total(), checks.total() - checks["check_answer"])
 """
 
 
@@ -52,7 +55,8 @@ def measured() -> dict[str, int]:
     found["lines of experiments"] = lines(*(ROOT / "experiments").rglob("*.py"))
     if sys.version_info[:2] == (3, 11) and native.library() is not None:
         done = subprocess.run([sys.executable, "-c", ONE_PASS], cwd=ROOT, capture_output=True, text=True, check=True)
-        found["files entered by one pass"], found["calls made by one pass"] = map(int, done.stdout.split())
+        names = ("files entered by one pass", "calls made by one pass", "calls of checks in one pass")
+        found |= dict(zip(names, map(int, done.stdout.split()), strict=True))
     return dict(sorted(found.items()))
 
 

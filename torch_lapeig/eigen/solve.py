@@ -307,7 +307,7 @@ def eigenpairs(
     """
     solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
-    if matrices.is_matrix(laplacian):
+    if not isinstance(laplacian, Laplacian) and matrices.is_matrix(laplacian):
         if matrices.is_complex(laplacian):
             if nearest is not None:
                 raise ValueError(
