@@ -358,5 +358,5 @@ def entries_of(operator: Operator, needed_by: object) -> WithEntries:
             "use Krylov() or ChebyshevSubspace()"
         )
     if operator.is_sharded:
-        raise TypeError(f"{needed_by} needs a matrix on one rank, got several; use Lobpcg() or ChebyshevSubspace()")
+        raise TypeError(f"{needed_by} needs a whole matrix, got several ranks; use Lobpcg() or ChebyshevSubspace()")
     return operator

@@ -94,7 +94,7 @@ def svd(
         raise TypeError(f"matrix must be a tensor, a sparse matrix, or two functions with shape=(m, n), got {got}")
     checks.check_instance(shape, "shape", (tuple, list), "(m, n) or (B, m, n) of two functions")
     if not is_functions and (len(shape) or len(parameters)):
-        raise ValueError("shape and parameters must be absent with a matrix, which has its own; they are of functions")
+        raise ValueError("shape and parameters must be left out with a matrix, which has its own; functions need them")
     size = tuple(shape) if is_functions else tuple(matrix.shape)
     if len(size) not in (2, 3) or min(size) < 1:
         raise ValueError(f"{'shape' if is_functions else 'matrix'} must be (m, n) or (B, m, n), from 1 on, got {size}")
