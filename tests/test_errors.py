@@ -10,7 +10,8 @@ import pytest
 import scipy.linalg
 import torch
 from matplotlib.figure import Figure
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.linalg import aslinearoperator
 from sklearn.exceptions import NotFittedError
 from torch_geometric.data import Data
 
@@ -19,9 +20,11 @@ from problems import cycle, path, points, surface
 from torch_lapeig import (
     KNN,
     MDS,
+    ConvergenceError,
     DirectedGraph,
     Graph,
     GraphWarning,
+    HarmonicFunction,
     LabelSpreading,
     Landmarks,
     Laplacian,
@@ -34,6 +37,7 @@ from torch_lapeig import (
     knn_graph,
     losses,
     methods,
+    normalized_cut,
     pyg,
     samplers,
     spectral_init,
@@ -298,7 +302,7 @@ Isomap(2, KNN(4), landmarks=1) → landmarks must be at least 2
 Isomap(2, KNN(4), landmarks=11)(X) → got 11 with 10 points
 Isomap(landmarks=torch.tensor([1, 1])) → landmarks must be distinct, got 1
 Isomap(1, KNN(4), landmarks=torch.tensor([1, 4, 10]))(X) → lie in \[0, 10\), got 1 to 10
-Isomap(2, KNN(4), landmarks=2)(X) → n_components=2 with 2 points
+Isomap(2, KNN(4), landmarks=2)(X) → n_components=2 with 2
 LLE(2, KNN(3), reg=0.0) → reg must be positive
 KernelPCA(2, "sigmoid") → 'rbf', 'linear', 'poly', got 'sigmoid'
 KernelPCA(1, lambda x, y: x)(X) → shape \(10, 10\), got \(10, 2\)
@@ -614,7 +618,8 @@ NeighborhoodSampler(X) → graph must be a Graph
 EdgeSampler(GRAPH, 2.0) → batch_size must be an integer
 # Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
-spectral_init(DENSE) → graph must be a graph, got numbers of shape .*; use spectral_init\(knn_graph\(x, 15\), points=x\)
+spectral_init(DENSE) → got ndarray; use Graph.from_dense\(torch.as_tensor\(graph\)\)
+spectral_init(X) → got Tensor; use knn_graph\(graph, k\) of points
 spectral_init([DENSE]) → graph must be a Graph.* got
 spectral_init(csr_array(DENSE), 2, "a") → seed
 spectral_init(csr_array(DENSE), points=["a"] * 8) → points must hold real numbers
@@ -738,6 +743,15 @@ def test_advice_for_objects_of_other_libraries_gives_the_true_answer(name, kind)
         (lambda graph: eigenpairs(graph, 2), GRAPH, "Laplacian(graph)"),
         (lambda graph: Laplacian(graph), LAPLACIAN, "graph.graph"),
         (lambda graph: spectral_init(graph, 2), OF_RING["networkx"], TO_SCIPY),
+        (lambda x: knn_graph(x, 3), X.numpy()[::-1], "torch.tensor(numpy.array(x, float))"),
+        (lambda x: knn_graph(x, 3), pandas.DataFrame({0: X[:, 0], 1: MASK}), "torch.tensor(numpy.array(x, float))"),
+        (
+            lambda graph: eigen.svd(graph, 2),
+            aslinearoperator(X.numpy()),
+            "torch.as_tensor(matrix @ numpy.eye(matrix.shape[1]))",
+        ),
+        (lambda graph: Laplacian(graph), BOTH, "Graph.from_edge_index(graph)"),
+        (lambda graph: eigen.MagneticLaplacian(graph), networkx.DiGraph([(0, 1)]), f"Directed{TO_SCIPY}"),
         (lambda laplacian: eigenpairs(laplacian, 2), MESH, "laplacian.stiffness, with mass=laplacian.mass"),
     ],
 )
@@ -746,7 +760,18 @@ def test_advice_can_be_followed(call, given, advice):
         call(given)
     assert str(error.value).endswith(f"; use {advice}")
     if given is not MESH:
-        call(eval(advice, {**vars(torch_lapeig), "torch": torch, "networkx": networkx, "x": given, "graph": given}))
+        names = dict.fromkeys(("x", "graph", "matrix"), given) | {"numpy": np, "networkx": networkx, "torch": torch}
+        call(eval(advice, {**vars(torch_lapeig), **names}))
+
+
+@pytest.mark.parametrize("x", [[X, X[:6]], torch.nested.nested_tensor([X, X[:6]], layout=torch.jagged)], ids=type)
+def test_advice_for_sets_of_unequal_size_gives_the_true_answer(x):
+    with pytest.raises(TypeError, match="pad sets of unequal size") as error:
+        LaplacianEigenmaps(2, KNN(3))(x)
+    advice = re.search(r"pad_batch\(.*\)\)\)", str(error.value))[0]
+    points, mask = eval(advice, {"pad_batch": torch_lapeig.pad_batch, "torch": torch, "x": x})
+    y = LaplacianEigenmaps(2, KNN(3))(points, mask=mask)
+    torch.testing.assert_close(y[1, :6], LaplacianEigenmaps(2, KNN(3))(X[:6]))
 
 
 WHOLE, FEW_NODES = CYCLE + torch.arange(8.0).diag().double(), torch.arange(8) % 2 == 0
@@ -767,6 +792,16 @@ def of_faces(faces, **options):
     return eigenpairs(mesh.stiffness, 3, mass=mesh.mass).values
 
 
+def numbered(labels):
+    labels[labels >= 0] = labels[labels >= 0].unique(return_inverse=True)[1]
+    return labels
+
+
+SOME, ONE, HALF = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]), torch.ones(1), csr_array(torch.eye(8) - CYCLE.triu())
+ON_LINE = torch.cdist(torch.arange(4.0).double()[:, None], torch.arange(4.0).double()[:, None])
+SHARE = X.abs() / X.abs().sum(-1, keepdim=True)
+PART = normalized_cut(SHARE, GRAPH)
+WEIGHTED = Data(edge_index=GRAPH.edge_index, edge_weight=GRAPH.weight, num_nodes=10)
 PENCIL = WHOLE + 3 * torch.eye(8)
 FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
 
@@ -791,6 +826,91 @@ FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
             "eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba",
             lambda: eliminated(PENCIL),
             torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2]),
+        ),
+        (
+            lambda: Graph.from_edge_index(SOME),
+            "torch.cat([edge_index, edge_index.flip(0)], 1).unique(dim=1)",
+            lambda: Graph.from_edge_index(torch.cat([SOME, SOME.flip(0)], 1).unique(dim=1)).to_dense(),
+            torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 1]]),
+        ),
+        (
+            lambda: Graph.from_edge_index(SOME[:, 2:3], ONE),
+            "torch.cat([edge_index, edge_index.flip(0)], 1) with edge_weight.repeat(2)",
+            lambda: Graph.from_edge_index(torch.cat([SOME, SOME.flip(0)], 1)[:, [2, 6]], ONE.repeat(2)).weight,
+            torch.ones(2),
+        ),
+        (
+            lambda: Graph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])),
+            "DirectedGraph.from_edge_index(edge_index, edge_weight).affinities()",
+            lambda: DirectedGraph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])).affinities().weight,
+            torch.tensor([1.5, 1.5]),
+        ),
+        (
+            lambda: eigenpairs(csr_array(ASKEW), 1),
+            "(A + A.T.conj()) / 2 of a SciPy or COO matrix",
+            lambda: eigenpairs((csr_array(ASKEW) + csr_array(ASKEW).T.conj()) / 2, 1).values,
+            torch.linalg.eigvalsh((ASKEW + ASKEW.T) / 2)[:1].double(),
+        ),
+        (
+            lambda: SignedGraph.from_scipy(HALF),
+            "take affinity + affinity.T - scipy.sparse.diags_array(affinity.diagonal())",
+            lambda: SignedGraph.from_scipy(HALF + HALF.T - diags_array(HALF.diagonal())).to_dense(),
+            -CYCLE + torch.eye(8).double(),
+        ),
+        (
+            lambda: MDS(1, metric=Precomputed("distance"))(ON_LINE.triu()),
+            "x + x.mT of one triangle",
+            lambda: MDS(1, metric=Precomputed("distance"))(ON_LINE.triu() + ON_LINE.triu().mT)[:, 0].abs(),
+            torch.tensor([1.5, 0.5, 0.5, 1.5]).double(),
+        ),
+        (lambda: normalized_cut(2 * SHARE, GRAPH), "labels / labels.sum(-1, keepdim=True)", lambda: PART, PART),
+        (
+            lambda: methods.refine_cut(1.0 * LABELS, GRAPH),
+            "labels.long()",
+            lambda: methods.refine_cut(LABELS, GRAPH),
+            1,
+        ),
+        (
+            lambda: HarmonicFunction(KNN(6))(SHEET, FEW[:, None]),
+            "use labels.squeeze(-1)",
+            lambda: HarmonicFunction(KNN(6))(SHEET, FEW[:, None].squeeze(-1)),
+            HarmonicFunction(KNN(6))(SHEET, FEW),
+        ),
+        (
+            lambda: HarmonicFunction(KNN(6))(SHEET, torch.where(FEW < 0, FEW, FEW + 10**9)),
+            "labels[labels >= 0] = labels[labels >= 0].unique(return_inverse=True)[1]",
+            lambda: HarmonicFunction(KNN(6))(SHEET, numbered(torch.where(FEW < 0, FEW, FEW + 10**9))),
+            HarmonicFunction(KNN(6))(SHEET, FEW),
+        ),
+        (
+            lambda: torch_lapeig.spectral_signature(PAIRS, lambda v: (1j * v).exp()),
+            "use lambda v: phi(v).real",
+            lambda: torch_lapeig.spectral_signature(PAIRS, lambda v: (1j * v).exp().real),
+            torch_lapeig.spectral_signature(PAIRS, torch.cos),
+        ),
+        (
+            lambda: eigenpairs(WHOLE, 2, eigen.ShiftInvert(memory=0)),
+            "use Krylov() or the default solver",
+            lambda: eigenpairs(WHOLE, 2, eigen.Krylov()).values,
+            torch.linalg.eigvalsh(WHOLE)[:2],
+        ),
+        (
+            lambda: eigenpairs(CYCLE, 2, which="SM"),
+            "nearest=0 (SM)",
+            lambda: eigenpairs(CYCLE, 2, nearest=0).values,
+            torch.zeros(2).double(),
+        ),
+        (
+            lambda: Laplacian(WEIGHTED),
+            "use Graph.from_edge_index(graph.edge_index, graph.edge_weight, graph.num_nodes, graph.batch)",
+            lambda: Graph.from_edge_index(WEIGHTED.edge_index, WEIGHTED.edge_weight, 10, WEIGHTED.batch).to_dense(),
+            GRAPH.to_dense(),
+        ),
+        (
+            lambda: knn_graph(torch.complex(X, X + 1), 3),
+            "torch.view_as_real(x).flatten(-2)",
+            lambda: knn_graph(torch.view_as_real(torch.complex(X, X + 1)).flatten(-2), 3).to_dense(),
+            GRAPH.to_dense(),
         ),
         (
             lambda: of_faces(SLIVER),
@@ -820,7 +940,7 @@ FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
     ],
 )
 def test_advice_gives_the_true_answer(call, advice, followed, true):
-    with pytest.raises((TypeError, ValueError), match=re.escape(advice)):
+    with pytest.raises((TypeError, ValueError, ConvergenceError), match=re.escape(advice)):
         call()
     found = followed()
     torch.testing.assert_close(found, found if isinstance(true, int) else true, atol=2e-4, rtol=0)

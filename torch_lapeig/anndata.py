@@ -67,11 +67,8 @@ def diffmap(
     n_comps = checks.check_width(n_comps, "n_comps")
     points = graph.weight.new_zeros(graph.num_nodes, 1)
     laplacian = Laplacian(DensityCorrected(alpha, SimpleWeights())(points, graph), "symmetric")
-    if n_comps > laplacian.symmetric.fewest_active:
-        raise ValueError(
-            f"n_comps must be at most the number of cells with neighbours, got {n_comps} with "
-            f"{laplacian.symmetric.fewest_active} of them"
-        )
+    if n_comps > (most := laplacian.symmetric.fewest_active):
+        raise ValueError(f"n_comps must be at most the number of cells with neighbours, {most}, got {n_comps}")
     pairs = eigenpairs(laplacian, n_comps, solve)
     adata.obsm["X_diffmap"] = pairs.vectors.float().numpy()
     adata.uns["diffmap_evals"] = (1 - pairs.values).float().numpy()

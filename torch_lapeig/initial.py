@@ -141,12 +141,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     """Return the graph of any of the forms that `spectral_init` takes."""
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
-    if isinstance(given, (Tensor, np.ndarray)) and "float" in str(given.dtype):
-        raise TypeError(
-            f"graph must be a graph, got numbers of shape {tuple(given.shape)}, as points are; "
-            "use spectral_init(knn_graph(x, 15), points=x), or Graph.from_dense for affinities"
-        )
-    if isinstance(given, Tensor):
+    if isinstance(given, Tensor) and not given.is_floating_point():
         found = Graph.from_edge_index(given, None, num_nodes)
     elif type(given) in (tuple, list) and len(given) == 2:
         found = Graph.from_edge_index(given[0], given[1], num_nodes)

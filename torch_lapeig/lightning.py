@@ -205,9 +205,8 @@ class SmoothnessCallback(Callback):
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
         if loss.ndim != 0:
-            raise ValueError(
-                f'SmoothnessCallback: loss must be a scalar, got shape {tuple(loss.shape)}; use reduction="mean"'
-            )
+            got = f'got shape {tuple(loss.shape)}; use reduction="mean"'
+            raise ValueError(f"SmoothnessCallback: loss must be a scalar, {got}")
         return loss
 
 

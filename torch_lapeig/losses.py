@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
@@ -392,7 +392,7 @@ def _with_row_weights(
     # Last the operations on all rows, which may lie on several ranks.
     if graph is not None:
         if mask is not None:
-            raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
+            raise ValueError(f"mask must be None with a Graph, got a mask too; {WITHOUT_MASK}")
         columns = _columns(y, graph, call)
         return columns, Laplacian(graph, "unnormalized").exact_degrees, graph.mask, graph.pattern
     columns = checks.half_to_float32(y)

@@ -339,9 +339,7 @@ def _images(images: Any, n: int) -> Array:
     """Return pictures ``(n, height, width)``, or with colours last, as matplotlib draws them."""
     found = _array(images, "images")
     if found.ndim not in (3, 4) or len(found) != n or (found.ndim == 4 and found.shape[3] not in (1, 3, 4)):
-        raise ValueError(
-            f"images must be of shape ({n}, height, width), or with 1, 3 or 4 colours last, got {found.shape}"
-        )
+        raise ValueError(f"images must be of shape ({n}, height, width), or 1, 3 or 4 colours last, got {found.shape}")
     if found.ndim == 4 and found.shape[3] == 1:
         found = found[..., 0]
     if found.ndim == 4 and found.dtype != np.uint8 and found.size:  # colours are bytes, or from 0 to 1

@@ -255,7 +255,7 @@ class DataParts(NamedTuple):
             if weight.shape != edges.shape[1:]:
                 raise ValueError(
                     f"edge_weight must have shape ({edges.shape[1]},) to go with edge_index, got "
-                    f"{tuple(weight.shape)}; use edge_weight.flatten()"
+                    f"{tuple(weight.shape)}{'; use edge_weight.flatten()' if weight.numel() == edges.shape[1] else ''}"
                 )
         if batch is None:
             return cls(edges, weight, None, checks.check_count(item.num_nodes, "num_nodes", 0), 1)

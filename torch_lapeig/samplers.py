@@ -141,7 +141,7 @@ class NeighborhoodSampler(_GraphSampler):
         self.neighbors = checks.check_count(neighbors, "neighbors")
         if self.batch_size <= self.neighbors:
             raise ValueError(
-                f"batch_size must be above neighbors={neighbors} to hold a node and its neighbours, got {batch_size}"
+                f"batch_size must be above neighbors={neighbors} to hold them and a node, got {batch_size}"
             )
         self._nodes = torch.arange(graph.num_nodes)[... if graph.mask is None else graph.mask.cpu()]
         if len(self._nodes) == 0:

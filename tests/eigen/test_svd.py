@@ -155,8 +155,8 @@ REFUSED = {
     "k must be at most 2": points(3, 2),
     "matrix must be finite, got 12 NaN": points(3, 4) * torch.nan,
     "matrix must be float32 or float64, got torch.int64": points(3, 4).long(),
-    "matrix must be dense, or one in COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
-    "sparse_coo of shape .2, 4, 4.; use matrix.to_dense": points(8, 4).reshape(2, 4, 4).to_sparse(),
+    "matrix must be dense, COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
+    "sparse_coo of .2, 4, 4.; use matrix.to_dense": points(8, 4).reshape(2, 4, 4).to_sparse(),
 }
 
 

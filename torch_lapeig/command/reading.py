@@ -95,7 +95,7 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
         if isinstance(error, ImportError):
             why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
-        rescue = FORMATS[kind][2].format(str(path))
+        rescue = FORMATS[kind][2].format(str(path)) if "eights only" not in why else "model.NAME.detach().numpy()"
         way = f"; in Python: numpy.save('points.npy', {rescue})" if rescue else ""
         raise InputError(f"{path} {why}{way}") from error
 

@@ -307,12 +307,8 @@ class Sharded(nn.Module):
 
         self.ranks.agree(f"Sharded.{method}", check)
         if (other := self.ranks.unlike(self.module)) is not None:
-            raise self.ranks.alike(
-                DistributedError(
-                    f"parameter {other} must be the same on all ranks; use sum_gradients(module, ranks) before each "
-                    "step, or DistributedDataParallel"
-                )
-            )
+            way = "use sum_gradients(module, ranks) before each step, or DistributedDataParallel"
+            raise self.ranks.alike(DistributedError(f"parameter {other} must be the same on all ranks; {way}"))
         return ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
 
     def _graph(self, points: ShardedPoints) -> ShardedGraph:

@@ -61,11 +61,8 @@ class ShardedGraph(Graph):
         (arrived,) = to_owners(ranks, offsets, col, torch.stack([col, row + begin], 1))
         given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
         if ranks.any(not torch.equal(given, asked)):
-            raise ranks.alike(
-                ValueError(
-                    "row and col must hold both directions of every edge once, got others; add the reversed edges"
-                )
-            )
+            message = "row and col must hold both directions of every edge once, got others; add the reversed edges"
+            raise ranks.alike(ValueError(message))
         numbers = torch.arange(begin, begin + nodes, device=row.device)
         pattern = ShardedPattern(ranks, offsets, row, col, numbers)
         weight = weight.index_select(0, pattern.given_order)
@@ -108,11 +105,8 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     else:
         row, place, _ = search.within(radii_no_less(rule.radius, search.x, (len(search.x),)).clone())
         if not ranks.any(len(row) > 0):
-            raise ranks.alike(
-                ValueError(
-                    f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
-                )
-            )
+            message = f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
+            raise ranks.alike(ValueError(message))
     return symmetrized(points, row, place, symmetrize)._with(metric=rule.metric)
 
 

@@ -287,7 +287,8 @@ def _sparse_rows(crow: Tensor, col: Tensor, size: Sequence[int]) -> SparseRows:
     starts = crow[1:-1].long()
     is_same_or_before[starts[(starts > 0) & (starts < len(col))] - 1] = False
     if is_same_or_before.any():
-        raise ValueError("x must have ascending columns in each row, each once; use x.to_sparse_coo().coalesce()")
+        way = "torch.sparse_coo_tensor(c.indices(), c.values(), c.shape).coalesce() of c = x.to_sparse_coo()"
+        raise ValueError(f"x must have ascending columns in each row, each once; use {way}")
     # Loops trust these numbers: a copy, so that nobody writes to them.
     dtype = torch.int32 if max(len(col), *size) < 2**31 else torch.int64
     crow, col = (part.to(dtype, copy=True, memory_format=torch.contiguous_format) for part in (crow, col))

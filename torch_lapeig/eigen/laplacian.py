@@ -195,7 +195,7 @@ class Laplacian:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
             for part in (part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()):
-                checks.check_finite(part, "laplacian")  # passes if only a sum of weights overflows
+                checks.check_finite(part, "laplacian", "divide the weights by a number")  # passes if a sum overflows
                 if float(part.amin()) < 0:
                     raise ValueError("laplacian must be of non-negative weights, got negative ones")
         batch = self.graph.batch_size

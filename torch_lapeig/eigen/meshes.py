@@ -200,7 +200,7 @@ def _checked(vertices: Any, faces: Any, mask: Any) -> tuple[Tensor, Tensor]:
     if faces.ndim not in (2, vertices.ndim) or faces.shape[-1] not in nodes or faces.shape[:-2] not in ((), (batch,)):
         raise ValueError(
             "faces must have shape (F, 3) or (B, F, 3), or (..., 4) of tetrahedra in space, to go with vertices "
-            f"{tuple(vertices.shape)}, got {tuple(faces.shape)}; {SPLIT}"
+            f"{tuple(vertices.shape)}, got {tuple(faces.shape)}{f'; {SPLIT}' if faces.shape[-1] == 4 else ''}"
         )
     is_padding = faces < 0
     if (is_padding.any(-1) != is_padding.all(-1)).any():

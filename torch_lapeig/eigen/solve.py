@@ -234,7 +234,7 @@ class Solve:
 DEFAULT = Solve()
 # Options of `scipy.sparse.linalg.eigsh`, `torch.lobpcg` and others, and what takes their place.
 OF_OTHERS = {
-    "which": "eigenpairs takes largest=True, or nearest= for values inside the spectrum",
+    "which": "eigenpairs takes largest=True (by value: LA), or nearest=, such as nearest=0 (SM)",
     "sigma": "eigenpairs takes nearest=",
     "M": "eigenpairs takes mass=",
     "B": "eigenpairs takes mass=",
@@ -242,7 +242,7 @@ OF_OTHERS = {
     "X": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
     "tol": "use tolerance=, relative to the gap",
     "maxiter": "use a solver with a limit, such as Krylov(max_products=1000)",
-    "niter": "use a solver with a limit, such as Lobpcg(max_iterations=1000)",
+    "niter": "use a solver with a limit, such as Krylov(max_products=1000)",
 }
 
 
@@ -310,9 +310,7 @@ def eigenpairs(
     if not isinstance(laplacian, Laplacian) and matrices.is_matrix(laplacian):
         if matrices.is_complex(laplacian):
             if nearest is not None:
-                raise ValueError(
-                    f"nearest must be None for a complex matrix, got {nearest}; use all of its pairs, eigh(A)"
-                )
+                raise ValueError(f"nearest must be None for a complex matrix, got {nearest}; use all pairs, eigh(A)")
             if mass is not None:
                 raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
             return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)

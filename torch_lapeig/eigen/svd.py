@@ -93,9 +93,7 @@ def svd(
         raise TypeError(f"matrix must be a tensor, a sparse matrix, or two functions with shape=(m, n), got {got}")
     checks.check_instance(shape, "shape", (tuple, list), "(m, n) or (B, m, n) of two functions")
     if not is_functions and (len(shape) or len(parameters)):
-        raise ValueError(
-            "shape and parameters must be left out with a matrix, which has its own; they are of functions"
-        )
+        raise ValueError("shape and parameters must be left out with a matrix, which has its own; functions need them")
     size = tuple(shape) if is_functions else tuple(matrix.shape)
     if len(size) not in (2, 3) or min(size) < 1:
         raise ValueError(f"{'shape' if is_functions else 'matrix'} must be (m, n) or (B, m, n), from 1 on, got {size}")
@@ -156,9 +154,7 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, *, is
         coo = matrix.to_sparse_coo().coalesce()
         index, entries = coo.indices().clone(), coo.values()
     else:
-        raise TypeError(
-            f"matrix must be dense, or one in COO, CSR or of SciPy, got {layout} of shape {size}; use matrix.to_dense()"
-        )
+        raise TypeError(f"matrix must be dense, COO, CSR or of SciPy, got {layout} of {size}; use matrix.to_dense()")
     index[1] += m
     index, entries = torch.cat([index, index.flip(0)], 1), torch.cat([entries, entries.conj()])
     return torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)

@@ -26,6 +26,8 @@ from torch_lapeig.support.kinds import refuse
 G = TypeVar("G", bound="Graph")
 INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
 
+WITHOUT_MASK = "leave it out, as the graph has its own, or take graph.subgraph(mask.flatten().nonzero().flatten())"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
@@ -183,8 +185,8 @@ class Graph:
         """
         if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
             raise TypeError(
-                f"affinity must be a dense tensor, got layout {affinity.layout}; use affinity.to_dense(), or "
-                "Graph.from_edge_index(a.indices(), a.values(), len(a)) of a = affinity.to_sparse_coo().coalesce()"
+                f"affinity must be dense, got layout {affinity.layout}; use affinity.to_dense(), or of a = "
+                f"affinity.to_sparse_coo().coalesce() {cls.__name__}.from_edge_index(a.indices(), a.values(), len(a))"
             )
         checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
@@ -239,10 +241,10 @@ class Graph:
         if (copies := edges - len(distinct)) > 0:
             checks.warn(f"summed {copies} copies of edges", checks.GraphWarning)
         summed = sum_of_groups(weight, position, len(distinct))
-        advice = (
-            "edge_index must hold both directions of every edge; add the reversed edges, "
-            "torch.cat([edge_index, edge_index.flip(0)], 1)"
-        )
+        way = "torch.cat([edge_index, edge_index.flip(0)], 1)" + (".unique(dim=1)" if edge_weight is None else "")
+        if edge_weight is not None:
+            way += " with edge_weight.repeat(2), but none of loops and of edges that have both"
+        advice = f"edge_index must hold both directions of every edge; add the reversed edges, {way}"
         return cls._of_edges(distinct, summed, shape, mask, "edge_weight", advice)
 
     @classmethod
@@ -279,8 +281,8 @@ class Graph:
         n = matrix.shape[0]
         row = np.repeat(np.arange(n, dtype=np.int64), np.diff(matrix.indptr))
         weight = torch.from_numpy(matrix.data.astype(np.float64)).to(dtype)
-        way = "take affinity.maximum(affinity.T) if one direction is stored, the mean if both are"
-        advice = f"affinity must be symmetric; {way}"
+        way = "affinity + affinity.T - scipy.sparse.diags_array(affinity.diagonal())"
+        advice = f"affinity must be symmetric; take {way} if one direction is stored, the mean if both are"
         return cls._of_edges(torch.from_numpy(row * n + matrix.indices), weight, (n,), None, "affinity", advice)
 
     @classmethod
@@ -512,11 +514,11 @@ def check_graph(graph: Any, name: str = "graph", *consumers: str | type) -> None
     """Raise TypeError unless ``graph`` is a `Graph` of affinities, or the error of a kind that consumers refuse."""
     if isinstance(graph, Graph) and graph.operator is not None:
         raise TypeError(
-            f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use {graph.operator} for its "
-            f"eigenpairs, or {name}.affinities()"
+            f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use "
+            f"{graph.operator}({name}) for its eigenpairs, or {name}.affinities()"
         )
     if not isinstance(graph, Graph):
-        advice = checks.way_out(graph, name, "graph") or "; see Graph.from_dense, Graph.from_scipy, knn_graph"
+        advice = checks.way_out(graph, name, "graph") or "; see Graph.from_edge_index, Graph.from_dense, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
     graph.check_again()
     if consumers:
@@ -547,7 +549,8 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
     if batch.shape != (num_nodes,):
         raise ValueError(f"{name} must have shape ({num_nodes},), one number for each node, got {tuple(batch.shape)}")
     if (batch.diff() < 0).any() or (num_nodes and batch[0] < 0):
-        raise ValueError(f"{name} must be ascending from 0; sort the nodes by graph")
+        way = "; sort the nodes by graph" if (batch.diff() < 0).any() else f", got {int(batch[0])}"
+        raise ValueError(f"{name} must be ascending from 0{way}")
     if num_nodes and (largest := int(batch[-1])) >= num_nodes + checks.LARGEST_WIDTH:
         raise ValueError(
             f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "

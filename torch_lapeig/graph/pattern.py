@@ -634,6 +634,5 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
         here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
         edge = here if here < there else there[::-1]
         raise ValueError(
-            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the "
-            "reversed edges"
+            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the latter"
         )

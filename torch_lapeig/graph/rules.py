@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.groups import both_ways
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.neighbors import (
@@ -505,7 +505,10 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
         check_rule(neighbors, ', Precomputed("affinity")')
         return HeatKernel() if weights is None else weights
     if neighbors.kind != "affinity":
-        raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
+        raise ValueError(
+            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; of distances d '
+            "make affinities, such as torch.exp(-(d**2) / t)"
+        )
     if weights is not None:
         raise ValueError(
             f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
@@ -520,7 +523,7 @@ def weighted_graph(
     """Return the weighted graph of points, of affinities with ``Precomputed("affinity")``, or the `Graph` given."""
     if isinstance(neighbors, Precomputed) or weights is None:
         if isinstance(x, Graph) and mask is not None:
-            raise ValueError("mask must be None with a Graph, which has its own, got a mask too; leave it out")
+            raise ValueError(f"mask must be None with a Graph, got a mask too; {WITHOUT_MASK}")
         if isinstance(x, Tensor) and mask is not None and x.ndim in (2, 3):
             checks.check_mask(mask, x)
             x = torch.where(mask[..., :, None] & mask[..., None, :], x, 0)  # padding may hold anything

@@ -550,7 +550,7 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
     squared = kth_of_groups(squared_lengths, node, total, m)
     message = (
         f"m={m} neighbours of {{}} of {total} nodes are copies of them: their scale is the distance to their nearest "
-        "other neighbour; use a larger m, or remove duplicates"
+        "other neighbour; use a larger m, of more neighbours than copies, or remove duplicates"
     )
     # For 0, the shortest positive length, or 1 where all are 0: weights between copies are 1 anyway.
     shortest = functools.partial(kth_of_groups, total=total, k=1)

@@ -215,7 +215,7 @@ class SpectralClustering(GraphEmbedding):
     def n_clusters_(self) -> int:
         """Return the number of clusters of the fitted nodes that have edges; AttributeError before ``fit``."""
         if self.labels_ is None:
-            raise AttributeError("n_clusters_ is known after fit; call fit first")
+            raise AttributeError  # nn.Module says that there is no such attribute
         return len(self.cluster_centers_) if self.assign_labels == "kmeans" else self.cluster_axes_.shape[1]
 
     def _partition(self, rows: Tensor, k: int, random: np.random.RandomState, verbose: int = 0) -> Tensor:

@@ -70,7 +70,8 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
         raise ValueError(f"labels must have shape {(*graph.shape, 'K')} if they are soft, got {tuple(labels.shape)}")
     checks.check_finite(labels, "labels")
     if (labels < 0).any():
-        raise ValueError(f"labels must be non-negative if they are soft, got a minimum of {labels.min():.3g}")
+        least = f"got a minimum of {labels.min():.3g}; use labels.softmax(-1) of logits"
+        raise ValueError(f"labels must be non-negative if they are soft, {least}")
     sums = labels.detach().sum(-1)
     wrong = (sums - 1).abs() > tolerance
     wrong = wrong if graph.mask is None else wrong & graph.mask
@@ -78,7 +79,7 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
         first = tuple(wrong.nonzero()[0].tolist())
         raise ValueError(
             f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
-            "use labels.softmax(-1), or labels.argmax(-1) for one cluster each"
+            "use labels / labels.sum(-1, keepdim=True), labels.softmax(-1) of logits, or labels.argmax(-1)"
         )
     return labels.to(graph.weight.dtype)
 
@@ -109,7 +110,8 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """
     checks.check_tensor(labels, "labels")
     if labels.is_floating_point():
-        raise TypeError(f"labels must be numbers of clusters, got {labels.dtype}; use labels.argmax(-1) of soft ones")
+        way = "labels.argmax(-1) of soft ones" if labels.ndim > 1 else "labels.long()"
+        raise TypeError(f"labels must be numbers of clusters, got {labels.dtype}; use {way}")
     labels = labels.long() if labels.dtype == torch.bool else labels
     checks.check_indices(labels, "labels", least=-1)
     check_graph(graph, "graph", "refine_cut")

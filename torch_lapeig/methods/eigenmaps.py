@@ -300,7 +300,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            f"distinguish them; use more neighbours, or {way_out}"
+            f"distinguish them; use more neighbours or a larger bandwidth, or {way_out}"
         )
         if self.components == "error":
             raise ValueError(message)
@@ -312,7 +312,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         warn_of_isolated(laplacian.active, graph.mask)
         parts = graph.nodes_of_components()
         if not parts and not fill:
-            raise ValueError("the graph has no component of two or more nodes to embed; use more neighbours")
+            raise ValueError("graph has no component of two or more nodes; use more neighbours or a larger bandwidth")
         # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         lacking = torch.full_like(y, torch.inf)

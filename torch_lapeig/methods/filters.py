@@ -54,7 +54,8 @@ def response_to(phi: Response, at: Tensor) -> Tensor:
         raise TypeError(f"phi must be of the pairs' dtype, got {dtypes}; use phi.to({at.dtype})") from error
     checks.check_instance(value, "the result of phi", Tensor, "a tensor")
     if value.dtype != at.dtype:
-        raise TypeError(f"phi must return the pairs' dtype, got {value.dtype}; use phi.to({at.dtype})")
+        way = ".real" if value.is_complex() else f".to({at.dtype})"
+        raise TypeError(f"phi must return the pairs' dtype, got {value.dtype}; use lambda v: phi(v){way}")
     if value.ndim != 2 or len(value) != len(at) or value.shape[1] == 0:
         raise ValueError(f"phi must return shape (n, m) for eigenvalues {tuple(at.shape)}, got {tuple(value.shape)}")
     checks.check_finite(value, "the result of phi", "take a phi that is finite at every eigenvalue, 0 too")
@@ -173,9 +174,7 @@ class SpectralFilter(nn.Module):
         if x.shape[:-1] != v.shape[:-1]:
             raise ValueError(f"x must have shape {(*v.shape[:-1], 'C')} to go with the pairs, got {tuple(x.shape)}")
         if not self.bank and count not in (1, x.shape[-1]):
-            raise ValueError(
-                f"phi must return 1 or {x.shape[-1]} responses, as x has columns, got {count}; or bank=True"
-            )
+            raise ValueError(f"phi must return 1 or {x.shape[-1]} responses, as x columns, got {count}; or bank=True")
         real = pairs.values.dtype
         if x.dtype not in (real, real.to_complex(), *checks.HALVES):
             way_out = real.to_complex() if x.is_complex() else real

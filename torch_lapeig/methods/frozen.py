@@ -59,9 +59,7 @@ class Frozen(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __prepare_scriptable__(self) -> None:
-        raise TypeError(
-            "a frozen map cannot be scripted by torch.jit.script; use torch.export.export(frozen, (points,))"
-        )
+        raise TypeError("a frozen map does not pass torch.jit.script; use torch.export.export(frozen, (points,))")
 
 
 class FixedPoints(nn.Module):

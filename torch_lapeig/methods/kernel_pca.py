@@ -90,7 +90,7 @@ class KernelPCA(KernelEmbedding):
         checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(points)):
             raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
-        checks.check_finite(kernel, "kernel")
+        checks.check_finite(kernel, "kernel", "check the function")
         return kernel
 
     def _dense_kernel(self) -> DenseKernel:

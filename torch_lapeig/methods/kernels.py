@@ -29,9 +29,7 @@ class CentredKernelEmbedding(EmbeddingModule):
         """Return the embedding from a symmetric kernel ``(N, N)`` that is not centred yet."""
         n, k = len(kernel), self.n_components
         if k >= n and not fill:
-            raise ValueError(
-                f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
-            )
+            raise ValueError(f"n_components must be smaller than the number of points, got n_components={k} with {n}")
         # Squares of the entries must not overflow, nor underflow.
         unit = checks.power_of_two(kernel.detach().abs().sqrt(), (0, 1))
         kernel = kernel / unit / unit

@@ -76,9 +76,7 @@ class LLE(EmbeddingModule):
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         n, k = len(x), self.n_components
         if k >= n and not fill:
-            raise ValueError(
-                f"n_components must be smaller than the number of points, got n_components={k} with {n} points"
-            )
+            raise ValueError(f"n_components must be smaller than the number of points, got n_components={k} with {n}")
         indices = self._nearest(x, None).indices
         points = measured(x.double(), self.neighbors.metric)
         weights = reconstruction_weights(points, points, indices, self.reg)

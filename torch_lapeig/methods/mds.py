@@ -64,7 +64,8 @@ class MDS(KernelEmbedding):
         if not torch.allclose(distances, distances.mT):
             worst = (distances - distances.mT).abs().max()
             raise ValueError(
-                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2"
+                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2 of "
+                "two measurements, x + x.mT of one triangle"
             )
         # Rounding between a point and itself is below a hundredth of the largest distance.
         if (own := distances.diagonal().amax()) > 0.01 * distances.amax():

@@ -100,9 +100,7 @@ class PointsModule(FittedModule):
         checks.check_outside_func(x, "x")
         pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-            raise ValueError(
-                f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)}, with Precomputed({pairs!r})"
-            )
+            raise ValueError(f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)} with Precomputed({pairs!r})")
         if mask is not None:
             checks.check_mask(mask, x)
             entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]

@@ -232,7 +232,7 @@ def _hard_targets(
     labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        is_whole = not labels.is_complex() and not (labels.double().nan_to_num(-1) % 1).any()
+        is_whole = not labels.is_complex() and not (labels.double().nan_to_num(-1, 0.5, 0.5) % 1).any()
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
             f"{tuple(labels.shape)}{'; use labels.nan_to_num(-1).long()' if is_whole else ', not all whole numbers'}"
@@ -254,6 +254,8 @@ def _soft_targets(
     labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     labels = checks.half_to_float32(labels)
+    if labels.shape[-1] == 1 and not labels.is_floating_point():
+        raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
     checks.check_floating(labels, "labels")
     classes = labels.shape[-1] if n_classes is None else n_classes
     if tuple(labels.shape) != (*shape, classes) or classes == 0:
@@ -281,8 +283,8 @@ def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> T
     if lost.any():
         checks.warn(
             f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "
-            "scores are zero and predict gives −1; label a node of each component, use more neighbours, or "
-            'unreached="nearest"',
+            "scores are zero and predict gives −1; label a node of each component, use more neighbours or a larger "
+            'bandwidth, or of points unreached="nearest" with KNN(k)',
             checks.GraphWarning,
         )
     return reached

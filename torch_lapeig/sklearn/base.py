@@ -106,9 +106,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 def check_entries_of(X: Any, name: str = "X") -> None:
     """Raise ValueError for what scikit-learn would take unchecked: masked entries, sparse entries out of the matrix."""
     if np.ma.is_masked(X):
-        raise ValueError(
-            f"{name} must have no masked entries, got {np.ma.count_masked(X)}; fill them, or leave rows out"
-        )
+        raise ValueError(f"{name} must have no masked entries, got {np.ma.count_masked(X)}; fill them or drop rows")
     if issparse(X) and len(X.shape) == 2:
         check_entries(X, name)
 

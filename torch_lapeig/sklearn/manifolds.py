@@ -184,9 +184,7 @@ class Isomap(Embedding):
             return graph
         finding = f"The number of connected components of the neighbors graph is {count} > 1"
         if self._pairwise and issparse(X):
-            raise RuntimeError(
-                f"{finding}, and sparse distances do not join them; use more neighbours, or all distances"
-            )
+            raise RuntimeError(f"{finding}: sparse distances do not join them; use more neighbours, or all distances")
         checks.warn(f"{finding}: their closest samples are joined; use more neighbours", checks.GraphWarning)
         edges = graph.tocoo()
         parts = [(edges.row, edges.col, edges.data)]

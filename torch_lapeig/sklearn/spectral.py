@@ -213,7 +213,7 @@ def spectral_embedding(
     if not norm_laplacian:
         raise ValueError(
             f"norm_laplacian must be True, got {norm_laplacian!r}; "
-            'use LaplacianEigenmaps(normalization="unnormalized") of torch_lapeig'
+            'use LaplacianEigenmaps(k, Precomputed("affinity"), normalization="unnormalized") of torch_lapeig'
         )
     options: dict[str, Any] = {"random_state": random_state, "eigen_solver": eigen_solver, "eigen_tol": eigen_tol}
     model = SpectralEmbedding(n_components, affinity="precomputed", drop_first=drop_first, **options)

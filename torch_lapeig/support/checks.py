@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 import sys
 import traceback
 import warnings
@@ -26,38 +27,37 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
-# How an object {0} becomes a tensor, and a `Graph`, by the package of its type, or by package and name.
-ARRAYS = {
-    "numpy": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
-    "pandas": ("torch.tensor({0}.to_numpy())", "Graph.from_dense(torch.tensor({0}.to_numpy()))"),
-    "polars": ("{0}.to_torch()", "Graph.from_dense({0}.to_torch())"),
-    "scipy": ("torch.as_tensor({0}.toarray())", "Graph.from_scipy({0})"),
-    "builtins.list": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
-    "builtins.tuple": ("torch.as_tensor({0})", "Graph.from_dense(torch.as_tensor({0}))"),
-    "torch.Tensor": ("", "Graph.from_dense({0}.to_dense()), or knn_graph({0}, k) of points"),
-    **{f"builtins.{name}": ("torch.as_tensor({0})", "") for name in ("int", "float", "bool")},
-    "torch_lapeig.Embedding": ("{0}.embedding", ""),
-    "torch_lapeig.Eigenpairs": ("{0}.vectors", ""),
-    "torch_lapeig.EmbeddingModule": ("{0}.embedding_", ""),
+# How an object {0} becomes a tensor, and a `Graph`, by the package of its type, package and name, or method.
+OF_DATA = "Graph.from_edge_index({0}.edge_index, {0}.edge_weight, {0}.num_nodes, {0}.batch)"
+OF_IGRAPH = '{0}.get_adjacency_sparse("weight" if {0}.is_weighted() else None)'
+TENSORS = {
+    "toarray": "torch.as_tensor({0}.toarray())",
+    "scipy.LinearOperator": "torch.as_tensor({0} @ numpy.eye({0}.shape[1]))",
+    "networkx": "torch.from_numpy(networkx.to_numpy_array({0}))",
+    "igraph": f"torch.as_tensor({OF_IGRAPH}.toarray())",
+    "torch_geometric": "{0}.x",
+    "torch_geometric.HeteroData": "{0}.to_homogeneous().x",
+    "anndata": 'torch.as_tensor({0}.obsm["X_pca"])',
+    "torch_lapeig.Embedding": "{0}.embedding",
+    "torch_lapeig.Eigenpairs": "{0}.vectors",
+    "torch_lapeig.EmbeddingModule": "{0}.embedding_",
 }
 GRAPHS = {
-    "networkx": (
-        "torch.from_numpy(networkx.to_numpy_array({0}))",
-        "Graph.from_scipy(networkx.to_scipy_sparse_array({0}))",
-    ),
-    "igraph": ("torch.as_tensor({0}.get_adjacency_sparse().toarray())", "Graph.from_scipy({0}.get_adjacency_sparse())"),
-    "torch_geometric": ("{0}.x", "Graph.from_edge_index({0}.edge_index, num_nodes={0}.num_nodes)"),
-    "anndata": ('torch.as_tensor({0}.obsm["X_pca"])', 'Graph.from_scipy({0}.obsp["connectivities"])'),
-    "torch_lapeig.Laplacian": ("", "{0}.graph"),
+    "networkx": "Graph.from_scipy(networkx.to_scipy_sparse_array({0}))",
+    "igraph": f"Graph.from_scipy({OF_IGRAPH})",
+    "torch_geometric": OF_DATA,
+    "torch_geometric.HeteroData": OF_DATA.replace("{0}", "{0}.to_homogeneous()"),
+    "anndata": 'Graph.from_scipy({0}.obsp["connectivities"])',
 }
 CONVERSIONS = {
-    "tensor": {key: way for key, (way, _) in (ARRAYS | GRAPHS).items()},
-    "graph": {key: way for key, (_, way) in (ARRAYS | GRAPHS).items()},
-    "operator": {key: way for key, (way, _) in ARRAYS.items() if not key.startswith("torch_lapeig")}
-    | {key: f"Laplacian({way})" for key, (_, way) in GRAPHS.items()}
+    "tensor": TENSORS,
+    "graph": {**GRAPHS, "toarray": "Graph.from_scipy({0})", "torch_lapeig.Laplacian": "{0}.graph"},
+    "operator": {key: way for key, way in TENSORS.items() if key in ("toarray", "scipy.LinearOperator")}
+    | {key: f"Laplacian({way})" for key, way in GRAPHS.items()}
     | {"torch_lapeig.MeshLaplacian": "{0}.stiffness, with mass={0}.mass"},
 }
 NOT_NAMED = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")  # packages that a message does not name
+PLAIN = (int, float, complex, str, list, tuple, np.generic, Tensor, type(None))  # members of lists of numbers
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
 
 
@@ -77,14 +77,12 @@ class GraphWarning(UserWarning):
 class ConvergenceWarning(UserWarning):
     """Warning of an iterative solve that stopped before it reached its tolerance.
 
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> laplacian = Laplacian(
-    ...     KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0)))
-    ... )
+    >>> matrix = torch.arange(500.0).diag()
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     pairs = eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20))
+    ...     pairs = eigenpairs(matrix, 4, ChebyshevSubspace(max_products=20))
     >>> said[0].category.__name__, bool(pairs.converged)
     ('ConvergenceWarning', False)
     """
@@ -126,13 +124,11 @@ class DegeneracyWarning(UserWarning):
 class ConvergenceError(RuntimeError):
     """Error of an eigensolve that did not reach its tolerance under ``on_failure="raise"``.
 
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
+    >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> laplacian = Laplacian(
-    ...     KNN(5)(torch.rand(500, 2, generator=torch.Generator().manual_seed(0)))
-    ... )
+    >>> matrix = torch.arange(500.0).diag()
     >>> try:
-    ...     eigenpairs(laplacian, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
+    ...     eigenpairs(matrix, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
     ... except ConvergenceError:
     ...     print("try another solver")
     try another solver
@@ -172,7 +168,8 @@ def check_instance(value: Any, name: str, kind: type | tuple[type, ...], expecte
     if not isinstance(value, kind):
         own, advice = getattr(kind, "__name__", ""), ""
         if own == "Tensor" or own.endswith("Graph"):
-            advice = way_out(value, name, "tensor" if own == "Tensor" else "graph").replace("Graph.from", f"{own}.from")
+            advice = way_out(value, name, "tensor" if own == "Tensor" else "graph")
+            advice = re.sub(r"\w*Graph\.from", f"{own}.from", advice)
         raise TypeError(f"{name} must be {expected}, got {describe(value)}{advice}")
 
 
@@ -195,25 +192,53 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
     if wanted == "tensor" and any(isinstance(item, str) for item in items):
         return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
     if items and all(isinstance(item, (Tensor, np.ndarray)) for item in items):
-        parts, sizes = f"[torch.as_tensor(part) for part in {name}]", {item.shape for item in items}
-        sets = f"; pad sets of unequal size: pad_batch(torch.cat({parts}), number of the set of each row)"
-        return f"; use torch.stack({parts})" if len(sizes) == 1 else sets if wanted == "tensor" else ""
+        parts, shapes = f"[torch.as_tensor(part) for part in {name}]", {tuple(item.shape) for item in items}
+        if len(shapes) == 1:
+            return f"; use torch.stack({parts})"
+        are_sets = {len(shape) for shape in shapes} == {2} and len({shape[1] for shape in shapes}) == 1
+        numbers = f"torch.repeat_interleave(torch.tensor([len(part) for part in {name}]))"
+        sets = f"; pad sets of unequal size: pad_batch(torch.cat({parts}), {numbers}) are points and their mask"
+        return sets if are_sets and wanted == "tensor" else ""
     keys = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
-    keys = [key for key in keys if key[0] == "torch_lapeig"] or keys + [  # a named tuple of ours is no tuple
-        (key, "") for method, key in (("toarray", "scipy"), ("to_numpy", "pandas")) if hasattr(value, method)
-    ]
-    ways: dict[Any, str] = {
-        None: "torch.as_tensor(numpy.asarray({0}))" if hasattr(value, "__array__") else "",
-        **CONVERSIONS[wanted],
-    }
-    at = next((key for at, own in keys for key in (f"{at}.{own}", at) if key in ways), None)
-    found = ways[at]
-    if name == "x" and at in ("networkx", "igraph", "scipy"):  # rows of an adjacency matrix are no points
+    own = [key for key in keys if key[0] == "torch_lapeig"]  # a named tuple of ours is no tuple
+    keys = own or [*keys, *[("toarray", "")] * hasattr(value, "toarray")]
+    known = [key for at, kind in keys for key in (f"{at}.{kind}", at) if key in CONVERSIONS[wanted]]
+    at = max(known, key=lambda key: "." in key, default="")
+    is_other = own or isinstance(value, (str, type(None))) or any(not isinstance(item, PLAIN) for item in items)
+    found = CONVERSIONS[wanted][at] if at else "" if is_other else _of_numbers(value, wanted)
+    if name == "x" and at in ("networkx", "igraph", "toarray"):  # rows of an adjacency matrix are no points
         graph = CONVERSIONS["graph"][at]
-        found = f'{f"{found} of rows of points, or " if at == "scipy" else ""}{graph}, with Precomputed("affinity")'
+        found = f'{f"{found} of rows of points, or " if at == "toarray" else ""}{graph}, with Precomputed("affinity")'
     if at in GRAPHS and getattr(value, "is_directed", bool)():
         found = found.replace("Laplacian(", "MagneticLaplacian(").replace("Graph.", "DirectedGraph.")
     return f"; use {found.format(name)}" if found else ""
+
+
+def _of_numbers(value: Any, wanted: str) -> str:
+    """Return how numbers {0} become what is wanted, or nothing for objects that are no numbers."""
+    numbers = value.to_numpy() if hasattr(value, "to_numpy") else value
+    way = "torch.as_tensor({0})" if numbers is value else "torch.tensor({0}.to_numpy())"
+    if np.ma.is_masked(value):
+        way = "torch.as_tensor({0}.astype(float).filled(numpy.nan))"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of memory that is read only
+            x = torch.as_tensor(numbers)
+    except (TypeError, ValueError, RuntimeError):  # words, None, another order of bytes, negative strides
+        way = "torch.tensor(numpy.array({0}, float))"
+        try:
+            x = torch.as_tensor(np.array(numbers, float))
+        except (TypeError, ValueError):
+            return ""
+    if wanted != "graph":
+        return way
+    way = ("{0}" if x is value else way) + (".to_dense()" if x.layout != torch.strided else "")
+    if x.ndim == 2 and len(x) == 2 and x.dtype in (torch.int32, torch.int64):
+        return f"Graph.from_edge_index({way})"
+    way += "" if x.is_floating_point() else ".float()"
+    if x.ndim not in (2, 3) or x.shape[-2] < 2:
+        return ""
+    return f"Graph.from_dense({way})" if x.shape[-1] == x.shape[-2] else f"knn_graph({way}, k) of points"
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
@@ -228,10 +253,12 @@ def check_tensor(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense tensor that holds data."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {describe(value)}{way_out(value, name)}")
+    if value.is_nested:
+        raise TypeError(f"{name} must be a dense tensor, got a nested one{way_out([*value.unbind()], name)}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
     if value.is_meta:
-        raise TypeError(f"{name} must hold data, got a tensor on the device meta; move the data to 'cpu' or 'cuda'")
+        raise TypeError(f"{name} must hold data, got a tensor on the device meta; make it on 'cpu' or 'cuda'")
     if functorch.is_functorch_wrapped_tensor(value) and _is_of_vmap(value):
         raise TypeError(f"{name} must be a plain tensor, got one inside torch.vmap; pass a batch (B, N, ...) instead")
 
@@ -265,12 +292,15 @@ def is_watched() -> bool:
 
 def check_floating(value: Any, name: str) -> None:
     """Raise TypeError unless ``value`` is a dense float32 or float64 tensor."""
-    is_dense = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_meta
+    is_dense = isinstance(value, Tensor) and value.layout is torch.strided and not (value.is_meta or value.is_nested)
     if is_dense and value.dtype in FLOATS and not functorch.is_functorch_wrapped_tensor(value):
         return
     check_tensor(value, name)
     if value.dtype not in FLOATS:
-        way_out = f"take real numbers, such as {name}.abs()" if value.is_complex() else f"use {name}.float()"
+        # Of rows, both parts as columns keep distances, norms and sums of squares.
+        are_rows = value.ndim > 1 and value.shape[-1] != value.shape[-2]
+        real = f"torch.view_as_real({name}).flatten(-2)" if are_rows else f"{name}.abs()"
+        way_out = f"take real numbers, such as {real}" if value.is_complex() else f"use {name}.float()"
         raise TypeError(f"{name} must be float32 or float64, got {value.dtype}; {way_out}")
 
 
@@ -290,8 +320,7 @@ def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> N
     """Raise ValueError unless a tensor is on the device of another tensor; ``others`` is the name of the latter."""
     if value.device != other.device:
         raise ValueError(
-            f"{name} must be on the device of {others}, {other.device}, got {value.device}; use "
-            f"{name}.to({str(other.device)!r})"
+            f"{name} must be on {other.device} like {others}, got {value.device}; use {name}.to({str(other.device)!r})"
         )
 
 
@@ -301,9 +330,7 @@ def check_distinct(value: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
     ascending = value.sort().values
     if (twice := ascending[1:] == ascending[:-1]).any():
-        raise ValueError(
-            f"{name} must be distinct, got {int(ascending[1:][twice][0])} more than once; use {name}.unique()"
-        )
+        raise ValueError(f"{name} must be distinct, got {int(ascending[1:][twice][0])} twice; use {name}.unique()")
 
 
 def half_to_float32(value: Any) -> Any:
@@ -343,10 +370,15 @@ def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Te
     if not (difference > slack).any():
         return
     if (difference > (1e-5 if numbers.bits == 32 else 1e-12) * value.detach().abs() + numbers.tiny + slack).any():
-        kind, way = ("Hermitian", "mH") if value.is_complex() else ("symmetric", "mT")
+        kind, way = ("Hermitian", ".mH") if value.is_complex() else ("symmetric", ".mT")
+        mean = f"(A + A{way}) / 2"
+        if value.ndim == 1:  # of a sparse matrix, or of edges
+            mean = "(A + A.T.conj()) / 2 of a SciPy or COO matrix"
+        if name == "edge_weight":
+            mean = "DirectedGraph.from_edge_index(edge_index, edge_weight).affinities()"
         raise ValueError(
             f"{name} must be {kind}, got entries that differ from their mirror images by up to {difference.max():.3g}; "
-            f"average two measurements of a number, (A + A.{way}) / 2; add the other triangle, less the diagonal, if "
+            f"average two measurements of a number, {mean}; add the other triangle, less the diagonal, if "
             'one is stored; for a Markov matrix D⁻¹ W take Laplacian(Graph.from_dense(W), "random_walk")'
         )
 
@@ -385,8 +417,7 @@ def check_points(
     def refuse() -> None:
         _refuse_infinite(x, name)
         raise ValueError(
-            f"{name} must be at most {most:.1e} in size for squared distances in {x.dtype}, got {size:.1e}; "
-            "rescale the points"
+            f"{name} must be at most {most:.1e} in size for squares in {x.dtype}, got {size:.1e}; rescale the points"
         )
 
     check_at_next_sync(~(size <= most), refuse)
@@ -423,7 +454,7 @@ def check_classes(labels: Tensor, name: str = "labels") -> int:
     if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
         raise ValueError(
             f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
-            f"{name}[{name} >= 0].unique(return_inverse=True)[1] numbers the labels in use"
+            f"{name}[{name} >= 0] = {name}[{name} >= 0].unique(return_inverse=True)[1] numbers those in use"
         )
     return largest + 1
 

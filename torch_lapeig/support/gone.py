@@ -14,9 +14,9 @@ ELSEWHERE = {  # arguments of other libraries, the arguments here, and how they 
     "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
     "gamma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)"),
     "bandwidth": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(bandwidth)"),
-    "epsilon": ({"neighbors", "radius"}, "the longest edge is the radius of a rule, as in Radius(epsilon)"),
-    "eps": ({"neighbors", "radius"}, "the longest edge is the radius of a rule, as in Radius(eps)"),
-    "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity")'),
+    "epsilon": ({"neighbors", "radius"}, "give it as in Radius(epsilon) for edges, HeatKernel(epsilon) for weights"),
+    "eps": ({"neighbors", "radius"}, "give it as in Radius(eps) for edges, HeatKernel(eps) for weights"),
+    "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity"), made of points by KNN(k)'),
 }
 
 

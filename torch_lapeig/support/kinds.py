@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 REFUSES = r"""
 SignedGraph → AFFINITIES; MagneticLaplacian
   because A weight below zero is no affinity: degrees may vanish, and a walk has no such probabilities.
-  says got a SignedGraph; use SignedLaplacian .*\.affinities\(\)|must be a DirectedGraph
+  says got a SignedGraph; use SignedLaplacian\(.*\.affinities\(\)|must be a DirectedGraph
 SignedGraph → FACES; AddMagneticPE; sklearn.*
   because The matrices and lists of edges of other libraries are affinities there, too.
   says (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
 DirectedGraph → AFFINITIES; SignedLaplacian
   because D − W of arcs is not symmetric: it has no orthogonal eigenvectors and no quadratic form of its own.
-  says got a DirectedGraph; use MagneticLaplacian .*\.affinities\(\)|must be a SignedGraph
+  says got a DirectedGraph; use MagneticLaplacian\(.*\.affinities\(\)|must be a SignedGraph
 DirectedGraph → FACES
   because The matrices and lists of edges of other libraries are those of undirected graphs.
   says hold both directions of every edge; add|must be symmetric; take affinity|got a DirectedGraph; use

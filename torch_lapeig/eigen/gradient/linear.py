@@ -102,8 +102,8 @@ class _System:
         else:
             checks.warn(
                 f"the linear solve has not reached its tolerance for {int((~solved).sum())} of {solved.numel()} "
-                f"columns (largest residual {float(left[~solved].max()):.1e}): they are inexact; rescale or "
-                "prune the weights",
+                f"columns (largest residual {float(left[~solved].max()):.1e}): they are inexact; check "
+                "that the matrix is positive definite, rescale it, or prune its weights",
                 checks.ConvergenceWarning,
             )
         # A NaN of the loss is passed on; it is no failure of the solve.

@@ -91,7 +91,7 @@ class ShiftInvert:
         if factors is None or factors.bytes > memory:
             raise checks.ConvergenceError(
                 f"factors of the matrix of {len(matrix.diagonal)} nodes would take more than memory="
-                f"{memory / 2**30:.3g} GiB of {self}; use Lobpcg() or the default solver"
+                f"{memory / 2**30:.3g} GiB of {self}; use Krylov() or the default solver"
             )
         return factors
 
