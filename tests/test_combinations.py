@@ -5,6 +5,7 @@ dense reference unless a row of `torch_lapeig.support.kinds` has it. A new featu
 """
 
 import ast
+import fnmatch
 import functools
 import re
 from pathlib import Path
@@ -919,6 +920,19 @@ def test_kinds_are_refused_by_rows():
             words = {getattr(part, "attr", getattr(part, "id", "")) for part in ast.walk(node.test)}
             found |= {ast.unparse(node.test)} if words & OF_KINDS else set()
     assert {one for one in found if "dtype" not in one} == BY_HAND.keys()
+
+
+def test_doors_name_consumers_that_have_rows():
+    """A name that no row has would refuse nothing."""
+    nodes = (node for file in Path(tl.__file__).parent.rglob("*.py") for node in ast.walk(ast.parse(file.read_text())))
+    names = set()
+    for node in (node for node in nodes if isinstance(node, ast.Call)):
+        doors = {"refuse": 0, "check_pairs": 1, "check_graph": 2}  # arguments before the consumers
+        first = doors.get(getattr(node.func, "id", getattr(node.func, "attr", "")), 99)
+        names |= {part.value for part in node.args[first:] if isinstance(part, ast.Constant)}
+    patterns = [pattern for row in refusals() if row.error for pattern in row.consumers]
+    assert len(names) > 10
+    assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in names)
 
 
 quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
