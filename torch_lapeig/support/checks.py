@@ -21,7 +21,7 @@ from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from torch_lapeig.support.precision import check_at_next_sync
+from torch_lapeig.support.precision import check_at_next_sync, keep_size, known_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -340,7 +340,8 @@ def half_to_float32(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on an accelerator at the next synchronisation."""
-    check_at_next_sync(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+    if known_size(value) is None:
+        check_at_next_sync(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
@@ -411,7 +412,8 @@ def check_points(
         raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
-    size, most = largest(x), torch.finfo(x.dtype).max
+    known, most = known_size(x), torch.finfo(x.dtype).max
+    size = keep_size(x, largest(x)) if known is None else known
     most = math.sqrt(most / (64 * x.shape[-1])) if is_squared else most
 
     def refuse() -> None:

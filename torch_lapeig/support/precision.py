@@ -135,6 +135,7 @@ class _WholePrecision:
             if self.is_outermost:
                 _thread.inside = False
                 vars(_thread).pop("pending", None)
+                vars(_thread).pop("known", None)
 
 
 def without_autocast(function: F) -> F:
@@ -238,6 +239,19 @@ def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:
         vars(_thread).setdefault("pending", []).append((flag, say))  # checked first if another error is raised
     elif flag:
         say()
+
+
+def known_size(x: Tensor) -> Tensor | None:
+    """Return the size of points that a function in full precision has read, unless they have changed since."""
+    known = vars(_thread).get("known")
+    return known[2] if known is not None and known[0] is x and known[1] == x._version else None
+
+
+def keep_size(x: Tensor, size: Tensor) -> Tensor:
+    """Return the size of points, which a function in full precision then reads once."""
+    if vars(_thread).get("inside", False) and not x.is_inference():
+        _thread.known = x, x._version, size
+    return size
 
 
 class Function(torch.autograd.Function):
