@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
 from torch_lapeig.graph import products
 from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
+from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, make_usable
 from torch_lapeig.support.tuning import check_dense
@@ -311,7 +311,7 @@ class SparsePattern(PatternBase):
         """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
-        found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
+        found = native.tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
         if found is None:
             return None
         pull, energy = found

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
+from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -325,20 +325,13 @@ def multiply(
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
         if fits and native.csr_supported(*parts, *[x for x in (y, other, out) if x is not None]):
             out = y.new_empty(shape) if out is None else out
-            native.product(*parts, y, out, other, times=times, plus=plus)
+            native.product(*parts, y, out, other, times, plus)
             return out
     y = aligned(y)
     if other is None:
         product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
         return product if times == 1 else product.mul_(times)
     return torch.addmm(aligned(other) if out is None else other, matrix, y, beta=plus, alpha=times, out=out)
-
-
-def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return pulls Σ_j m_ij (y_j − y_i) ``(n, m)``, energies Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None without C."""
-    if len(col) != len(values) or len(crow) != len(y) + 1 or not native.csr_supported(crow, col, values, y):
-        return None
-    return native.tension(crow, col, values, y)
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -359,9 +352,7 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
     """Return x_i · y_j on the edges ``(E,)`` of CSR order, or ‖x_i − x_j‖² without Y; no gradients."""
     other = x if y is None else y
     if x.shape[1] == other.shape[1] and native.csr_supported(crow, col, x, other):
-        out = x.new_empty(len(col))
-        native.edge_dot_or_sqdist(crow, col, x, y, out)
-        return out
+        return native.edge_dot_or_sqdist(crow, col, x, y)
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
     edges = zip(row.split(step), col.split(step), strict=True)
     ends = ((x.index_select(0, i), other.index_select(0, j)) for i, j in edges)
