@@ -1,4 +1,4 @@
-"""Connected components of a graph, by SciPy on the CPU and by label propagation elsewhere; Cuthill–McKee order."""
+"""Connected components of a graph, by SciPy on the CPU and by label propagation elsewhere."""
 
 from __future__ import annotations
 
@@ -40,12 +40,3 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
         if torch.equal(reached, labels):
             return labels
         labels = reached
-
-
-def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
-    """Return the reverse Cuthill–McKee order of nodes, int64; CSR rows hold both directions of every edge."""
-    from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as above
-
-    parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1
-    order = reverse_cuthill_mckee(scipy.sparse.csr_array(parts, shape=(total, total)), symmetric_mode=True)
-    return torch.from_numpy(order.astype(np.int64)).to(col.device)

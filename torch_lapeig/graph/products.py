@@ -38,25 +38,7 @@ def product(
     return result
 
 
-def sampled_product(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """Return (X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
-    result: Tensor = _SampledProduct.apply(x, y, pattern)
-    return result
-
-
-def squared_lengths(x: Tensor, pattern: Pattern) -> Tensor:
-    """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
-    result: Tensor = _SquaredLengths.apply(x, pattern)
-    return result
-
-
-def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
-    result: Tensor = _Smoothness.apply(values, y, pattern)[0]
-    return result
-
-
-def symmetric(matrix: Tensor, y: Tensor) -> Tensor:
+def _symmetric(matrix: Tensor, y: Tensor) -> Tensor:
     """Return A Y for symmetric matrices ``(..., N, N)`` and ``(..., N, m)``, without gradients."""
     are_plain = all(checks.is_plain_host(x) and not checks.is_dual(x) for x in (matrix, y))
     if matrix.ndim > 2 or y.shape[-1] != 1 or not are_plain:
@@ -194,6 +176,9 @@ class _Smoothness(precision.Function):
         return result, None
 
 
+# On a pattern: (X Yᵀ)_ij ``(E,)`` for X and Y ``(total, m)``, ‖x_i − x_j‖², and ½ Σ m_ij ‖y_i − y_j‖² with pulls.
+sampled_product, squared_lengths, smoothness = _SampledProduct.apply, _SquaredLengths.apply, _Smoothness.apply
+
 # --- Entries of sparse tensors, with all derivatives ------------------------------------------------------------------
 #
 # Torch's own constructors and ``values()`` of sparse tensors are not differentiable twice, and do not say so.
@@ -318,8 +303,11 @@ def multiply(
     plus: float = 1,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Return times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
-    if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
+    """Return times · M Y + plus · other of CSR or symmetric dense M, without gradients; ``out`` may be ``other``."""
+    if matrix.layout != torch.sparse_csr:
+        product = times * _symmetric(matrix, y)
+        return product if other is None else torch.add(product, other, alpha=plus, out=out)
+    if y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         shape = (matrix.shape[0], y.shape[1])
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)

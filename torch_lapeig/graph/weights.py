@@ -21,7 +21,6 @@ from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
-from torch_lapeig.support.gone import with_advice
 from torch_lapeig.support.kinds import refuse
 
 
@@ -252,7 +251,7 @@ class KernelWeights(Weighting):
         return torch.where(positive, values.log(), -torch.inf)
 
 
-@with_advice
+@checks.with_advice
 class HeatKernel(Weighting):
     """Weights W_ij = exp(−‖x_i − x_j‖² / t) on every edge (Belkin & Niyogi 2003, section 2, step 2a).
 

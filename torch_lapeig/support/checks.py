@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support.precision import check_at_next_sync
 
-F = TypeVar("F", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
@@ -58,6 +59,16 @@ CONVERSIONS = {
     | {"torch_lapeig.MeshLaplacian": "{0}.stiffness, with mass={0}.mass"},
 }
 NOT_NAMED = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")  # packages that a message does not name
+# Arguments of other libraries, the arguments here, and how they say the same.
+ELSEWHERE = {
+    "n_neighbors": ({"neighbors", "k"}, "the number of neighbours is the k of a rule, as in neighbors=KNN(k)"),
+    "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
+    "gamma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)"),
+    "bandwidth": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(bandwidth)"),
+    "epsilon": ({"neighbors", "radius"}, "the longest edge is the radius of a rule, as in Radius(epsilon)"),
+    "eps": ({"neighbors", "radius"}, "the longest edge is the radius of a rule, as in Radius(eps)"),
+    "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity")'),
+}
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
 
 
@@ -214,6 +225,29 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
     if at in GRAPHS and getattr(value, "is_directed", bool)():
         found = found.replace("Laplacian(", "MagneticLaplacian(").replace("Graph.", "DirectedGraph.")
     return f"; use {found.format(name)}" if found else ""
+
+
+def renamed(owner: Any, old: str, new: str) -> Any:
+    """Return an attribute by its new name, with a FutureWarning about the old one."""
+    warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
+    return getattr(owner, new)
+
+
+def with_advice(kind: Class) -> Class:
+    """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
+    construct = kind.__init__  # type: ignore[misc]
+    known = inspect.signature(construct).parameters
+
+    @functools.wraps(construct)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            own, advice = ELSEWHERE.get(name, (set(), ""))
+            if own & known.keys() and name not in known:
+                raise TypeError(f"{kind.__name__} has no argument {name}=: {advice}")
+        construct(self, *args, **kwargs)
+
+    kind.__init__ = checked  # type: ignore[misc]
+    return kind
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:
