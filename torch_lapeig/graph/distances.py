@@ -30,6 +30,10 @@ class Nearest(NamedTuple):
     indices: Tensor
     squared_distances: Tensor
 
+    def first(self) -> Nearest:
+        """Return the neighbours ``(Q, k)`` of the first item of a batch."""
+        return Nearest(self.indices[0], self.squared_distances[0])
+
 
 def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
     """Return points ``(..., D)`` whose Euclidean distances are the lengths of a metric, with gradients."""
