@@ -600,7 +600,8 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
 
 def check_ends(row: Any, col: Any, total: int) -> None:
     """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
-    for end, name in ((row, "row"), (col, "col")):
+    ends = {"row": row, "col": col}
+    for name, end in ends.items():
         checks.check_tensor(end, name)
         if end.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
@@ -609,7 +610,7 @@ def check_ends(row: Any, col: Any, total: int) -> None:
     if len(row) != len(col):
         raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
     checks.check_same_device(col, "col", row, "row")
-    for end, name in ((row, "row"), (col, "col")):
+    for name, end in ends.items():
         if len(end):
             least, most = map(int, end.aminmax())
             if not 0 <= least <= most < total:

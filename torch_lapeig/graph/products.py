@@ -231,14 +231,11 @@ class _Entries(precision.Function):
         matrix = matrix.to_sparse_coo().coalesce()
         if torch.equal(matrix.indices(), at):
             return matrix.values()
-        if matrix._nnz() == 0:
-            return matrix.values().new_zeros(at.shape[1])
-        own, keys = (_keys(index, like.shape) for index in (matrix.indices(), at))
-        own, order = own.sort()  # torch trusts CSR tensors to ascend in each row
-        place = torch.searchsorted(own, keys).clamp_max(len(own) - 1)
-        found = matrix.values()[order[place]]
-        found[own[place] != keys] = 0
-        return found
+        # New tensors are not known to ascend, and are sorted: torch trusts CSR tensors to ascend in each row.
+        values = matrix.values()
+        parts = (matrix.indices(), values), (at, values.new_zeros(at.shape[1], *values.shape[1:]))
+        own, mask = (torch.sparse_coo_tensor(*part, like.shape, check_invariants=False) for part in parts)
+        return own.sparse_mask(mask)._values()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -272,14 +269,6 @@ def index_of(like: Tensor) -> Tensor:
         raise TypeError(f"sparse tensors with second derivatives must be COO or CSR, got {like.layout} in the history")
     count = like.crow_indices().diff()
     return torch.stack([torch.arange(len(count)).to(count).repeat_interleave(count), like.col_indices()])
-
-
-def _keys(index: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the number of each entry in row-major order."""
-    keys = index[0]
-    for row, size in zip(index[1:], shape[1:], strict=False):  # dense axes have no index
-        keys = keys * size + row
-    return keys
 
 
 # --- Stored matrices, without gradients -------------------------------------------------------------------------------

@@ -287,15 +287,13 @@ class ExtendingRule(NeighborRule, Protocol):
         ...
 
 
-def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> None:
+def check_rule(neighbors: Any, others: str = "") -> None:
     """Raise TypeError, which names ``others`` as accepted too, unless a rule is called as a `NeighborRule` is."""
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
             f"{checks.describe(neighbors)}"
         )
-    if extend:
-        check_extends(neighbors)
 
 
 def check_extends(neighbors: Any) -> ExtendingRule:
