@@ -99,19 +99,12 @@ class PatternBase:
         return found
 
     def multiply(
-        self: Any,
-        matrix: Tensor,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
+        self: Any, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, in_place: bool = False, **factors: float
     ) -> Tensor:
-        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for factors, else 1; ``in_place`` of other."""
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        return products.multiply(matrix, self._points(y), others, times=times, plus=plus, out=out).reshape(y.shape)
+        return products.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""

@@ -284,13 +284,7 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]) -> Te
 
 
 def multiply(
-    matrix: Tensor,
-    y: Tensor,
-    other: Tensor | None = None,
-    *,
-    times: float = 1,
-    plus: float = 1,
-    out: Tensor | None = None,
+    matrix: Tensor, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1, out: Tensor | None = None
 ) -> Tensor:
     """Return times · M Y + plus · other of CSR or symmetric dense M, without gradients; ``out`` may be ``other``."""
     if matrix.layout != torch.sparse_csr:
