@@ -211,9 +211,8 @@ def test_blocks_that_do_not_match_are_refused():
 
 
 CODE = """
-import torch, warnings
+import torch, warnings, torch_lapeig.native.loops as native
 from torch_lapeig import KNN, Laplacian, eigenpairs
-from torch_lapeig.native import loops as native
 x = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 print(native.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())
 """
