@@ -146,7 +146,7 @@ def test_blocks_of_other_lengths_are_refused(path_of_three):
 
 FORK = """
 import os, torch
-from torch_lapeig import native
+from torch_lapeig.native import loops as native
 torch.set_num_threads(2)
 torch.rand(10**6).exp()
 assert native.library.cache_info().currsize == 0

@@ -1,14 +1,17 @@
-"""Connected components of a graph, by SciPy on the CPU and by label propagation elsewhere; Cuthill–McKee order."""
+"""Connected components of a graph, by SciPy on the CPU and by label propagation elsewhere; geodesic distances."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import scipy
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.groups import offsets_of_groups
-from torch_lapeig.support.tuning import steps_between_checks
+from torch_lapeig.graph.groups import gather, offsets_of_groups
+from torch_lapeig.support import checks
+from torch_lapeig.support.tuning import rows_of_block, steps_between_checks
 
 
 def label_components(row: Tensor, col: Tensor, total: int, crow: Tensor | None = None) -> Tensor:
@@ -42,10 +45,40 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
         labels = reached
 
 
-def bandwidth_reducing_order(crow: Tensor, col: Tensor) -> Tensor:
-    """Return the reverse Cuthill–McKee order of nodes, int64; CSR rows hold both directions of every edge."""
-    from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as above
+def geodesic_distances(pattern: Any, lengths: Tensor, sources: Tensor) -> Tensor:
+    """Return lengths ``(S, N)`` of the shortest paths from nodes of one sparse graph to all, infinite for none.
 
-    parts, total = (np.ones(len(col), dtype=np.int8), col.cpu().numpy(), crow.cpu().numpy()), len(crow) - 1
-    order = reverse_cuthill_mckee(scipy.sparse.csr_array(parts, shape=(total, total)), symmetric_mode=True)
-    return torch.from_numpy(order.astype(np.int64)).to(col.device)
+    Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
+    are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each doubling
+    of the number of edges on the longest path.
+    """
+    from scipy.sparse.csgraph import dijkstra  # slow to import, as above
+
+    n = pattern.shape[-1]
+    data = checks.primal(lengths).cpu().double().numpy()
+    structure = scipy.sparse.csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
+    graded = (torch.is_grad_enabled() and lengths.requires_grad) or checks.is_dual(lengths)
+    found = dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
+    distances = torch.from_numpy(found[0] if graded else found).to(lengths)
+    if not graded:
+        return distances
+    before = torch.from_numpy(found[1]).to(lengths.device)
+    # An entry needs about four integers: its parent in each step.
+    blocks = before.split(rows_of_block(32 * n, lengths.device))
+    followed = torch.cat([_along_paths(pattern, lengths, block) for block in blocks])
+    return torch.where(distances.isinf(), torch.inf, followed)
+
+
+def _along_paths(pattern: Any, lengths: Tensor, before: Tensor) -> Tensor:
+    """Return distances ``(S, N)`` as sums along trees of the nodes ``before`` each, negative where there is none."""
+    s, n = before.shape
+    place = torch.arange(s * n, device=before.device)
+    parent = torch.where(before >= 0, before + n * torch.arange(s, device=before.device)[:, None], -1).flatten()
+    child = (parent >= 0).nonzero().flatten()
+    parent = torch.where(parent >= 0, parent, place)
+    edge = torch.searchsorted(pattern.keys(), parent[child] % n * n + child % n)
+    far = lengths.new_zeros(s * n).index_copy(0, child, gather(lengths, edge))
+    # Pointer jumping: each step doubles the edges summed.
+    while not torch.equal(further := parent.index_select(0, parent), parent):
+        far, parent = far + gather(far, parent), further
+    return far.reshape(s, n)

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
+from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -29,6 +29,10 @@ class Nearest(NamedTuple):
 
     indices: Tensor
     squared_distances: Tensor
+
+    def first(self) -> Nearest:
+        """Return the neighbours ``(Q, k)`` of the first item of a batch."""
+        return Nearest(self.indices[0], self.squared_distances[0])
 
 
 def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
@@ -105,10 +109,11 @@ def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: boo
     """Return the points of small `Sets` nearest to queries, ``(B, Q, k)``; None where products take less time."""
     set_bytes = points.shape[1] * points.shape[2] * points.element_size()
     # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
-    if set_bytes > DIRECT_BYTES or k > 160 or not native.finds_nearest(points, queries, valid):
+    if set_bytes > DIRECT_BYTES or k > 160:
         return None
     # Up to `SHORT_ROW` dimensions the distances equal `pair_distances` to the last bit.
-    return Nearest(*native.nearest(points, queries, valid, k, itself))
+    found = native.nearest(points, queries, valid, k, itself)
+    return None if found is None else Nearest(*found)
 
 
 def nearest_of_candidates(queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int) -> Nearest:

@@ -621,8 +621,6 @@ def _layout(
         raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
         raise ValueError("batch must hold at least one node")
-    checked_shape((num_graphs or 0,), "num_graphs")
-    checked_shape((int(batch[-1]) + 1,), "batch")
     counts = batch.bincount(minlength=0 if num_graphs is None else num_graphs)
     if num_graphs is not None and len(counts) > num_graphs:
         raise ValueError(f"num_graphs must be at least {len(counts)} to go with batch, got {num_graphs}")

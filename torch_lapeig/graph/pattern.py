@@ -13,14 +13,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import scipy
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
 from torch_lapeig.graph import products
-from torch_lapeig.graph.components import bandwidth_reducing_order, label_components
+from torch_lapeig.graph.components import label_components
 from torch_lapeig.graph.distances import squared_distances
 from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
+from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, make_usable
 from torch_lapeig.support.tuning import check_dense
@@ -83,35 +85,26 @@ class PatternBase:
     @precision.full_precision
     def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        return products.sampled_product(self._points(x), self._points(y), self)
+        found: Tensor = products.sampled_product(self._points(x), self._points(y), self)
+        return found
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
-        return products.squared_lengths(x, self)
+        found: Tensor = products.squared_lengths(x, self)
+        return found
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        return products.smoothness(values, y, self)
+        found: Tensor = products.smoothness(values, y, self)[0]
+        return found
 
     def multiply(
-        self: Any,
-        matrix: Tensor,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
+        self: Any, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, in_place: bool = False, **factors: float
     ) -> Tensor:
-        """Return times · matrix · y + plus · other, ``(..., N, m)``, for this pattern; ``in_place`` of other."""
+        """Return times · matrix · y + plus · other, ``(..., N, m)``, for factors, else 1; ``in_place`` of other."""
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        if matrix.layout == torch.sparse_csr:
-            product = products.multiply(matrix, self._points(y), others, times=times, plus=plus, out=out)
-        else:
-            product = times * products.symmetric(matrix, self._points(y))
-            product = product if others is None else torch.add(product, others, alpha=plus, out=out)
-        return product.reshape(y.shape)
+        return products.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
@@ -311,7 +304,7 @@ class SparsePattern(PatternBase):
         """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
         self._check_fit(values)
         exact = torch.float64 if self.has_hubs else y.dtype
-        found = products.sparse_tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
+        found = native.tension(self.crow, self.col, values.to(exact), self._points(y).to(exact))
         if found is None:
             return None
         pull, energy = found
@@ -411,7 +404,12 @@ class SparsePattern(PatternBase):
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
-        return bandwidth_reducing_order(self.crow, self.col)
+        from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as in components.py
+
+        parts = (np.ones(len(self), dtype=np.int8), self.col.cpu().numpy(), self.crow.cpu().numpy())
+        structure = scipy.sparse.csr_array(parts, shape=(self.total, self.total))
+        order = reverse_cuthill_mckee(structure, symmetric_mode=True)
+        return torch.from_numpy(order.astype(np.int64)).to(self.col.device)
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -595,7 +593,8 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
 
 def check_ends(row: Any, col: Any, total: int) -> None:
     """Raise unless the ends of edges are integers ``(E,)`` from 0 to ``total`` − 1, on one device."""
-    for end, name in ((row, "row"), (col, "col")):
+    ends = {"row": row, "col": col}
+    for name, end in ends.items():
         checks.check_tensor(end, name)
         if end.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"{name} must be an int32 or int64 tensor, got {end.dtype}; use {name}.long()")
@@ -604,7 +603,7 @@ def check_ends(row: Any, col: Any, total: int) -> None:
     if len(row) != len(col):
         raise ValueError(f"row and col must have one length, got {len(row)} and {len(col)}")
     checks.check_same_device(col, "col", row, "row")
-    for end, name in ((row, "row"), (col, "col")):
+    for name, end in ends.items():
         if len(end):
             least, most = map(int, end.aminmax())
             if not 0 <= least <= most < total:

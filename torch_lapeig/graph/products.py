@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
+from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -38,25 +38,7 @@ def product(
     return result
 
 
-def sampled_product(x: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """Return (X Yᵀ)_ij ``(E,)`` on the edges for ``(total, m)``."""
-    result: Tensor = _SampledProduct.apply(x, y, pattern)
-    return result
-
-
-def squared_lengths(x: Tensor, pattern: Pattern) -> Tensor:
-    """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``."""
-    result: Tensor = _SquaredLengths.apply(x, pattern)
-    return result
-
-
-def smoothness(values: Tensor, y: Tensor, pattern: Pattern) -> Tensor:
-    """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges and ``(..., N, m)``."""
-    result: Tensor = _Smoothness.apply(values, y, pattern)[0]
-    return result
-
-
-def symmetric(matrix: Tensor, y: Tensor) -> Tensor:
+def _symmetric(matrix: Tensor, y: Tensor) -> Tensor:
     """Return A Y for symmetric matrices ``(..., N, N)`` and ``(..., N, m)``, without gradients."""
     are_plain = all(checks.is_plain_host(x) and not checks.is_dual(x) for x in (matrix, y))
     if matrix.ndim > 2 or y.shape[-1] != 1 or not are_plain:
@@ -194,6 +176,9 @@ class _Smoothness(precision.Function):
         return result, None
 
 
+# On a pattern: (X Yᵀ)_ij ``(E,)`` for X and Y ``(total, m)``, ‖x_i − x_j‖², and ½ Σ m_ij ‖y_i − y_j‖² with pulls.
+sampled_product, squared_lengths, smoothness = _SampledProduct.apply, _SquaredLengths.apply, _Smoothness.apply
+
 # --- Entries of sparse tensors, with all derivatives ------------------------------------------------------------------
 #
 # Torch's own constructors and ``values()`` of sparse tensors are not differentiable twice, and do not say so.
@@ -246,14 +231,11 @@ class _Entries(precision.Function):
         matrix = matrix.to_sparse_coo().coalesce()
         if torch.equal(matrix.indices(), at):
             return matrix.values()
-        if matrix._nnz() == 0:
-            return matrix.values().new_zeros(at.shape[1])
-        own, keys = (_keys(index, like.shape) for index in (matrix.indices(), at))
-        own, order = own.sort()  # torch trusts CSR tensors to ascend in each row
-        place = torch.searchsorted(own, keys).clamp_max(len(own) - 1)
-        found = matrix.values()[order[place]]
-        found[own[place] != keys] = 0
-        return found
+        # New tensors are not known to ascend, and are sorted: torch trusts CSR tensors to ascend in each row.
+        values = matrix.values()
+        parts = (matrix.indices(), values), (at, values.new_zeros(at.shape[1], *values.shape[1:]))
+        own, mask = (torch.sparse_coo_tensor(*part, like.shape, check_invariants=False) for part in parts)
+        return own.sparse_mask(mask)._values()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -289,14 +271,6 @@ def index_of(like: Tensor) -> Tensor:
     return torch.stack([torch.arange(len(count)).to(count).repeat_interleave(count), like.col_indices()])
 
 
-def _keys(index: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the number of each entry in row-major order."""
-    keys = index[0]
-    for row, size in zip(index[1:], shape[1:], strict=False):  # dense axes have no index
-        keys = keys * size + row
-    return keys
-
-
 # --- Stored matrices, without gradients -------------------------------------------------------------------------------
 
 
@@ -310,35 +284,25 @@ def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]) -> Te
 
 
 def multiply(
-    matrix: Tensor,
-    y: Tensor,
-    other: Tensor | None = None,
-    *,
-    times: float = 1,
-    plus: float = 1,
-    out: Tensor | None = None,
+    matrix: Tensor, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1, out: Tensor | None = None
 ) -> Tensor:
-    """Return times · M Y + plus · other of a CSR or dense matrix, without gradients; ``out`` may be ``other``."""
-    if matrix.layout == torch.sparse_csr and y.device.type == "cpu" and matrix.shape[1] == len(y):
+    """Return times · M Y + plus · other of CSR or symmetric dense M, without gradients; ``out`` may be ``other``."""
+    if matrix.layout != torch.sparse_csr:
+        product = times * _symmetric(matrix, y)
+        return product if other is None else torch.add(product, other, alpha=plus, out=out)
+    if y.device.type == "cpu" and matrix.shape[1] == len(y):
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         shape = (matrix.shape[0], y.shape[1])
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
         if fits and native.csr_supported(*parts, *[x for x in (y, other, out) if x is not None]):
             out = y.new_empty(shape) if out is None else out
-            native.product(*parts, y, out, other, times=times, plus=plus)
+            native.product(*parts, y, out, other, times, plus)
             return out
     y = aligned(y)
     if other is None:
         product = matrix @ y if out is None else torch.mm(matrix, y, out=out)
         return product if times == 1 else product.mul_(times)
     return torch.addmm(aligned(other) if out is None else other, matrix, y, beta=plus, alpha=times, out=out)
-
-
-def sparse_tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return pulls Σ_j m_ij (y_j − y_i) ``(n, m)``, energies Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None without C."""
-    if len(col) != len(values) or len(crow) != len(y) + 1 or not native.csr_supported(crow, col, values, y):
-        return None
-    return native.tension(crow, col, values, y)
 
 
 def with_diagonal(row: Tensor, col: Tensor, crow: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -359,9 +323,7 @@ def edge_products(crow: Tensor, row: Tensor, col: Tensor, x: Tensor, y: Tensor |
     """Return x_i · y_j on the edges ``(E,)`` of CSR order, or ‖x_i − x_j‖² without Y; no gradients."""
     other = x if y is None else y
     if x.shape[1] == other.shape[1] and native.csr_supported(crow, col, x, other):
-        out = x.new_empty(len(col))
-        native.edge_dot_or_sqdist(crow, col, x, y, out)
-        return out
+        return native.edge_dot_or_sqdist(crow, col, x, y)
     step = rows_of_block(3 * x.shape[1] * x.element_size(), x.device, "cache")
     edges = zip(row.split(step), col.split(step), strict=True)
     ends = ((x.index_select(0, i), other.index_select(0, j)) for i, j in edges)

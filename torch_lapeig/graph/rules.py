@@ -30,7 +30,6 @@ from torch_lapeig.graph.search.neighbors import (
 )
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.gone import with_advice
 
 Symmetrize = Literal["union", "mutual", "mean"]
 
@@ -288,15 +287,13 @@ class ExtendingRule(NeighborRule, Protocol):
         ...
 
 
-def check_rule(neighbors: Any, others: str = "", *, extend: bool = False) -> None:
+def check_rule(neighbors: Any, others: str = "") -> None:
     """Raise TypeError, which names ``others`` as accepted too, unless a rule is called as a `NeighborRule` is."""
     if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
             f"{checks.describe(neighbors)}"
         )
-    if extend:
-        check_extends(neighbors)
 
 
 def check_extends(neighbors: Any) -> ExtendingRule:
@@ -379,7 +376,7 @@ class Precomputed:
         checks.check_choice(self.kind, "kind", ("affinity", "distance", "kernel"))
 
 
-@with_advice
+@checks.with_advice
 @dataclass(frozen=True)
 class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
@@ -445,7 +442,7 @@ class KNN:
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 
-@with_advice
+@checks.with_advice
 @dataclass(frozen=True)
 class Radius:
     """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.

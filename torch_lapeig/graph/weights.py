@@ -21,7 +21,6 @@ from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
-from torch_lapeig.support.gone import with_advice
 from torch_lapeig.support.kinds import refuse
 
 
@@ -252,7 +251,7 @@ class KernelWeights(Weighting):
         return torch.where(positive, values.log(), -torch.inf)
 
 
-@with_advice
+@checks.with_advice
 class HeatKernel(Weighting):
     """Weights W_ij = exp(−‖x_i − x_j‖² / t) on every edge (Belkin & Niyogi 2003, section 2, step 2a).
 
@@ -537,12 +536,11 @@ def gaussian(graph: Graph, squared_lengths: Tensor, scale: Tensor, dtype: torch.
 def lengths_by_node(squared_lengths: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     """Return squared lengths of the edges of positive weight between distinct nodes, and the first node of each."""
     pattern = graph.pattern
+    proper = pattern.without_loops(graph.weight.detach()).nonzero(as_tuple=True)
     if isinstance(pattern, SparsePattern):
-        proper = pattern.without_loops(graph.weight.detach()).nonzero().flatten()
         return squared_lengths[proper], pattern.row[proper].long()
-    n = graph.num_nodes
-    node, place = pattern.without_loops(graph.weight.detach()).reshape(-1, n).nonzero(as_tuple=True)
-    return squared_lengths.reshape(-1, n)[node, place], node
+    first = proper[0] * graph.num_nodes if len(graph.shape) > 1 else 0  # node of the graph
+    return squared_lengths[proper], proper[-2] + first
 
 
 def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> Tensor:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
+from torch_lapeig.graph.components import geodesic_distances
 from torch_lapeig.graph.distances import measured
-from torch_lapeig.graph.geodesics import geodesic_distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding

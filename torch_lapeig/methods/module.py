@@ -17,7 +17,6 @@ from torch_lapeig.methods.frozen import Frozen
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
-from torch_lapeig.support.gone import renamed
 from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
@@ -57,7 +56,7 @@ class Embedding(NamedTuple):
     @property
     def columns(self) -> Tensor:
         """Return ``embedding`` by its name before version 0.3."""
-        return renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
+        return checks.renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
 
 
 def check_solve(solve: Any) -> Solve | Solver | None:

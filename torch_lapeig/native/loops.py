@@ -141,9 +141,9 @@ def call(name: str, *arguments: Any) -> Any:
     return getattr(library(), name)(*arguments)
 
 
-def _run(name: str, parts: int, task: Any) -> None:
+def _run(name: str, parts: int, **fields: Any) -> None:
     """Run a task in parts that threads share; raise MemoryError where there is no room for what they work with."""
-    threads = num_threads() if parts > 1 else 1
+    task, threads = fill_struct(name.capitalize(), **fields), num_threads() if parts > 1 else 1
     if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
 
@@ -206,37 +206,15 @@ def _parts(work: int) -> int:
 
 
 def product(
-    crow: Tensor,
-    col: Tensor,
-    values: Tensor,
-    y: Tensor,
-    out: Tensor,
-    other: Tensor | None = None,
-    *,
-    times: float = 1,
-    plus: float = 1,
+    crow: Tensor, col: Tensor, values: Tensor, y: Tensor, out: Tensor, other: Tensor | None, times: float, plus: float
 ) -> None:
     """Write times · M Y + plus · other to ``out``, which may be ``other``; needs `csr_supported`."""
-    real = TYPES[y.dtype]
-    task = fill_struct(
-        f"Product_{real}",
-        rows=fill_struct(f"Rows_{real}", crow=crow, col=col, values=values, diagonal=None),
-        is_system=False,
-        start=0,
-        stop=len(crow) - 1,
-        base=0,
-        columns=y.shape[1],
-        y_step=y.stride(0),
-        other_step=0 if other is None else other.stride(0),
-        out_step=out.stride(0),
-        y=y,
-        other=other,
-        out=out,
-        times=times,
-        plus=plus,
-        centre=0,
-    )
-    _run(f"product_{real}", _parts(len(col) * y.shape[1]), task)
+    real, columns = TYPES[y.dtype], y.shape[1]
+    rows = fill_struct(f"Rows_{real}", crow=crow, col=col, values=values, diagonal=None)
+    part = {"is_system": False, "start": 0, "stop": len(crow) - 1, "base": 0, "columns": columns}
+    steps = {"y_step": y.stride(0), "other_step": 0 if other is None else other.stride(0), "out_step": out.stride(0)}
+    terms = {"y": y, "other": other, "out": out, "times": times, "plus": plus, "centre": 0}
+    _run(f"product_{real}", _parts(len(col) * columns), rows=rows, **part, **steps, **terms)
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
@@ -255,46 +233,44 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
             return None
     count = len(x) if i is None else len(i)
     out = x.new_empty(count)
-    columns, real = x.shape[1], TYPES[x.dtype]
+    columns = x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
-    _run(f"pairs_{real}", _parts(count * columns), fill_struct(f"Pairs_{real}", i=i, j=j, **sizes, x=x, y=y, out=out))
+    _run(f"pairs_{TYPES[x.dtype]}", _parts(count * columns), i=i, j=j, **sizes, x=x, y=y, out=out)
     return out
 
 
-def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None, out: Tensor) -> None:
-    """Write x_i · y_j of the edges to ``out``; ‖x_i − x_j‖² where there is no ``y``."""
-    columns, real = x.shape[1], TYPES[x.dtype]
+def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -> Tensor:
+    """Return x_i · y_j of the edges; ‖x_i − x_j‖² where there is no ``y``; needs `csr_supported`."""
+    columns, out = x.shape[1], x.new_empty(len(col))
     sizes = {"rows": len(crow) - 1, "columns": columns}
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
-    task = fill_struct(f"Edges_{real}", crow=crow, col=col, **sizes, **steps, x=x, y=y, out=out)
-    _run(f"edges_{real}", _parts(len(col) * columns), task)
+    edges = {"crow": crow, "col": col, "x": x, "y": y, "out": out}
+    _run(f"edges_{TYPES[x.dtype]}", _parts(len(col) * columns), **edges, **sizes, **steps)
+    return out
 
 
-def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Σ_j m_ij (y_j − y_i) ``(n, m)`` and Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; needs `csr_supported`."""
-    out, energy = y.new_empty(y.shape), y.new_empty(len(y))
-    (rows, columns), real = y.shape, TYPES[y.dtype]
+def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return pulls Σ_j m_ij (y_j − y_i) ``(n, m)``, energies Σ_j m_ij ‖y_j − y_i‖² ``(n,)``; None where C cannot."""
+    if len(col) != len(values) or len(crow) != len(y) + 1 or not csr_supported(crow, col, values, y):
+        return None
+    (rows, columns), pull, energy = y.shape, y.new_empty(y.shape), y.new_empty(len(y))
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
-    task = fill_struct(f"Tension_{real}", crow=crow, col=col, **sizes, values=values, y=y, out=out, energy=energy)
-    _run(f"tension_{real}", _parts(2 * len(col) * columns), task)
-    return out, energy
+    edges = {"crow": crow, "col": col, "values": values, "y": y, "out": pull, "energy": energy}
+    _run(f"tension_{TYPES[y.dtype]}", _parts(2 * len(col) * columns), **edges, **sizes)
+    return pull, energy
 
 
-def finds_nearest(points: Tensor, queries: Tensor, valid: Tensor) -> bool:
-    """Return whether `nearest` reads these tensors."""
+def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor] | None:
+    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points, ties by number, or None."""
     is_there = library() is not None and memory_supported(points, queries, valid)
-    return is_there and points.dtype in TYPES and points.dtype == queries.dtype and valid.dtype == torch.bool
-
-
-def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool) -> tuple[Tensor, Tensor]:
-    """Return numbers and squared distances ``(B, Q, k)`` of the nearest valid points, ties to the smaller number."""
+    if not is_there or points.dtype not in TYPES or points.dtype != queries.dtype or valid.dtype != torch.bool:
+        return None
     (sets, n, dims), q = points.shape, queries.shape[1]
     points, queries, valid = points.contiguous(), queries.contiguous(), valid.contiguous()
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
-    real = TYPES[points.dtype]
     sizes = {"sets": sets, "points": n, "queries": q, "dimensions": dims, "neighbors": k, "is_self_search": itself}
     blocks = {"point": points, "query": queries, "valid": valid, "found": found, "squares": squares}
-    _run(f"nearest_{real}", _parts(sets * q * n * dims), fill_struct(f"Nearest_{real}", **sizes, **blocks))
+    _run(f"nearest_{TYPES[points.dtype]}", _parts(sets * q * n * dims), **sizes, **blocks)
     return found, squares
 
 
@@ -336,8 +312,7 @@ def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
-    task = fill_struct("Eigh", **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
-    _run("eigh", matrices, task)
+    _run("eigh", matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -398,7 +373,7 @@ class Rows:
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         blocks = {"target": target, "solution": z, "residuals": left}
-        _run("complement", graphs, fill_struct("Complement", **sizes, **system._asdict(), rows=self.task, **blocks))
+        _run("complement", graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
         return z, left
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
@@ -23,7 +24,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support.precision import check_at_next_sync, keep_size, known_size
 
-F = TypeVar("F", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
@@ -58,6 +59,16 @@ CONVERSIONS = {
 }
 NOT_NAMED = ("builtins", "torch", "torch_lapeig", "numpy", "__main__")  # packages that a message does not name
 PLAIN = (int, float, complex, str, list, tuple, np.generic, Tensor, type(None))  # members of lists of numbers
+# Arguments of other libraries, the arguments here, and how they say the same.
+ELSEWHERE = {
+    "n_neighbors": ({"neighbors", "k"}, "the number of neighbours is the k of a rule, as in neighbors=KNN(k)"),
+    "sigma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(2 * sigma**2)"),
+    "gamma": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(1 / gamma)"),
+    "bandwidth": ({"weights", "t"}, "the bandwidth is the t of exp(−d²/t), as in HeatKernel(bandwidth)"),
+    "epsilon": ({"neighbors", "radius"}, "give it as in Radius(epsilon) for edges, HeatKernel(epsilon) for weights"),
+    "eps": ({"neighbors", "radius"}, "give it as in Radius(eps) for edges, HeatKernel(eps) for weights"),
+    "affinity": ({"neighbors"}, 'affinities are given by neighbors=Precomputed("affinity"), made of points by KNN(k)'),
+}
 LARGEST_WIDTH = 2**20  # maximum columns of an answer, classes, clusters, graphs without nodes
 
 
@@ -239,6 +250,29 @@ def _of_numbers(value: Any, wanted: str) -> str:
     if x.ndim not in (2, 3) or x.shape[-2] < 2:
         return ""
     return f"Graph.from_dense({way})" if x.shape[-1] == x.shape[-2] else f"knn_graph({way}, k) of points"
+
+
+def renamed(owner: Any, old: str, new: str) -> Any:
+    """Return an attribute by its new name, with a FutureWarning about the old one."""
+    warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
+    return getattr(owner, new)
+
+
+def with_advice(kind: Class) -> Class:
+    """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
+    construct = kind.__init__  # type: ignore[misc]
+    known = inspect.signature(construct).parameters
+
+    @functools.wraps(construct)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in kwargs:
+            own, advice = ELSEWHERE.get(name, (set(), ""))
+            if own & known.keys() and name not in known:
+                raise TypeError(f"{kind.__name__} has no argument {name}=: {advice}")
+        construct(self, *args, **kwargs)
+
+    kind.__init__ = checked  # type: ignore[misc]
+    return kind
 
 
 def are_unlabelled(labels: Any, marks: Any = (), *, minus_one: bool = True) -> NDArray[np.bool_]:

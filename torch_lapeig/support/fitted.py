@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.support import checks
-from torch_lapeig.support.gone import with_advice
 from torch_lapeig.support.tuning import rows_of_block
 
 ENTRY = "_extra_state"  # torch's own name in a state dict for state beside tensors
@@ -46,7 +45,7 @@ class FittedModule(Configured, nn.Module):
         for name in getattr(cls, "FITTED", ()):
             setattr(cls, name, None)
         if "__init__" in vars(cls):
-            with_advice(cls)
+            checks.with_advice(cls)
 
     def extra_repr(self) -> str:
         """Return the constructor's arguments, except modules, which torch shows as submodules."""

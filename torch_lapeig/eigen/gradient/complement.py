@@ -13,7 +13,7 @@ from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_
 from torch_lapeig.eigen.gradient.clusters import GradientOptions, InverseDifferences, differences, inverse_differences
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse
-from torch_lapeig.native import System
+from torch_lapeig.native.loops import System
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together

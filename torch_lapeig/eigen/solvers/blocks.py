@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig import native
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.native import loops as native
 from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import by_rows, in_parts
 from torch_lapeig.support.tuning import PART_OF_EIGH

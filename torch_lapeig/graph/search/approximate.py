@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
+from torch_lapeig.graph.search.exact import Sets
 from torch_lapeig.support import checks
 from torch_lapeig.support.extras import how_to_install
 from torch_lapeig.support.tuning import rows_of_block
@@ -39,25 +40,24 @@ ExactSearch = Callable[[Tensor], Nearest]
 logger = logging.getLogger("torch_lapeig")
 
 
-def approximate_neighbors(
-    points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, recall: float, exact: ExactSearch
-) -> tuple[Nearest, float]:
-    """Return neighbours ``(Q, k)``, and the measured share of true ones, which ``exact`` finds for a sample."""
+def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch) -> tuple[Nearest, float]:
+    """Return neighbours ``(Q, k)`` in one set, and the measured share of true ones; ``exact`` finds these."""
     try:
         import faiss  # an extra, and slow to import
     except ImportError as error:
         raise ImportError(f"approximate search needs faiss: {how_to_install('ann')}") from error
-    asked = valid.nonzero().flatten() if itself else torch.arange(len(queries), device=queries.device)
+    valid, every = sets.valid[0], torch.arange(sets.queries.shape[1], device=sets.queries.device)
+    asked = valid.nonzero().flatten() if sets.itself else every
     sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]
     count = int(valid.sum())
     cells = int(CELLS * math.sqrt(count))
     learning = cells * (10 * CELL_POINTS * cells + count)
     if learning + len(asked) * cells < len(asked) * count:
         with _threads_of_torch(faiss):
-            index = _Index(faiss, points, queries, valid, itself, k, cells)
+            index = _Index(faiss, sets, k, cells)
             chosen, measured = sample[::2], sample[1::2]
             if index.set_cells(recall, chosen, exact):
-                found = index.search(torch.arange(len(queries), device=queries.device), exact)
+                found = index.search(every, exact)
                 share = _recall(found.squared_distances[measured], index.farthest(measured, exact)).mean().item()
                 lists = index.lists
                 logger.info(
@@ -72,22 +72,20 @@ def approximate_neighbors(
                     )
                 return found, share
     logger.info("exact search: it costs less than an approximate one with a recall of %g", recall)
-    return exact(torch.arange(len(queries), device=queries.device)), 1.0
+    return exact(every), 1.0
 
 
 class _Index:
     """Inverted lists of the valid points, on the CPU and in float32, whatever device and dtype the points have."""
 
-    def __init__(
-        self, faiss: Any, points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int, cells: int
-    ) -> None:
-        self.points, self.queries, self.itself, self.k = points, queries, itself, k
-        self.numbers = valid.nonzero().flatten()
-        base = points[self.numbers]
+    def __init__(self, faiss: Any, sets: Sets, k: int, cells: int) -> None:
+        (self.points,), (self.queries,), (valid,), self.itself = sets
+        self.k, self.numbers, d = k, valid.nonzero().flatten(), sets.points.shape[2]
+        base = self.points[self.numbers]
         # Centred and scaled, points far from the origin or in tiny units are resolved by float32.
         self.centre = base.mean(0)
         self.scale = checks.power_of_two(base - self.centre, (0, 1))
-        self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(points.shape[1]), points.shape[1], cells)
+        self.lists = faiss.IndexIVFFlat(faiss.IndexFlatL2(d), d, cells)
         self.lists.cp.max_points_per_centroid, self.lists.cp.niter = CELL_POINTS, 10
         base = self._for_faiss(base)
         self.lists.train(base)

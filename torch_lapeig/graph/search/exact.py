@@ -189,8 +189,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
     items = max(1, int(budget / (q * query_bytes)))
     if items < b:
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
-        parts = zip(*together(reporting(tasks), sets.points.device), strict=True)
-        return Nearest(*(torch.cat(part) for part in parts))
+        return Nearest(*map(torch.cat, zip(*together(reporting(tasks), sets.points.device), strict=True)))
     # Products of images, of a single set, bound the distances.
     points, queries, slack_unit = (sets.points, sets.queries, None) if images is None else images
     table = Table(points, sets.valid, slack_unit=slack_unit)

@@ -6,6 +6,7 @@ tiles exclude too little, are searched by all distances (`exact`). Ties go to th
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +18,6 @@ from torch_lapeig.graph.distances import (
     Nearest,
     least_reach,
     measured,
-    nearest_directly,
     pair_distances,
     radii_no_less,
     roots_no_less,
@@ -164,25 +164,18 @@ def check_recall(backend: Any, recall: Any) -> float:
 
 def _approximate(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
     """Return the neighbours ``(B, Q, k)`` that an approximate search finds, and the smallest recall of the items."""
-    found = [_approximate_item(item, k, recall, budget) for item in sets.split(1)]
-    return Nearest(*map(torch.stack, zip(*(near for near, _ in found), strict=True))), min(share for _, share in found)
 
-
-def _approximate_item(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
-    (points,), (queries,), (valid,), itself = sets
-
-    def exact(rows: Tensor) -> Nearest:
+    def exact(item: Sets, rows: Tensor) -> Nearest:
         """Return the neighbours of some queries; a query that is a point of the set is not its neighbour."""
-        if len(rows) == len(queries):
-            return _first_item(_exact(sets, k, budget))
-        found = _first_item(_exact(sets._replace(queries=queries[None, rows], itself=False), k + itself, budget))
-        return without_own(found, rows) if itself else found
+        if len(rows) == item.queries.shape[1]:
+            return _exact(item, k, budget).first()
+        some = item._replace(queries=item.queries[:, rows], itself=False)
+        found = _exact(some, k + item.itself, budget).first()
+        return without_own(found, rows) if item.itself else found
 
-    return approximate_neighbors(points, queries, valid, itself, k, recall, exact)
-
-
-def _first_item(found: Nearest) -> Nearest:
-    return Nearest(found.indices[0], found.squared_distances[0])
+    items = sets.split(1)
+    found, shares = zip(*(approximate_neighbors(x, k, recall, functools.partial(exact, x)) for x in items), strict=True)
+    return Nearest(*map(torch.stack, zip(*found, strict=True))), min(shares)
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
@@ -215,7 +208,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
 def _exact(sets: Sets, k: int, budget: int) -> Nearest:
     """Return the exact neighbours ``(B, Q, k)``: small sets are searched together, large sets one by one."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
-        return nearest_directly(*sets, k) or nearest_in_sets(sets, k, budget)
+        return nearest_in_sets(sets, k, budget)
     found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
     return Nearest(*map(torch.stack, zip(*found, strict=True)))
 
@@ -262,7 +255,7 @@ def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int
         if points.shape[1] >= IMAGED_DIMENSIONS:
             images = images_that_pay(points, asked, queries is None, k, budget)
     sets = Sets(points[None], asked[None], points.new_ones(1, len(points), dtype=torch.bool), queries is None)
-    return _first_item(nearest_in_sets(sets, k, budget, images))
+    return nearest_in_sets(sets, k, budget, images).first()
 
 
 def _is_large(points: Tensor, queries: Tensor) -> bool:

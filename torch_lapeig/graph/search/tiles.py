@@ -88,9 +88,6 @@ class Tiles:
                 within = torch.minimum(within, reach.double()[blocks.number[some]] * self.slack + self.least)
             return self._near(blocks.image[some], within, torch.zeros_like(self.low[:, 0]), guide[some])
 
-        pairs = self._pairs_of_blocks(len(blocks.number), near)
-        if pairs is None:
-            return None
         indices = torch.empty(len(asked), k, dtype=torch.int64)
         distances = self.x.new_empty(len(asked), k)
 
@@ -100,8 +97,7 @@ class Tiles:
             number = number[is_query]
             indices[number], distances[number] = without_own(found, number) if itself else found
 
-        self._search_blocks(blocks, asked, pairs, search)
-        return Nearest(indices, distances)
+        return Nearest(indices, distances) if self._search(blocks, asked, near, search) else None
 
     def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> NeighborPairs | None:
         """Return all pairs with d² ≤ ``reach`` ``(N,)`` of the point, ascending; None where tiles do not pay."""
@@ -112,9 +108,6 @@ class Tiles:
             image = blocks.image[some]
             return self._near(image, image.new_zeros(image.shape[:2]), farthest, None)
 
-        pairs = self._pairs_of_blocks(len(blocks.number), near)
-        if pairs is None:
-            return None
         nobody = self.own.number.new_zeros(0)
         found = [NeighborPairs(nobody, nobody, nobody, self.x.new_zeros(0))]
 
@@ -126,7 +119,8 @@ class Tiles:
                 kept &= query != point
             found.append(NeighborPairs(torch.zeros_like(query), query, point, squares).take(kept))
 
-        self._search_blocks(blocks, asked, pairs, search)
+        if not self._search(blocks, asked, near, search):
+            return None
         every = NeighborPairs.cat(found)
         return every.take(torch.from_numpy(np.argsort((every.query * len(self.x) + every.point).numpy())))
 
@@ -160,22 +154,24 @@ class Tiles:
             keep |= tile == always[block]
         return block[keep], tile[keep]
 
-    def _pairs_of_blocks(self, count: int, near: Callable[[Tensor], BlockTiles]) -> BlockTiles | None:
-        """Return the near tiles of all blocks; None where a sample of blocks is near most of the tiles."""
-        sample = torch.arange(0, count, max(1, count // 16))
+    def _search(
+        self, blocks: Blocks, asked: Tensor, near: Callable[[Tensor], BlockTiles], search: Callable[..., None]
+    ) -> bool:
+        """Call ``search`` with queries ``(b, S)``, which are valid, points of their tiles ``(b, m)``, and the sets.
+
+        Return False, without a search, where a sample of blocks is near most of the tiles.
+        """
+        every = torch.arange(len(blocks.number))
+        sample = every[:: max(1, len(every) // 16)]
         if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
-            return None
+            return False
         row_bytes = 8 * max(len(self.low), self.own.number.shape[1] * self.x.shape[1] * 4)
         step = rows_of_block(row_bytes, self.x.device, "cache")
-        parts = torch.arange(count).split(step)
+        parts = every.split(step)
         found = together([functools.partial(near, some) for some in parts])
         block = torch.cat([some[block] for some, (block, _) in zip(parts, found, strict=True)])
-        return block, torch.cat([tile for _, tile in found])
-
-    def _search_blocks(self, blocks: Blocks, asked: Tensor, pairs: BlockTiles, search: Callable[..., None]) -> None:
-        """Call ``search`` with queries ``(b, S)``, which are valid, points of their tiles ``(b, m)``, and the sets."""
+        tile = torch.cat([tile for _, tile in found])
         member = torch.where(self.own.valid, self.own.number, len(self.x))
-        block, tile = pairs
         count = torch.bincount(block)
         begin, order = count.cumsum(0) - count, count.argsort()
         order = order[count[order] > 0]
@@ -196,6 +192,7 @@ class Tiles:
         piece = (count[order].cumsum(0) - 1) // max(most, 1)
         sizes = torch.bincount(piece)
         together(reporting([functools.partial(task, some) for some in order.split(sizes[sizes > 0].tolist())]))
+        return True
 
 
 def _bisected(y: Tensor, size: int) -> Blocks:
