@@ -263,11 +263,11 @@ class Sharded(nn.Module):
         self, method: str, kinds: tuple[type, ...], name: str, given: Any, also: dict[str, object]
     ) -> dict[str, object]:
         """Return the facts of a call on which ranks must agree; raise if the module has no such method."""
+        own, parameters = own_rows(given, self.ranks, name), dict(self.module.named_parameters())
         if not isinstance(self.module, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
-        own = own_rows(given, self.ranks, name)
-        rows = checks.facts_of_rows(**{name: own}, **dict(self.module.named_parameters()))
+        rows = checks.facts_of_rows(**{name: own}, **parameters)
         return {"a DTensor": own is not given, **also, **rows}
 
     def _facts_of_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:

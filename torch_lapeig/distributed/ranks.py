@@ -279,17 +279,14 @@ class Ranks:
             yield
         except BaseException as error:
             alike = getattr(error, "_is_alike", False) or isinstance(error, checks.ConvergenceError)
-            if self._depth == 1 and self.world > 1 and not alike:
-                self._tell(error)
+            is_lone = self._depth == 1 and self.world > 1 and not alike
+            if is_lone and self._failure is None and not self._all_failed():
+                self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
+                with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
+                    self._store.set(self._key, self._failure)
             raise
         finally:
             self._depth -= 1
-
-    def _tell(self, error: BaseException) -> None:
-        if self._failure is None and not self._all_failed():
-            self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-            with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
-                self._store.set(self._key, self._failure)
 
     def _all_failed(self) -> bool:
         """Return whether all ranks have failed after one collective: then none waits, and the group stays usable."""
