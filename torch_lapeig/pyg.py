@@ -96,11 +96,7 @@ class AddLaplacianPE:
         if any(part.batch is not None for part in parts):
             own = [batch.new_zeros(part.nodes) if part.batch is None else part.batch for part in parts]
             batch = batch + torch.cat(own)
-        if all(part.weight is None for part in parts):
-            weight = torch.ones(edge_index.shape[1], device=edge_index.device)
-        else:
-            weight = torch.cat([part.weights() for part in parts])
-        found = self._encode(edge_index, batch, weight)
+        found = self._encode(edge_index, batch, torch.cat([part.weights() for part in parts]))
         # Graphs without nodes at the end have no number in the batch.
         lacking = int(graphs.sum()) - len(found.values)
         values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf).split(graphs.tolist())
