@@ -66,7 +66,7 @@ class ShardedPattern(SparsePattern):
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
         self.sum, self.maximum, self.any = ranks.total, ranks.maximum, ranks.any  # type: ignore[method-assign]
-        self.same_on_all_ranks, self.agree = ranks.same_on_all_ranks, ranks.agree  # type: ignore[method-assign, assignment]
+        self.same_on_all_ranks, self.agree = ranks.same_on_all_ranks, ranks.agree  # type: ignore[method-assign]
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()

@@ -191,7 +191,7 @@ class Ranks:
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
-    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check on every rank; raise on all ranks unless all pass, in one call and with equal facts.
 
         A rank whose own check fails raises the error of the check, the others a `DistributedError` that quotes it. The
@@ -217,7 +217,6 @@ class Ranks:
                 failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
-        return facts
 
     def _same(self, text: str, failed: bool = False) -> bool:
         """Return whether a text is equal on all ranks and no rank has failed."""
