@@ -36,10 +36,7 @@ class OfPairs(Embedding):
 
     @abstractmethod
     def _matrix(self, X: Any, samples: Any = None) -> Array | None:
-        """Return the matrix of the pairs in ``X``, or of new samples ``X`` and training ``samples``.
-
-        None if the module computes the matrix of ``X``.
-        """
+        """Return the pairs in ``X``, or of new ``X`` and training ``samples``; None if the module computes them."""
 
     def _training(self, X: Any) -> Tensor:
         X = self._samples(X)
