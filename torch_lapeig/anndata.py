@@ -163,13 +163,7 @@ def label_transfer(
 
 
 def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any, Graph]:
-    """Return an AnnData to write to, a copy if asked for, and its neighbour graph."""
-    graph = neighbor_graph(adata, neighbors_key)
-    return (adata.copy() if checks.check_flag(copy, "copy") else adata), graph
-
-
-def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
-    """Return the neighbour graph of an AnnData, in float64, of a sparse or a dense matrix."""
+    """Return an AnnData to write to, a copy if asked for, and its neighbour graph in float64."""
     if not all(hasattr(adata, name) for name in ("obsp", "obsm", "uns", "obs")):
         raise TypeError(f"adata must be an AnnData, with obsp, obsm, uns and obs, got {checks.describe(adata)}")
     key = neighbors_key or "neighbors"
@@ -179,7 +173,9 @@ def neighbor_graph(adata: Any, neighbors_key: str | None = None) -> Graph:
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
-    found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+    found = adata.obsp[place]
     if scipy.sparse.issparse(found):
-        return Graph.from_scipy(found)
-    return Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
+        graph = Graph.from_scipy(found)
+    else:  # of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+        graph = Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
+    return (adata.copy() if checks.check_flag(copy, "copy") else adata), graph

@@ -223,10 +223,14 @@ class _Step:
 
     def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the step's loss plus the terms of the submodules that it called."""
-        calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]
+        calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]  # first argument and output of each
         with ExitStack() as hooks:
             for term, seen in zip(self.terms, calls, strict=True):
-                watched, record = self.module.get_submodule(term.module), functools.partial(_record, seen)
+
+                def record(_: nn.Module, args: Any, kwargs: Any, output: Any, seen: list[Any] = seen) -> None:
+                    seen.append((next(iter([*args, *kwargs.values()]), None), output))
+
+                watched = self.module.get_submodule(term.module)
                 hooks.callback(watched.register_forward_hook(record, with_kwargs=True).remove)
             result = self.original(batch, *args, **kwargs)
         if result is None:
@@ -237,10 +241,3 @@ class _Step:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return the original step: no callback is attached to a copy of the module."""
         return copy.deepcopy(self.original, memo)
-
-
-def _record(
-    seen: list[tuple[Any, Any]], _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-) -> None:
-    """Record the first argument and the output of a call; a forward hook."""
-    seen.append((next(iter([*args, *kwargs.values()]), None), output))

@@ -20,6 +20,7 @@ from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import (
     ColumnFunction,
     NodeEncoding,
+    batch_of,
     columns_of_nodes,
     laplacian_positional_encoding,
     of_similar_size,
@@ -96,11 +97,7 @@ class AddLaplacianPE:
         if any(part.batch is not None for part in parts):
             own = [batch.new_zeros(part.nodes) if part.batch is None else part.batch for part in parts]
             batch = batch + torch.cat(own)
-        if all(part.weight is None for part in parts):
-            weight = torch.ones(edge_index.shape[1], device=edge_index.device)
-        else:
-            weight = torch.cat([part.weights() for part in parts])
-        found = self._encode(edge_index, batch, weight)
+        found = self._encode(edge_index, batch, torch.cat([part.weights() for part in parts]))
         # Graphs without nodes at the end have no number in the batch.
         lacking = int(graphs.sum()) - len(found.values)
         values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf).split(graphs.tolist())
@@ -174,9 +171,7 @@ class AddMagneticPE(AddLaplacianPE):
         self.q = q
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
-        batch = nodes if isinstance(nodes, Tensor) else edge_index.new_zeros(nodes)
-        sizes = nodes.bincount() if isinstance(nodes, Tensor) else batch.new_tensor([nodes])
-        check_edge_index(edge_index, len(batch))
+        batch, sizes = batch_of(nodes, edge_index)
         given, weight, count = weight.dtype, checks.half_to_float32(weight), torch.as_tensor(self.q).numel()
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)

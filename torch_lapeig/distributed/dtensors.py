@@ -32,16 +32,13 @@ def own_rows(x: Any, ranks: Ranks, name: str) -> Any:
 
 def as_given(rows: Tensor, x: Any) -> Tensor:
     """Return rows as a `DTensor` if ``x`` is one, else as they are."""
-    if not isinstance(x, DTensor):
-        return rows
-    return _dtensor(rows, x.device_mesh, x.shape[0])
+    return _dtensor(rows, x.device_mesh, x.shape[0]) if isinstance(x, DTensor) else rows
 
 
 def of_all(rows: Tensor, ranks: Ranks, total: int) -> Tensor:
     """Return equal parts of ``total`` rows as one tensor of all ranks; the rows as they are in a single process."""
-    if ranks.group is None:
-        return rows
-    return _dtensor(rows, DeviceMesh.from_group(ranks.group, rows.device.type), total)
+    mesh = None if ranks.group is None else DeviceMesh.from_group(ranks.group, rows.device.type)
+    return rows if mesh is None else _dtensor(rows, mesh, total)
 
 
 def equal_part(x: Tensor, ranks: Ranks) -> Tensor:

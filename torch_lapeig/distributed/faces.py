@@ -246,7 +246,7 @@ class Sharded(nn.Module):
 
     def _rows_of(self, method: str, x_new: Tensor, *kinds: type) -> Tensor:
         with self.ranks.guard():
-            self.ranks.agree(f"Sharded.{method}", lambda: self._check_new(method, x_new, kinds))
+            self.ranks.agree(f"Sharded.{method}", lambda: self._facts_of_new(method, x_new, kinds))
             assert self._fit is not None
             own = match_dtype(own_rows(x_new, self.ranks, "x_new"), self._fit.points.x)
             return as_given(like_given(self._fit.rows_of(own), x_new), x_new)
@@ -259,18 +259,24 @@ class Sharded(nn.Module):
         matrix = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
         return as_given(labels_of(self.module, rows, matrix), x_new)
 
-    def _check_kind(self, method: str, kinds: tuple[type, ...]) -> None:
+    def _facts(
+        self, method: str, kinds: tuple[type, ...], name: str, given: Any, also: dict[str, object]
+    ) -> dict[str, object]:
+        """Return the facts of a call on which ranks must agree; raise if the module has no such method."""
+        own, parameters = own_rows(given, self.ranks, name), dict(self.module.named_parameters())
         if not isinstance(self.module, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
+        rows = checks.facts_of_rows(**{name: own}, **parameters)
+        return {"a DTensor": own is not given, **also, **rows}
 
-    def _check_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:
+    def _facts_of_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:
         """Return the facts of new points on which ranks must agree; raise if this rank's points or fit are invalid."""
-        self._check_kind(method, kinds)
+        facts = self._facts(method, kinds, "x_new", given, {})
         if self._fit is None:
             raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
-        own, points = own_rows(given, self.ranks, "x_new"), self._fit.points.x
-        x = match_dtype(own, points)
+        points = self._fit.points.x
+        x = match_dtype(own_rows(given, self.ranks, "x_new"), points)
         checks.check_floating(x, "x_new")
         if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
             raise ValueError(
@@ -278,42 +284,32 @@ class Sharded(nn.Module):
                 f"{tuple(x.shape)} of {x.dtype}"
             )
         checks.check_finite(x, "x_new")
-        return {
-            "a DTensor": own is not given,
-            **checks.facts_of_rows(x_new=own, **dict(self.module.named_parameters())),
-        }
+        return facts
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """Return the points spread over the ranks, and their weighted graph, for further computations."""
         with self.ranks.guard():
             points = self._spread("graph_of", x)
-            return points, self._graph(points)
+            return points, self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
 
     def _loss(self, y: Tensor, x: Tensor) -> Tensor:
         with self.ranks.guard():
             points = self._spread("forward", x)
             self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
-            graph, here = self._graph(points), points.here(own_rows(y, self.ranks, "y"))
+            graph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
+            here = points.here(own_rows(y, self.ranks, "y"))
             return self.module._of_graph(here, graph)  # type: ignore[no-any-return]
 
     def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
         """Spread the points of a call over the ranks, after a check that all ranks have equal modules."""
-
-        def check() -> dict[str, Any]:
-            self._check_kind(method, kinds or (nn.Module,))
-            own = own_rows(x, self.ranks, "x")
-            facts = checks.facts_of_rows(x=own, **dict(self.module.named_parameters()))
-            return {"a DTensor": own is not x, **_facts_of_module(self.module), **facts}
-
-        self.ranks.agree(f"Sharded.{method}", check)
+        of_module = {**in_words("module", self.module), **_facts_of_parameters(self.module)}
+        of_module.pop("module.solve.progress", None)  # a single rank may show progress
+        kinds = kinds or (nn.Module,)
+        self.ranks.agree(f"Sharded.{method}", lambda: self._facts(method, kinds, "x", x, of_module))
         if (other := self.ranks.unlike(self.module)) is not None:
             way = "use sum_gradients(module, ranks) before each step, or DistributedDataParallel"
             raise self.ranks.alike(DistributedError(f"parameter {other} must be the same on all ranks; {way}"))
         return ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
-
-    def _graph(self, points: ShardedPoints) -> ShardedGraph:
-        graph: ShardedGraph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
-        return graph
 
     def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, list[Eigenpairs]]:
         laplacian = Laplacian(self.module.weights(points.x, graph), self.module._normalization)
@@ -346,13 +342,6 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
             if parameter.requires_grad:
                 own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 parameter.grad = ranks.sum(own)
-
-
-def _facts_of_module(module: nn.Module) -> dict[str, object]:
-    """Return the facts of a module on which all ranks must agree; a single rank may show progress."""
-    words = in_words("module", module)
-    words.pop("module.solve.progress", None)
-    return {**words, **_facts_of_parameters(module)}
 
 
 def _facts_of_parameters(module: nn.Module) -> dict[str, object]:

@@ -37,15 +37,13 @@ class ShardedFit:
         self.pattern: Any = graph.pattern
         self.connectivity = graph.weight
         self.search = ShardedSearch(points, module.neighbors.metric)
-        self.reach = self._reach()
-
-    def _reach(self) -> Tensor:
-        """Return the reach of each own point: the state of `torch_lapeig.graph.KNN` and `Radius`."""
-        rule, own = self.module.neighbors, self.search.x
-        if not isinstance(rule, KNN):
-            return radii_no_less(rule.radius, own, (len(own),)).clone()
-        farthest = self.search.nearest(min(rule.k, self.points.offsets[-1] - 1)).squared_distances[:, -1]
-        return roots_no_less(farthest).clamp_min(least_reach(rule.metric, own.dtype))
+        # The reach of each own point: the state of `torch_lapeig.graph.KNN` and `Radius`.
+        rule, own = module.neighbors, self.search.x
+        if isinstance(rule, KNN):
+            farthest = self.search.nearest(min(rule.k, points.offsets[-1] - 1)).squared_distances[:, -1]
+            self.reach = roots_no_less(farthest).clamp_min(least_reach(rule.metric, own.dtype))
+        else:
+            self.reach = radii_no_less(rule.radius, own, (len(own),)).clone()
 
     @classmethod
     def loaded(cls, module: Any, ranks: Ranks, rows: State, small: State) -> ShardedFit:

@@ -14,7 +14,7 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import ShardedSearch
 from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.rules import KNN, Radius
+from torch_lapeig.graph.rules import KNN, Radius, Symmetrize, kept_edges
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import derived_property
 
@@ -93,9 +93,10 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()
     tensor(3.)
     """
-    ranks, symmetrize = points.ranks, "union"
+    ranks = points.ranks
     ranks.agree("sharded_graph", lambda: {"neighbors": check_rule(rule)})
     search = ShardedSearch(points, rule.metric)
+    symmetrize: Symmetrize = "union"
     if isinstance(rule, KNN):
         symmetrize = rule.symmetrize
         k = min(rule.k, points.offsets[-1] - 1)
@@ -110,7 +111,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     return symmetrized(points, row, place, symmetrize)._with(metric=rule.metric)
 
 
-def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: str) -> ShardedGraph:
+def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: Symmetrize) -> ShardedGraph:
     """Return the undirected graph of directed edges, each listed once, from own nodes ``row`` to any ``place``."""
     ranks, offsets = points.ranks, points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
@@ -119,10 +120,8 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: s
     del chosen_by  # the array is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
     del both
-    if symmetrize == "mutual":
-        keys, directions = keys[directions == 2], directions[directions == 2]
-    weight = directions.to(points.x.dtype) / 2 if symmetrize == "mean" else torch.ones_like(keys, dtype=points.x.dtype)
-    pattern = ShardedPattern(ranks, offsets, keys // total, keys % total, points.numbers)
+    row, place, weight = kept_edges(keys // total, keys % total, directions, symmetrize, points.x.dtype)
+    pattern = ShardedPattern(ranks, offsets, row, place, points.numbers)
     return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))
 
 

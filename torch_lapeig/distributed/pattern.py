@@ -6,7 +6,6 @@ Each rank stores its own rows. Their columns are renumbered to [own | halo], and
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -64,6 +63,8 @@ class ShardedPattern(SparsePattern):
         self._put(row[order], col[order], (n,), None)
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
+        self.sum, self.maximum, self.any = ranks.total, ranks.maximum, ranks.any  # type: ignore[method-assign]
+        self.same_on_all_ranks, self.agree = ranks.same_on_all_ranks, ranks.agree  # type: ignore[method-assign]
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
@@ -72,22 +73,6 @@ class ShardedPattern(SparsePattern):
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
     # --- Operations on all nodes --------------------------------------------------------------------------------------
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Return Σ over ranks; differentiable."""
-        return self.ranks.total(x)
-
-    def maximum(self, x: Tensor) -> Tensor:
-        """Return the maximum over ranks, elementwise; without gradients."""
-        return self.ranks.maximum(x)
-
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors that all ranks have computed, identical on all."""
-        return self.ranks.same_on_all_ranks(*tensors)
-
-    def any(self, flag: Tensor) -> bool:
-        """Return whether the flag is true on one of the ranks."""
-        return self.ranks.any(flag)
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
@@ -103,10 +88,6 @@ class ShardedPattern(SparsePattern):
         present = self.ranks.maximum(labels.new_zeros(count).index_fill(0, labels[active], 1))
         number = present.cumsum(0) - 1
         return torch.where(active, number[labels], 0), present.sum()[None]
-
-    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
-        """Run a check; see ``PatternBase.agree``."""
-        self.ranks.agree(call, check)
 
     def noise(self, m: int, seed: int, dtype: torch.dtype) -> Tensor:
         """Return random columns ``(n, m)`` that depend only on the nodes' numbers: each is drawn for all nodes."""

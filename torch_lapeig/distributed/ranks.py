@@ -191,7 +191,7 @@ class Ranks:
 
     # --- Agreement and failure ----------------------------------------------------------------------------------------
 
-    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+    def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check on every rank; raise on all ranks unless all pass, in one call and with equal facts.
 
         A rank whose own check fails raises the error of the check, the others a `DistributedError` that quotes it. The
@@ -217,7 +217,6 @@ class Ranks:
                 failure = failure or DistributedError(_difference(said))
         if failure is not None:
             raise self.alike(failure)
-        return facts
 
     def _same(self, text: str, failed: bool = False) -> bool:
         """Return whether a text is equal on all ranks and no rank has failed."""
@@ -279,17 +278,14 @@ class Ranks:
             yield
         except BaseException as error:
             alike = getattr(error, "_is_alike", False) or isinstance(error, checks.ConvergenceError)
-            if self._depth == 1 and self.world > 1 and not alike:
-                self._tell(error)
+            is_lone = self._depth == 1 and self.world > 1 and not alike
+            if is_lone and self._failure is None and not self._all_failed():
+                self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
+                with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
+                    self._store.set(self._key, self._failure)
             raise
         finally:
             self._depth -= 1
-
-    def _tell(self, error: BaseException) -> None:
-        if self._failure is None and not self._all_failed():
-            self._failure = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-            with contextlib.suppress(Exception):  # the store may be gone; the error is raised here in any case
-                self._store.set(self._key, self._failure)
 
     def _all_failed(self) -> bool:
         """Return whether all ranks have failed after one collective: then none waits, and the group stays usable."""

@@ -46,12 +46,12 @@ def _undirected_graph(
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, weight = _symmetrized(*both_ways(row, col, total), symmetrize, x.dtype)
+    row, col, weight = kept_edges(*both_ways(row, col, total), symmetrize, x.dtype)
     pattern = SparsePattern.trusted(row, col, shape, self_loops)
     return Graph.trusted(pattern, weight, mask, metric=metric, recall=recall)
 
 
-def _symmetrized(
+def kept_edges(
     row: Tensor, col: Tensor, directions: Tensor, symmetrize: Symmetrize, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows, columns and weights ``(E,)`` of the edges of `both_ways` that ``symmetrize`` keeps."""
@@ -438,7 +438,7 @@ class KNN:
         chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
         keys = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point])
         keys, directions = keys.unique(return_counts=True)
-        edges = _symmetrized(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
+        edges = kept_edges(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
 
 

@@ -104,7 +104,7 @@ def columns_of_nodes(
     check_edge_index(edge_index)
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     check_solve(solve)
-    batch, sizes = _batch_of(nodes, edge_index)
+    batch, sizes = batch_of(nodes, edge_index)
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
     options = Solve.of(solve)
@@ -157,7 +157,7 @@ class ColumnFunction(NamedTuple):
     width: int
 
 
-def _batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+def batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
     """Return the graph of each node, and the number of nodes of each graph, checked to go with the edges."""
     if isinstance(nodes, (int, float, str, np.generic)):
         nodes = checks.check_count(nodes, "nodes", 0)

@@ -13,24 +13,15 @@ except ImportError as error:
 
     raise ImportError(f"torch_lapeig.sklearn needs scikit-learn ≥ 1.6: {how_to_install('sklearn')}") from error
 
-from torch_lapeig.sklearn.labels import HarmonicFunction, LabelSpreading
-from torch_lapeig.sklearn.manifolds import ClassicalMDS, Isomap, KernelPCA, LocallyLinearEmbedding
-from torch_lapeig.sklearn.spectral import (
-    SpectralClustering,
-    SpectralEmbedding,
-    spectral_clustering,
-    spectral_embedding,
-)
+from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction
+from torch_lapeig.sklearn.labels import LabelSpreading as LabelSpreading
+from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS
+from torch_lapeig.sklearn.manifolds import Isomap as Isomap
+from torch_lapeig.sklearn.manifolds import KernelPCA as KernelPCA
+from torch_lapeig.sklearn.manifolds import LocallyLinearEmbedding as LocallyLinearEmbedding
+from torch_lapeig.sklearn.spectral import SpectralClustering as SpectralClustering
+from torch_lapeig.sklearn.spectral import SpectralEmbedding as SpectralEmbedding
+from torch_lapeig.sklearn.spectral import spectral_clustering as spectral_clustering
+from torch_lapeig.sklearn.spectral import spectral_embedding as spectral_embedding
 
-__all__ = [
-    "ClassicalMDS",
-    "HarmonicFunction",
-    "Isomap",
-    "KernelPCA",
-    "LabelSpreading",
-    "LocallyLinearEmbedding",
-    "SpectralClustering",
-    "SpectralEmbedding",
-    "spectral_clustering",
-    "spectral_embedding",
-]
+__all__ = sorted(name for name, value in globals().items() if getattr(value, "__module__", "").startswith(__name__))

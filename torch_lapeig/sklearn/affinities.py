@@ -55,7 +55,7 @@ class Affinities(ABC):
         return Graph.from_scipy(matrix, torch.float32 if matrix.dtype == np.float32 else torch.float64).to(device)
 
     @abstractmethod
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Matrix:
         """Return affinities ``(Q, N)`` of samples that are not among the training samples."""
 
     def same(self, X: Any) -> Array:
@@ -69,9 +69,9 @@ class PrecomputedAffinity(Affinities):
     def __init__(self, X: Matrix) -> None:
         super().__init__(X.copy(), checked(X, X.shape, X.dtype, "X"))
 
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Matrix:
         """Return the given rows, checked."""
-        return dense(checked(X, X.shape, self.matrix.dtype, "X"))
+        return checked(X, X.shape, self.matrix.dtype, "X")
 
 
 class OfKernel(Affinities):
@@ -84,11 +84,11 @@ class OfKernel(Affinities):
             check_dense(n, n, X.itemsize, torch.device("cpu"), what, advice)
         super().__init__(X.copy(), checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
 
-    def rows(self, X: Any) -> Array:
+    def rows(self, X: Any) -> Matrix:
         """Return the kernel of samples with the training samples."""
         shape = (X.shape[0], self.samples.shape[0])
         found = self.kernel(X, Y=self.samples.copy())  # which it may change
-        return dense(checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)"))
+        return checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)")
 
 
 class PairwiseKernel:
@@ -207,7 +207,7 @@ class OnGraph(Estimator):
     def _from(self, affinities: Affinities | None, X: Any, n_neighbors: int = 0) -> Any:
         """Return the input of the module's fit: samples, or the graph of their affinities."""
         self._affinities, self._n_neighbors = affinities, n_neighbors
-        return self._on_device(X) if affinities is None else affinities.graph(self.device)
+        return torch.tensor(X, device=self.device) if affinities is None else affinities.graph(self.device)
 
     def _rule(self) -> tuple[GraphRule, Weighting | None]:
         if self._affinities is not None:
@@ -315,8 +315,3 @@ def one_entry_each(matrix: Matrix) -> Matrix:
         matrix = csr_array(matrix, copy=True)
         matrix.sum_duplicates()
     return matrix
-
-
-def dense(matrix: Matrix) -> Array:
-    """Return the matrix as an array."""
-    return matrix.toarray() if issparse(matrix) else matrix  # type: ignore[no-any-return]

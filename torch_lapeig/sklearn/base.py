@@ -69,10 +69,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _training(self, X: Any) -> Any:
         """Return the input of the module's fit, on the device."""
-        return self._on_device(self._samples(X))
-
-    def _on_device(self, samples: NDArray[Any]) -> Tensor:
-        return torch.tensor(samples, device=self.device)  # a copy: torch does not accept read-only memory
+        return torch.tensor(self._samples(X), device=self.device)  # a copy: torch does not accept read-only memory
 
     def _new_samples(self, X: Any) -> Any:
         """Return new samples in the dtype of the training samples."""

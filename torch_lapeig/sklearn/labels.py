@@ -60,7 +60,7 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         x = self._graph(X)
         options = {name: getattr(self, name) for name in self.OPTIONS}
         module = self.MODULE(*self._rule(), n_classes=len(self.classes_), **options)
-        self._keep(module.fit(x, self._on_device(labels)))
+        self._keep(module.fit(x, torch.tensor(labels, device=self.device)))
         self.label_distributions_ = as_numpy(self.module_.predict_proba())
         self.transduction_ = self._classes_of(self.scores_)
         self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter

@@ -35,23 +35,21 @@ class OfPairs(Embedding):
     """Embedding by a matrix of pairs of samples; the estimator computes it if the module does not."""
 
     @abstractmethod
-    def _is_computed_here(self, X: Any) -> bool:
-        """Return whether the estimator computes the matrix and passes it to the module in place of the samples."""
-
-    @abstractmethod
-    def _matrix(self, X: Any, samples: Any = None) -> Array:
-        """Return the matrix of the pairs in ``X``, or of the pairs of new samples ``X`` and training ``samples``."""
+    def _matrix(self, X: Any, samples: Any = None) -> Array | None:
+        """Return the pairs in ``X``, or of new ``X`` and training ``samples``; None if the module computes them."""
 
     def _training(self, X: Any) -> Tensor:
         X = self._samples(X)
-        self._of_samples = X if self._is_computed_here(X) else None
-        return self._on_device(X if self._of_samples is None else self._matrix(X).astype(X.dtype, copy=False))
+        matrix = self._matrix(X)
+        self._of_samples = None if matrix is None else X
+        return torch.tensor(X if matrix is None else matrix.astype(X.dtype, copy=False), device=self.device)
 
     def _of_new(self, function: Callable[[Tensor], Tensor], X: Any, known: Array) -> Array:
         X = self._new_samples(X)
         if self._of_samples is None:
             return self._rows(function, X)
-        return self._rows(function, self._matrix(X, self._of_samples).astype(known.dtype, copy=False))
+        matrix: Any = self._matrix(X, self._of_samples)
+        return self._rows(function, matrix.astype(known.dtype, copy=False))
 
 
 @dataclass(eq=False, repr=False)
@@ -87,12 +85,11 @@ class ClassicalMDS(OfPairs):
     metric: str | Callable[..., float] = "euclidean"
     metric_params: dict[str, Any] | None = None
 
-    def _is_computed_here(self, X: Any) -> bool:
-        return callable(self.metric) or self.metric != "euclidean" or bool(self.metric_params)
-
-    def _matrix(self, X: Any, samples: Any = None) -> Array:
+    def _matrix(self, X: Any, samples: Any = None) -> Array | None:
         if self._pairwise:
             return X  # type: ignore[no-any-return]
+        if samples is None and self.metric == "euclidean" and not self.metric_params:
+            return None
         return pairwise_distances(X, samples, metric=self.metric, **(self.metric_params or {}))  # type: ignore[no-any-return]
 
     def _module(self, n_components: int, x: Any) -> methods.MDS:
@@ -175,7 +172,7 @@ class Isomap(Embedding):
         n, advice = X.shape[0], "use torch_lapeig.Isomap(landmarks=1000)"
         check_dense(n, n, 8, torch.device("cpu"), type(self).__name__, advice)
         self.dist_matrix_ = shortest_path(graph, method=self.path_method, directed=False).astype(X.dtype)
-        return self._on_device(self.dist_matrix_)
+        return torch.tensor(self.dist_matrix_, device=self.device)
 
     def _connected(self, graph: Any, X: Any) -> Any:
         """Return the graph with an edge between the closest samples of each two components, as scikit-learn has it."""
@@ -326,20 +323,20 @@ class KernelPCA(OfPairs):
     copy_X: bool = True
     n_jobs: int | None = None
 
-    def _is_computed_here(self, X: Any) -> bool:
-        refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
-        if issparse(X) and (not isinstance(self.kernel, str) or self._pairwise):
-            raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
-        if not isinstance(self.kernel, str):
-            return False
-        checks.check_choice(self.kernel, "kernel", KERNELS)
-        return self.kernel not in OWN_KERNELS or issparse(X)
-
     @property
     def _parameters(self) -> dict[str, Any]:
         return {"gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
 
-    def _matrix(self, X: Any, samples: Any = None) -> Array:
+    def _matrix(self, X: Any, samples: Any = None) -> Array | None:
+        if samples is None:
+            refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
+            if issparse(X) and (not isinstance(self.kernel, str) or self._pairwise):
+                raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
+            if not isinstance(self.kernel, str):
+                return None
+            checks.check_choice(self.kernel, "kernel", KERNELS)
+            if self.kernel in OWN_KERNELS and not issparse(X):
+                return None
         return pairwise_kernels(X, samples, metric=self.kernel, filter_params=True, **self._parameters)  # type: ignore[no-any-return]
 
     def _columns(self, x: Tensor) -> int:

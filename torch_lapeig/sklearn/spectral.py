@@ -18,13 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from torch_lapeig import methods
 from torch_lapeig.eigen import Solve, Solver
-from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.clustering import Variant
 from torch_lapeig.methods.labels import Assignment
 from torch_lapeig.sklearn.affinities import (
-    Affinities,
     MatrixFunction,
     OfDistances,
     OfKernel,
@@ -34,7 +31,7 @@ from torch_lapeig.sklearn.affinities import (
     PrecomputedAffinity,
     rbf,
 )
-from torch_lapeig.sklearn.base import GIVEN, NEIGHBORS, Embedding, check_below
+from torch_lapeig.sklearn.base import GIVEN, NEIGHBORS, Embedding, as_numpy, check_below
 from torch_lapeig.support import checks
 
 SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's names
@@ -67,9 +64,8 @@ class Spectral(OnGraph):
         if self.weights is not None:
             points = self.module_.train_points
             return self.module_.weights(points, self.module_.neighbors(points)).to_scipy()
-        row, col = self.module_.train_edges
-        n = len(self.embedding_)
-        edges = Graph(SparsePattern(row, col, (n,)), self.module_.train_connectivity).to_scipy()
+        n, entries = len(self.embedding_), (self.module_.train_connectivity, self.module_.train_edges)
+        edges = csr_array(tuple(map(as_numpy, entries)), shape=(n, n))
         return csr_array(edges + identity(n, dtype=edges.dtype, format="csr"))
 
     def _training(self, X: Any) -> Any:
@@ -86,16 +82,13 @@ class Spectral(OnGraph):
         self._check_unweighted(given, 'affinity="nearest_neighbors" of dense samples')
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
-        affinities: Affinities
         if self.affinity == "precomputed":
-            affinities = PrecomputedAffinity(X)
-        elif self.affinity == "precomputed_nearest_neighbors":
-            affinities = OfDistances(X, self.n_neighbors_)
-        elif self.affinity == "nearest_neighbors":
-            affinities = OfSparseSamples(X, self.n_neighbors_ - 1)
-        else:
-            affinities = OfKernel(X, self._kernel(X))
-        return self._from(affinities, X)
+            return self._from(PrecomputedAffinity(X), X)
+        if self.affinity == "precomputed_nearest_neighbors":
+            return self._from(OfDistances(X, self.n_neighbors_), X)
+        if self.affinity == "nearest_neighbors":
+            return self._from(OfSparseSamples(X, self.n_neighbors_ - 1), X)
+        return self._from(OfKernel(X, self._kernel(X)), X)
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
