@@ -29,8 +29,6 @@ from torch_lapeig.methods.nystrom import growth_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
-DenseKernel = Callable[[Tensor, "FixedPoints | None"], Tensor]
-
 
 class Frozen(nn.Module):
     """Rows of points in any precision by a map in float64, a copy that neither later training nor casts change."""
@@ -91,6 +89,15 @@ class FixedPoints(nn.Module):
     def products(self, x: Tensor) -> Tensor:
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""
         return (self.measured(x) - self.centre) @ self.points.mT
+
+    def plain_products(self, x: Tensor) -> Tensor:
+        """Return inner products ``(Q, N)``."""
+        return x @ (self.points + self.centre).mT
+
+    def kernel(self, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+        """Return a kernel of the user's own, ``(Q, N)``, which takes points in the dtype of the fit."""
+        fixed = self.points + self.centre
+        return function(x.to(self.dtype, copy=True), fixed.to(self.dtype)).double()
 
 
 class FrozenGraphMap(nn.Module):
@@ -233,7 +240,7 @@ def _check(weights: Weighting) -> None:
 class FrozenKernelMap(nn.Module):
     """Rows of new points by a centred kernel with fixed points: √λ_k y_k(x) of Bengio et al. 2003."""
 
-    def __init__(self, kernel: DenseKernel, points: FixedPoints | None, state: State) -> None:
+    def __init__(self, kernel: Callable[[Tensor, Any], Tensor], points: FixedPoints | None, state: State) -> None:
         super().__init__()
         values, means = state["eigenvalues_"].double(), state["train_means"].double()
         self.kernel, self.points = kernel, points
