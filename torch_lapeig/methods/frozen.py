@@ -25,7 +25,7 @@ from torch_lapeig.graph.weights import (
     SimpleWeights,
     Weighting,
 )
-from torch_lapeig.methods.nystrom import growth_of
+from torch_lapeig.methods.newpoints import growth_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 

@@ -16,7 +16,7 @@ from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
 from torch_lapeig.graph.weights import DensityCorrected, Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import warn_of_unreached
+from torch_lapeig.methods.newpoints import warn_of_unreached
 from torch_lapeig.methods.on_graph import GraphEmbedding
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, check_like

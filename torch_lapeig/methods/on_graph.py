@@ -17,8 +17,7 @@ from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights, graph_wi
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
-from torch_lapeig.methods.newpoints import GRAPH_STATE, affinities_of_new, fitted_graph
-from torch_lapeig.methods.nystrom import NewAffinities, nystrom
+from torch_lapeig.methods.newpoints import GRAPH_STATE, NewAffinities, affinities_of_new, fitted_graph, nystrom
 from torch_lapeig.support.fitted import State
 
 
@@ -41,10 +40,10 @@ class OnGraph(PointsModule):
         return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), len(x), state)
+        return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), state)
 
     @abstractmethod
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+    def _extended(self, new: NewAffinities, state: State) -> Tensor:
         """Return the rows of a block of new points."""
 
     def _width(self, state: State) -> int:
@@ -141,16 +140,14 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
+    def _extended(self, new: NewAffinities, state: State) -> Tensor:
         return nystrom(
             new,
-            queries,
             state.get("train_vectors", state["embedding_"]),
             state["train_eigenvalues"],
             normalized=self._normalization != "unnormalized",
             degrees=state.get("train_degrees"),
             off=state.get("off"),
-            same=new.same,
             noise=state.get("train_noise"),
         )
 
