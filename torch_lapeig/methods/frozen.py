@@ -25,7 +25,6 @@ from torch_lapeig.graph.weights import (
     SimpleWeights,
     Weighting,
 )
-from torch_lapeig.methods.newpoints import growth_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 
@@ -165,6 +164,18 @@ class FrozenGraphMap(nn.Module):
         if self.rule.symmetrize == "mean":
             return (chosen + reached) / 2
         return chosen.maximum(reached) if self.rule.symmetrize == "union" else chosen * reached
+
+
+def growth_of(degree: Tensor, eigenvalues: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there."""
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(eigenvalues == 0, 1, degree)
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
+    small = (degree - eigenvalues).abs() < torch.where(eigenvalues == 0, 0, 1e3 * error).maximum(1e-3 * degree)
+    rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
+    overflows = rest.abs() < info.tiny / info.eps
+    inverse = torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    return small, torch.where(small, 0, degree / rest), inverse
 
 
 def _nearest(squared: Tensor, k: int) -> Tensor:

@@ -81,14 +81,14 @@ class CentredKernelEmbedding(EmbeddingModule):
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
-        kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
+        kernel = kernel / (unit * unit)
+        kernel = centred(kernel, kernel.mean(1), state["train_means"] / unit / unit)
         vectors = precision.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
         return precision.matmul(kernel, vectors) * unit
 
 
-def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
+def centred(kernel: Tensor, own_means: Tensor, means: Tensor) -> Tensor:
     """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K over the training points x' (Bengio et al. 2003)."""
-    own_means = kernel.mean(1) if own_means is None else own_means  # E_x' K(x, x'); means are E_x' K(x', i)
     return (kernel - own_means[:, None]).sub_(means - means.mean())
 
 

@@ -17,8 +17,7 @@ from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
-from torch_lapeig.methods.newpoints import NewAffinities, nystrom
-from torch_lapeig.methods.on_graph import check_size
+from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
 from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -135,7 +134,7 @@ class LabelSpreading(SemiSupervised):
         return _times_power(scores, units)
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
-        return _own_row(new, state, self.alpha, state["train_degrees"])
+        return _own_row(new, state, self.alpha)
 
 
 class HarmonicFunction(SemiSupervised):
@@ -275,9 +274,7 @@ class EigenmapsRegression(SemiSupervised):
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
-        vectors, values = state["train_vectors"], state["train_eigenvalues"]
-        rows = nystrom(new, vectors, values, off=state.get("off"))
-        return precision.matmul(rows, state["coefficients_"])
+        return precision.matmul(nystrom(new, state), state["coefficients_"])
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
@@ -338,10 +335,10 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
     return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
-def _own_row(new: NewAffinities, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
+def _own_row(new: NewAffinities, state: State, growth: float) -> Tensor:
     """Return the rows of the system at new points: scores of their neighbours, plus the own label of a fitted point."""
     scores = state["scores_"]
-    rows = nystrom(new, scores, scores.new_zeros(scores.shape[1]), degrees=degrees)
+    rows = nystrom(new, state | {"embedding_": scores, "train_eigenvalues": scores.new_zeros(scores.shape[1])})
     is_fitted, place = new.same >= 0, new.same.clamp_min(0)
     factor = torch.where(is_fitted, state["train_growth"][place], growth)[:, None]
     return factor * rows + torch.where(is_fitted[:, None], state["train_source"][place], 0)
