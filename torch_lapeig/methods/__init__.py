@@ -15,9 +15,8 @@ from torch_lapeig.methods.filters import (
 )
 from torch_lapeig.methods.invariant import Canonical, SignInvariant, StableEncoding, canonicalize
 from torch_lapeig.methods.isomap import Isomap
-from torch_lapeig.methods.kernel_pca import KernelPCA
+from torch_lapeig.methods.kernels import MDS, KernelPCA
 from torch_lapeig.methods.lle import LLE
-from torch_lapeig.methods.mds import MDS
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding
 from torch_lapeig.methods.propagation import EigenmapsRegression, HarmonicFunction, LabelSpreading

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
@@ -17,10 +16,10 @@ from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.small import small_graph
-from torch_lapeig.graph.weights import Bandwidth, HeatKernel, Weighting, check_weighting
+from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, error_of_values
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
@@ -90,6 +89,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
+    OTHER_RULES = (Landmarks,)
 
     def __init__(
         self,
@@ -111,6 +111,8 @@ class LaplacianEigenmaps(GraphEmbedding):
         checks.check_choice(normalization, "normalization", ("random_walk", "unnormalized"))
         self.normalization: Normalization = normalization
         self.scale: Scale = scale
+        is_symmetric = scale == "orthonormal" and normalization == "random_walk"
+        self._normalization = "symmetric" if is_symmetric else normalization
         self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
         self.diffusion = checks.check_number(diffusion, "diffusion", 0)
         if self.diffusion > 0 and normalization == "unnormalized":
@@ -126,6 +128,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
         if isinstance(neighbors, Landmarks):
+            refuse("LaplacianEigenmaps", neighbors=neighbors, weights=weights)
             options = [f"LaplacianEigenmaps, {option}" for option in (components, scale, normalization)]
             refuse(*options, neighbors=neighbors, weights=weights)
 
@@ -215,11 +218,10 @@ class LaplacianEigenmaps(GraphEmbedding):
         (500, torch.Size([500, 2]))
         """
         refuse("fit_stream", neighbors=self.neighbors)
-        on = self._on_landmarks
-        assert on is not None
         checks.check_flag(resume, "resume")
         checks.check_flag(progress, "progress")
-        on.fit_stream(blocks, resume=resume, progress=progress)
+        assert isinstance(self._steps, OnLandmarks)
+        self._steps.fit_stream(blocks, resume=resume, progress=progress)
         return self
 
     @property
@@ -229,34 +231,25 @@ class LaplacianEigenmaps(GraphEmbedding):
             return None
         return OnLandmarks(self, self.neighbors, self.weights)
 
-    def _check_weights(self, weights: Any) -> Weighting | None:
-        if not isinstance(self.neighbors, Landmarks):
-            return super()._check_weights(weights)
-        check_weighting(weights)
-        refuse("LaplacianEigenmaps", neighbors=self.neighbors, weights=weights)
-        return HeatKernel() if weights is None else weights
+    @property
+    def _steps(self) -> OnLandmarks | GraphEmbedding:
+        """Return the object with the steps from points to rows: `OnLandmarks`, or this module as `GraphEmbedding`."""
+        return self._on_landmarks or super()  # type: ignore[return-value]
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
-        each = super()._embed if self._on_landmarks is None else super(GraphEmbedding, self)._embed
-        return each(x, mask, solved)
+        return self._steps._embed(x, mask, solved)
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        fit = super()._fit_points if (on := self._on_landmarks) is None else on.fit_points
-        return fit(x, solved, fill=fill)
+        return self._steps._fit_points(x, solved, fill=fill)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        return super()._extend(x, state) if (on := self._on_landmarks) is None else on.rows_of(x, state)
+        return self._steps._extend(x, state)
 
     def _width(self, state: State) -> int:
-        return super()._width(state) if (on := self._on_landmarks) is None else on.width(state)
+        return self._steps._width(state)
 
     def _frozen(self, state: State) -> nn.Module:
-        return super()._frozen(state) if (on := self._on_landmarks) is None else on.frozen(state)
-
-    @property
-    def _normalization(self) -> Normalization:
-        orthonormal = self.scale == "orthonormal" and self.normalization == "random_walk"
-        return "symmetric" if orthonormal else self.normalization
+        return self._steps._frozen(state)
 
     def _embed_small(self, x: Tensor, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding | None:
         sets, nodes = math.prod(x.shape[:-2]), x.shape[-2]
@@ -330,21 +323,6 @@ class LaplacianEigenmaps(GraphEmbedding):
         y, values, residuals, gap = (total.reshape(*graph.shape, total.shape[1]) for total in totals)
         return Embedding(y, values, residuals, gap[..., 0], ())
 
-    def _error_of_values(self, laplacian: Laplacian) -> Tensor:
-        if self.components != "separate":
-            return super()._error_of_values(laplacian)
-        degrees, part = laplacian.exact_degrees.detach(), laplacian.graph.connected_components() + 1
-        return error_of_values(torch.zeros_like(degrees).scatter_reduce(0, part, degrees, "amax")[part])
-
-    def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
-        if self.components != "separate":
-            return super()._off(graph, solved)
-        k, parts = self.n_components, graph.nodes_of_components()
-        off = graph.weight.new_zeros(graph.num_nodes, k, k)
-        for nodes, pairs in zip(parts, solved[len(solved) - len(parts) :], strict=True):
-            off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
-        return off
-
     def _scaled(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Embedding:
         """Return the embedding of the active nodes: columns, scaled, and their eigenvalues."""
         first = int(self.drop_trivial)
@@ -361,14 +339,6 @@ class LaplacianEigenmaps(GraphEmbedding):
         if self.diffusion > 0:
             y = precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
         return Embedding(y, values, residuals, pairs.gap, ())
-
-    def _of_graph(self, found: Embedding, graph: Graph) -> State:
-        kept = super()._of_graph(found, graph)
-        if self.components != "separate":
-            return kept
-        firsts = torch.tensor([int(nodes[0]) for nodes in graph.nodes_of_components()], dtype=torch.int64)
-        component_rows = {name: value[firsts.to(value.device)] for name, value in kept.items()}
-        return {**component_rows, "gap_": component_rows["gap_"].squeeze(0)}
 
 
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:

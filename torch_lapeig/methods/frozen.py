@@ -25,11 +25,8 @@ from torch_lapeig.graph.weights import (
     SimpleWeights,
     Weighting,
 )
-from torch_lapeig.methods.nystrom import growth_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
-
-DenseKernel = Callable[[Tensor, "FixedPoints | None"], Tensor]
 
 
 class Frozen(nn.Module):
@@ -89,6 +86,15 @@ class FixedPoints(nn.Module):
     def products(self, x: Tensor) -> Tensor:
         """Return inner products about the mean of the fixed points, ``(Q, N)``."""
         return (self.measured(x) - self.centre) @ self.points.mT
+
+    def plain_products(self, x: Tensor) -> Tensor:
+        """Return inner products ``(Q, N)``."""
+        return x @ (self.points + self.centre).mT
+
+    def kernel(self, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+        """Return a kernel of the user's own, ``(Q, N)``, which takes points in the dtype of the fit."""
+        fixed = self.points + self.centre
+        return function(x.to(self.dtype, copy=True), fixed.to(self.dtype)).double()
 
 
 class FrozenGraphMap(nn.Module):
@@ -156,6 +162,18 @@ class FrozenGraphMap(nn.Module):
         if self.rule.symmetrize == "mean":
             return (chosen + reached) / 2
         return chosen.maximum(reached) if self.rule.symmetrize == "union" else chosen * reached
+
+
+def growth_of(degree: Tensor, eigenvalues: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return where divisors are tiny, and D / (D − λ) and 1 / (D − λ), zero there."""
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(eigenvalues == 0, 1, degree)
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
+    small = (degree - eigenvalues).abs() < torch.where(eigenvalues == 0, 0, 1e3 * error).maximum(1e-3 * degree)
+    rest, info = torch.where(small, 1, degree - eigenvalues), torch.finfo(degree.dtype)
+    overflows = rest.abs() < info.tiny / info.eps
+    inverse = torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    return small, torch.where(small, 0, degree / rest), inverse
 
 
 def _nearest(squared: Tensor, k: int) -> Tensor:
@@ -231,7 +249,7 @@ def _check(weights: Weighting) -> None:
 class FrozenKernelMap(nn.Module):
     """Rows of new points by a centred kernel with fixed points: √λ_k y_k(x) of Bengio et al. 2003."""
 
-    def __init__(self, kernel: DenseKernel, points: FixedPoints | None, state: State) -> None:
+    def __init__(self, kernel: Callable[[Tensor, Any], Tensor], points: FixedPoints | None, state: State) -> None:
         super().__init__()
         values, means = state["eigenvalues_"].double(), state["train_means"].double()
         self.kernel, self.points = kernel, points

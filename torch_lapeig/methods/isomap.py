@@ -15,8 +15,7 @@ from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
-from torch_lapeig.methods.module import warn_of_unreached
-from torch_lapeig.methods.newpoints import edges_of_new
+from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse

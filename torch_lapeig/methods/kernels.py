@@ -1,22 +1,26 @@
-"""Classical scaling, Isomap and kernel PCA by the largest eigenpairs of a centred kernel."""
+"""Classical scaling and kernel PCA, and their base with Isomap: the largest eigenpairs of a centred kernel."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen import Eigenpairs, eigenpairs
+from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.functions import function_of_matrix
-from torch_lapeig.methods.frozen import DenseKernel, FixedPoints, FrozenKernelMap
+from torch_lapeig.graph import Precomputed
+from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.methods.frozen import FixedPoints, FrozenKernelMap
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.tuning import check_dense
 
-RESCALE = "rescale the points, whose squares or products overflow"
+Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
 class CentredKernelEmbedding(EmbeddingModule):
@@ -75,21 +79,15 @@ class CentredKernelEmbedding(EmbeddingModule):
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
-        kernel = centred(kernel / (unit * unit), state["train_means"] / unit / unit)
+        kernel = kernel / (unit * unit)
+        kernel = centred(kernel, kernel.mean(1), state["train_means"] / unit / unit)
         vectors = precision.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
         return precision.matmul(kernel, vectors) * unit
 
 
-def centred(kernel: Tensor, means: Tensor, own_means: Tensor | None = None) -> Tensor:
+def centred(kernel: Tensor, own_means: Tensor, means: Tensor) -> Tensor:
     """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K over the training points x' (Bengio et al. 2003)."""
-    own_means = kernel.mean(1) if own_means is None else own_means  # E_x' K(x, x'); means are E_x' K(x', i)
     return (kernel - own_means[:, None]).sub_(means - means.mean())
-
-
-def inner_products(x: Tensor, points: Tensor) -> Tensor:
-    """Return x · y ``(Q, N)`` about the mean of points ``(N, D)``: once centred the same kernel, and more accurate."""
-    centre = checks.primal(points).mean(0)
-    return precision.matmul(x - centre, (points - centre).mT)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:
@@ -99,36 +97,219 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     return function_of_matrix(matrix, lambda value: value**power)
 
 
+class LivePoints(NamedTuple):
+    """Training points, with the kernels that `FixedPoints` has too, differentiable in the points and checked."""
+
+    points: Tensor  # (N, D)
+
+    def squared(self, x: Tensor) -> Tensor:
+        """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
+        return differentiable_squared_distances(x, self.points)
+
+    def products(self, x: Tensor) -> Tensor:
+        """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
+        centre = checks.primal(self.points).mean(0)
+        return precision.matmul(x - centre, (self.points - centre).mT)
+
+    def plain_products(self, x: Tensor) -> Tensor:
+        """Return x · y ``(Q, N)``."""
+        return precision.matmul(x, self.points.mT)
+
+    def kernel(self, function: Kernel, x: Tensor) -> Tensor:
+        """Return a kernel of the user's own, ``(Q, N)``."""
+        kernel = function(x.clone(), self.points.clone())  # which it may change
+        checks.check_floating(kernel, "kernel(x, y)")
+        if kernel.shape != (len(x), len(self.points)):
+            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(self.points))}, got {tuple(kernel.shape)}")
+        checks.check_finite(kernel, "kernel", "check the function")
+        return kernel
+
+
 class KernelEmbedding(CentredKernelEmbedding):
     """Embedding by a kernel of any two points, or by a given matrix."""
 
     @abstractmethod
-    def _kernel(self, x: Tensor, points: Tensor | None) -> Tensor:
-        """Return K of checked points ``x`` and training points; or of given pairs ``x``, if ``points`` is None."""
+    def _kernel(self) -> Callable[[Tensor, Any], Tensor]:
+        """Return the function of ``x`` and live or fixed points to their kernel; of given pairs ``x`` and None."""
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
 
-    @abstractmethod
-    def _dense_kernel(self) -> DenseKernel:
-        """Return the kernel, as ``_kernel`` is but without checks, and in float64."""
+    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
+        """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
+        kernel = self._kernel()(x, None if points is None else LivePoints(points))
+        checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
+        return kernel
 
     def _frozen(self, state: State) -> nn.Module:
         points = FixedPoints(state["train_points"]) if "train_points" in state else None
-        return FrozenKernelMap(self._dense_kernel(), points, state)
+        return FrozenKernelMap(self._kernel(), points, state)
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
         if points is not None:
             advice = "use LaplacianEigenmaps, Isomap(landmarks=1000), or fewer points and transform"
             check_dense(len(x), len(x), x.element_size(), x.device, type(self).__name__, advice)
-        kernel = self._kernel(x, points)
-        checks.check_finite(kernel, "the kernel of x", RESCALE)
+        kernel = self._kernel_of(x, points, "x")
         self._check_training(x, kernel)
         state = self._embed_kernel(kernel, solved, fill=fill)
         return state if points is None else {**state, "train_points": points}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        kernel = self._kernel(x, state.get("train_points"))
-        checks.check_finite(kernel, "the kernel of x_new", RESCALE)
-        return self._extension(kernel, state["embedding_"], state)
+        return self._extension(self._kernel_of(x, state.get("train_points"), "x_new"), state["embedding_"], state)
+
+
+class MDS(KernelEmbedding):
+    """Classical multidimensional scaling (Torgerson 1952), differentiable.
+
+    The columns are √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. For Euclidean distances they
+    are the principal components of the points, and new points keep their distances exactly if no component is left out.
+
+    Distances that are not Euclidean lead to negative eigenvalues, which have no real coordinate and are left out, as
+    usual. The largest positive eigenvalues yield the best approximation of K̃ by inner products.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        metric: ``"euclidean"``: the module takes points; ``Precomputed("distance")``: it takes distances ``(N, N)``, or
+            ``(Q, N)`` from new points to the training points, in place of points.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
+        ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
+
+    Raises (``fit``, ``forward``):
+        ValueError: fewer positive eigenvalues than components; other numbers than distances.
+
+    >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
+    >>> y = MDS(2)(x)
+    >>> torch.allclose(torch.cdist(y, y), torch.cdist(x, x), atol=1e-5)
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: Literal["euclidean"] | Precomputed = "euclidean",
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
+            raise ValueError(
+                f'metric must be "euclidean" or Precomputed("distance"), got '
+                f"{metric if isinstance(metric, Precomputed) else checks.describe(metric)}"
+            )
+        self.metric = metric
+
+    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
+        if self.pairs_given is None:
+            return
+        distances = x.detach()
+        if not torch.allclose(distances, distances.mT):
+            worst = (distances - distances.mT).abs().max()
+            raise ValueError(
+                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2 of "
+                "two measurements, x + x.mT of one triangle"
+            )
+        # Rounding between a point and itself is below a hundredth of the largest distance.
+        if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
+            raise ValueError(
+                f"distances must be zero from each point to itself, got {own:.3g}; for affinities use another method, "
+                'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
+            )
+
+    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
+        if points is None:
+            checks.check_non_negative(x, "distances")
+        return super()._kernel_of(x, points, name)
+
+    def _kernel(self) -> Callable[[Tensor, Any], Tensor]:
+        return _scaling_kernel
+
+
+def _scaling_kernel(x: Tensor, points: LivePoints | FixedPoints | None) -> Tensor:
+    """Return −½ d² of given distances, or x · y, which is the same once centred, and more accurate for far points."""
+    return x.square() / -2 if points is None else points.products(x)
+
+
+class KernelPCA(KernelEmbedding):
+    """Kernel principal components (Schölkopf, Smola & Müller 1998), differentiable.
+
+    The columns are the projections √λ_k v_ik on the principal components of the centred points in the feature space of
+    K. Far from all training points an RBF kernel vanishes, and all new points get one row.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues of the centred kernel.
+        kernel: ``"rbf"`` exp(−γ ‖x − y‖²), ``"linear"`` x·y, ``"poly"`` (γ x·y + coef0)^degree, or a function of
+            ``(N, D)`` and ``(M, D)`` to a symmetric kernel ``(N, M)``. A function that is an ``nn.Module`` becomes a
+            submodule, and its parameters are learned through ``forward``. With ``Precomputed("kernel")`` the module
+            takes the kernel ``(N, N)``, or ``(Q, N)`` of new and training points, instead of points.
+        gamma: γ, positive; default 1/D.
+        degree, coef0: of ``"poly"``, an integer ≥ 1 and any number.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
+        ``(n_components,)``.
+
+    Raises (``fit``, ``forward``):
+        ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
+
+    >>> x = torch.rand(20, 3, requires_grad=True)
+    >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
+    torch.Size([20, 2])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        kernel: Literal["rbf", "linear", "poly"] | Kernel | Precomputed = "rbf",
+        *,
+        gamma: float | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        if isinstance(kernel, str):
+            checks.check_choice(kernel, "kernel", ("rbf", "linear", "poly"))
+        elif isinstance(kernel, Precomputed):
+            if kernel.kind != "kernel":
+                raise ValueError(f'kernel must be "rbf", a function or Precomputed("kernel"), got {kernel}')
+        else:
+            checks.check_function(kernel, "kernel", 'a name such as "rbf", or a function of two sets of points')
+        self.kernel = kernel
+        self.gamma = None if gamma is None else checks.check_positive(gamma, "gamma")
+        self.degree = checks.check_count(degree, "degree")
+        self.coef0 = checks.check_number(coef0, "coef0")
+
+    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
+        if not isinstance(self.kernel, str):
+            name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
+            checks.check_symmetric_matrix(kernel, kernel.mT, name, DensePattern(kernel.shape[:-1]))
+
+    def _kernel(self) -> nn.Module:
+        return _KernelByName(self)
+
+
+class _KernelByName(nn.Module):
+    """Kernel of `KernelPCA` between any points and live or fixed ones."""
+
+    def __init__(self, of: KernelPCA) -> None:
+        super().__init__()
+        self.kernel, self.gamma, self.degree, self.coef0 = of.kernel, of.gamma, of.degree, of.coef0
+
+    def forward(self, x: Tensor, points: LivePoints | FixedPoints | None) -> Tensor:
+        """Return the kernel ``(Q, N)``, or the one given as ``x``."""
+        if points is None:
+            return x
+        gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
+        if self.kernel == "rbf":
+            return points.squared(x).mul_(-gamma).exp_()
+        if self.kernel == "linear":
+            return points.products(x)
+        if self.kernel == "poly":
+            return (gamma * points.plain_products(x) + self.coef0) ** self.degree
+        assert callable(self.kernel)
+        return points.kernel(self.kernel, x)

@@ -16,8 +16,8 @@ from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
 from torch_lapeig.graph.weights import DensityCorrected, Weighting
 from torch_lapeig.methods.frozen import FrozenGraphMap
-from torch_lapeig.methods.module import warn_of_unreached
-from torch_lapeig.methods.on_graph import GraphEmbedding
+from torch_lapeig.methods.module import Embedding, EmbeddingModule
+from torch_lapeig.methods.on_graph import GraphEmbedding, warn_of_unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.progress import bar
@@ -41,8 +41,10 @@ class OnLandmarks:
     rule: Landmarks
     weights: Weighting  # of edges between points and landmarks
 
-    def fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
-        """Return the fit of points, see ``EmbeddingModule``."""
+    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
+        return EmbeddingModule._embed(self.layer, x, mask, solved)
+
+    def _fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
         state = self._begun(x)
         shares = self._shares(x, state)
         sums = LandmarkSums.of_none(len(state["train_points"]), x.device).add(shares, self._counts(state))
@@ -71,8 +73,7 @@ class OnLandmarks:
         }
         return state | {"embedding_": self._rows(shares, state)}
 
-    def rows_of(self, x: Tensor, state: State) -> Tensor:
-        """Return the rows of new points."""
+    def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(self._shares(x, state), state)
 
     def _counts(self, state: State) -> Tensor | None:
@@ -98,12 +99,10 @@ class OnLandmarks:
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
-    def frozen(self, state: State) -> nn.Module:
-        """Return the module of ``frozen``, see ``EmbeddingModule``."""
+    def _frozen(self, state: State) -> nn.Module:
         return FrozenGraphMap(self.rule, self.weights, state, counts=self._row_counts(state))
 
-    def width(self, state: State) -> int:
-        """Return the memory that a new point needs, in numbers."""
+    def _width(self, state: State) -> int:
         return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
 
     def columns(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:

@@ -384,16 +384,6 @@ def with_random_signs(y: Tensor, generator: torch.Generator | None) -> Tensor:
     return y * (2 * heads - 1).to(y.device)
 
 
-def warn_of_unreached(unreached: int, queries: int) -> None:
-    """Warn of new points that no edge of the graph reaches."""
-    if unreached > 0:
-        checks.warn(
-            f"{unreached} of {queries} new points have no neighbour in the graph: their rows are zero; use more "
-            "neighbours or a larger radius",
-            checks.GraphWarning,
-        )
-
-
 def shape_of(x: Any) -> tuple[int, ...]:
     """Return ``(N,)`` or ``(B, N)`` of points or of a graph."""
     return tuple(x.shape) if isinstance(x, Graph) else tuple(x.shape[:-1])

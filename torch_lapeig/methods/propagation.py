@@ -17,8 +17,7 @@ from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
-from torch_lapeig.methods.nystrom import NewAffinities, nystrom
-from torch_lapeig.methods.on_graph import check_size
+from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
 from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -134,8 +133,8 @@ class LabelSpreading(SemiSupervised):
             known = known | resolved[..., 0]
         return _times_power(scores, units)
 
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        return _own_row(new, queries, state, self.alpha, state["train_degrees"])
+    def _extended(self, new: NewAffinities, state: State) -> Tensor:
+        return _own_row(new, state, self.alpha)
 
 
 class HarmonicFunction(SemiSupervised):
@@ -197,8 +196,8 @@ class HarmonicFunction(SemiSupervised):
         found = _with_shares(found, targets, self.class_prior)
         return {name: value.to(targets.dtype) for name, value in found.items()}
 
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        return _own_row(new, queries, state, 1.0)
+    def _extended(self, new: NewAffinities, state: State) -> Tensor:
+        return _own_row(new, state, 1.0)
 
 
 class EigenmapsRegression(SemiSupervised):
@@ -274,10 +273,8 @@ class EigenmapsRegression(SemiSupervised):
             found["off"] = off_diagonal(pairs.projected, self.n_components)
         return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
-    def _extended(self, new: NewAffinities, queries: int, state: State) -> Tensor:
-        vectors, values = state["train_vectors"], state["train_eigenvalues"]
-        rows = nystrom(new, queries, vectors, values, off=state.get("off"), same=new.same)
-        return precision.matmul(rows, state["coefficients_"])
+    def _extended(self, new: NewAffinities, state: State) -> Tensor:
+        return precision.matmul(nystrom(new, state), state["coefficients_"])
 
 
 def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
@@ -338,10 +335,10 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
     return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
-def _own_row(new: NewAffinities, queries: int, state: State, growth: float, degrees: Tensor | None = None) -> Tensor:
+def _own_row(new: NewAffinities, state: State, growth: float) -> Tensor:
     """Return the rows of the system at new points: scores of their neighbours, plus the own label of a fitted point."""
     scores = state["scores_"]
-    rows = nystrom(new, queries, scores, scores.new_zeros(scores.shape[1]), degrees=degrees)
+    rows = nystrom(new, state | {"embedding_": scores, "train_eigenvalues": scores.new_zeros(scores.shape[1])})
     is_fitted, place = new.same >= 0, new.same.clamp_min(0)
     factor = torch.where(is_fitted, state["train_growth"][place], growth)[:, None]
     return factor * rows + torch.where(is_fitted[:, None], state["train_source"][place], 0)

@@ -16,8 +16,7 @@ from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Fits, like_given, shape_of
-from torch_lapeig.methods.newpoints import GRAPH_STATE, fitted_graph
-from torch_lapeig.methods.on_graph import OnGraph
+from torch_lapeig.methods.on_graph import GRAPH_STATE, OnGraph, fitted_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 

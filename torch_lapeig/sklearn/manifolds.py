@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torch_lapeig import methods
 from torch_lapeig.graph.rules import KNN, Precomputed
-from torch_lapeig.methods.module import warn_of_unreached
+from torch_lapeig.methods.on_graph import warn_of_unreached
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import check_dense
