@@ -137,8 +137,9 @@ class Operator:
     @cached_property
     def all_nodes(self) -> int:
         """Return N, including rows on other ranks."""
-        count = torch.tensor(self.num_nodes, device=self.device)
-        return int(self.nodes.sum(count)) if self.nodes.is_sharded else self.num_nodes
+        if not self.nodes.is_sharded:
+            return self.num_nodes
+        return int(self.nodes.sum(torch.tensor(self.num_nodes, device=self.device)))
 
     @property
     def active(self) -> Tensor:
