@@ -256,7 +256,7 @@ class Outside(_Implicit):
 
 def outside(system: Any, *tensors: Tensor) -> Tensor:
     """Apply `Outside` to Λ, V, G and θ; where no derivatives can be asked for, only its solve; 0 of all pairs."""
-    if tensors[1].shape[1] == tensors[1].shape[2]:
+    if tensors[1].shape[2] == system.operator.all_nodes:
         return torch.zeros_like(tensors[2])
     is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
     return Outside.apply(system, *tensors) if is_recorded else system.solve(tensors[2])  # type: ignore[no-any-return]
