@@ -8,7 +8,7 @@ import torch
 from problems import check_derivatives, heat_of, points, subspace_angle
 from torch_lapeig import eigenpairs
 from torch_lapeig.eigen import FactoredCosine
-from torch_lapeig.graph.products import product
+from torch_lapeig.graph.algebra import product
 
 KINDS = [(False, "cosine"), (True, "cosine"), (False, "shifted"), (True, "shifted")]
 

@@ -12,7 +12,7 @@ import torch
 from problems import cycle, points, random_affinity, swiss_roll
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
-from torch_lapeig.graph import products as storage
+from torch_lapeig.graph import algebra as storage
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.native import loops as native
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.products import multiply
+from torch_lapeig.graph.algebra import multiply
 
 
 class Halo:

@@ -18,10 +18,9 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
-from torch_lapeig.graph.components import label_components
+from torch_lapeig.graph.algebra import csr, edge_products, label_components
 from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.products import csr, edge_products
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 

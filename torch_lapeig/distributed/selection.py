@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.groups import with_equal_parts
+from torch_lapeig.graph.algebra import with_equal_parts
 from torch_lapeig.support import checks
 
 BITS = 8  # bits of a number that one round of selection decides, by a histogram of 2^BITS counts for each group

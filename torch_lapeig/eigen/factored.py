@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.graph.algebra import csr, edge_products, multiply, product
 from torch_lapeig.graph.graph import canonical_csr
-from torch_lapeig.graph.products import csr, edge_products, multiply, product
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, usable
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch_lapeig.eigen.gradient.rule import values_of
 from torch_lapeig.eigen.normal import in_unit
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph import products
+from torch_lapeig.graph import algebra
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, first_of_largest
 from torch_lapeig.support import checks
@@ -40,7 +40,7 @@ def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[S
         own, part = pattern.item_of(b)
         mass = values[part]
         if isinstance(own, SparsePattern):
-            mass = products.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
+            mass = algebra.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
         yield operator, mass
 
 
@@ -71,7 +71,7 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
         pattern, values = DensePattern(square[:-1]), matrix
     elif layout in (torch.sparse_coo, torch.sparse_csr) and matrix.dense_dim() == 0:
         matrix = matrix.coalesce() if layout == torch.sparse_coo else matrix
-        index, values = products.index_of(matrix).long(), products.entries(matrix)
+        index, values = algebra.index_of(matrix).long(), algebra.entries(matrix)
     elif hasattr(matrix, "tocsr"):
         matrix = canonical_csr(matrix, name)
         if matrix.dtype.kind not in "biufc":

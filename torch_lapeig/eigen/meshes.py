@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.symmetric import NullSpace, SymmetricOperator
-from torch_lapeig.graph import products
-from torch_lapeig.graph.groups import gather, sum_of_groups
+from torch_lapeig.graph import algebra
+from torch_lapeig.graph.algebra import gather, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 
@@ -155,7 +155,7 @@ def _mass(areas: Tensor, corners: Tensor, shape: tuple[int, ...], kind: str) -> 
     index, values = [row.flatten() // n] * (len(shape) - 1) + [row.flatten() % n, col.flatten() % n], local.flatten()
     if checks.is_dual(values):  # which a sparse tensor cannot be
         return values.new_zeros(*shape, n).index_put(tuple(index), values, accumulate=True)
-    return products.assembled(torch.stack(index), values, (*shape, n))
+    return algebra.assembled(torch.stack(index), values, (*shape, n))
 
 
 def _refuse_quadrilaterals(points: Tensor, sides: Sides) -> None:

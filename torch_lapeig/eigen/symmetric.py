@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.function import UNSET, ends_of_spectrum
 from torch_lapeig.eigen.operator import Operator, name_of
+from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.graph import check_edge_values
-from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
 from torch_lapeig.native.loops import Rows
 from torch_lapeig.support import checks, precision

@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig.graph.algebra import both_ways, segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import Metric, differentiable_pair_distances, measured, squared_distances
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.groups import both_ways, segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import principal_directions, spread_rows
 from torch_lapeig.graph.search.neighbors import nearest_neighbors

@@ -4,7 +4,7 @@ Both patterns offer the same operations, so that weights, Laplacian and gradient
 ``(E,)`` for a `SparsePattern` and ``(..., N, N)`` for a `DensePattern`. Node values have the graph's shape, ``(N,)`` or
 ``(B, N)``, and blocks of vectors have one axis more.
 
-The derivatives of products and lengths stand in `torch_lapeig.graph.products`.
+The derivatives of products and lengths stand in `torch_lapeig.graph.algebra`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ import scipy
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph import products
-from torch_lapeig.graph.components import label_components
+from torch_lapeig.graph import algebra
+from torch_lapeig.graph.algebra import (
+    gather,
+    label_components,
+    median_of_groups,
+    offsets_of_groups,
+    order_of_groups,
+    sum_of_groups,
+)
 from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.graph.groups import gather, median_of_groups, offsets_of_groups, order_of_groups, sum_of_groups
 from torch_lapeig.native import loops as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, make_usable
@@ -80,22 +86,22 @@ class PatternBase:
         With ``is_symmetric=True`` M is known to be symmetric, which makes its gradients cheaper, and with
         ``stays_symmetric=True`` only the symmetric part of its changes counts.
         """
-        return products.product(values, self._points(y), self, **known).reshape(y.shape)
+        return algebra.product(values, self._points(y), self, **known).reshape(y.shape)
 
     @precision.full_precision
     def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        found: Tensor = products.sampled_product(self._points(x), self._points(y), self)
+        found: Tensor = algebra.sampled_product(self._points(x), self._points(y), self)
         return found
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
-        found: Tensor = products.squared_lengths(x, self)
+        found: Tensor = algebra.squared_lengths(x, self)
         return found
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        found: Tensor = products.smoothness(values, y, self)[0]
+        found: Tensor = algebra.smoothness(values, y, self)[0]
         return found
 
     def multiply(
@@ -104,7 +110,7 @@ class PatternBase:
         """Return times · matrix · y + plus · other, ``(..., N, m)``, for factors, else 1; ``in_place`` of other."""
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        return products.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
+        return algebra.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
@@ -294,11 +300,11 @@ class SparsePattern(PatternBase):
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return `products` without gradients, for ``(total, m)``."""
         self._check_fit(None, x, y)
-        return products.edge_products(self.crow, self.row, self.col, x, y)
+        return algebra.edge_products(self.crow, self.row, self.col, x, y)
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""
-        return products.edge_products(self.crow, self.row, self.col, self._points(x), None)
+        return algebra.edge_products(self.crow, self.row, self.col, self._points(x), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
@@ -338,12 +344,12 @@ class SparsePattern(PatternBase):
         crow, col, edge, node = self._with_diagonal
         entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
-        return products.csr(crow, col, entries, (self.total, self.total))
+        return algebra.csr(crow, col, entries, (self.total, self.total))
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
-        return products.csr(self.crow, self.col, values.detach(), (self.total, self.total))
+        return algebra.csr(self.crow, self.col, values.detach(), (self.total, self.total))
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
@@ -413,7 +419,7 @@ class SparsePattern(PatternBase):
 
     @cached_property
     def _with_diagonal(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return products.with_diagonal(self.row, self.col, self.crow)
+        return algebra.with_diagonal(self.row, self.col, self.crow)
 
 
 class DensePattern(PatternBase):

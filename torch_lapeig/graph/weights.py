@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torch_lapeig.graph.algebra import gather, kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
-from torch_lapeig.graph.groups import gather, kth_of_groups, segment_logsumexp
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph import Graph
+from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.graph import check_graph
-from torch_lapeig.graph.groups import sum_of_groups
 from torch_lapeig.support import checks, precision
 
 SUM_TOLERANCE = 1e-3  # error of the sums of a soft assignment, or two roundings of half precision

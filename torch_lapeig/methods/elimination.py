@@ -131,7 +131,7 @@ def _groups(ends: Array, weight: Array, leak: Array) -> Array:
     """Return the node that stands for each node, one node of the largest group with equal X that contains it."""
     # A component of the edges of weight w or more is such a group if its weights to other nodes are at most `TIGHT` w
     # over its size: they bound the flow through the component, and its size bounds the length of a path within.
-    from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/components.py
+    from scipy.sparse.csgraph import connected_components  # slow to import, as in graph/algebra.py
 
     n, group, level = len(leak), np.arange(len(leak)), np.floor(np.log2(weight) / 4)
     for least in np.unique(level)[::-1]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
-from torch_lapeig.graph.components import geodesic_distances
+from torch_lapeig.graph.algebra import geodesic_distances
 from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.support import checks
 from torch_lapeig.support.extras import how_to_install
 

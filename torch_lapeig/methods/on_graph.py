@@ -26,8 +26,8 @@ from torch_lapeig.eigen.check import ROUNDOFF_UNITS
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
+from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured
-from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
-from torch_lapeig.graph.groups import sum_of_groups
+from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.threads import solve_each

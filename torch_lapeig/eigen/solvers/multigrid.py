@@ -19,9 +19,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.solver import Inverse, check_options
 from torch_lapeig.eigen.symmetric import SymmetricOperator, entries_of
-from torch_lapeig.graph.components import label_components
-from torch_lapeig.graph.groups import offsets_of_groups, sum_of_groups
-from torch_lapeig.graph.products import csr, multiply, with_diagonal
+from torch_lapeig.graph.algebra import csr, label_components, multiply, offsets_of_groups, sum_of_groups, with_diagonal
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
 
