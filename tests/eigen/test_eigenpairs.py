@@ -114,7 +114,7 @@ def test_reordering_is_invisible(monkeypatch):
     x = swiss_roll(800).requires_grad_()
     results = []
     for limit in (10**5, 100):
-        monkeypatch.setattr("torch_lapeig.eigen.normal.REORDER_NODES", limit)
+        monkeypatch.setattr("torch_lapeig.eigen.problem.REORDER_NODES", limit)
         pairs = eigenpairs(Laplacian(HeatKernel()(x, knn_graph(x, 10)), "random_walk"), 4)
         (gradient,) = torch.autograd.grad((pairs.vectors * points(800, 4)).sum() + pairs.values.sum(), x)
         results.append((pairs.values.detach(), pairs.vectors.detach(), gradient))

@@ -63,7 +63,9 @@ class ShardedPattern(SparsePattern):
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
         self.sum, self.maximum, self.any = ranks.total, ranks.maximum, ranks.any  # type: ignore[method-assign]
+        self.sums = ranks.totals  # type: ignore[method-assign]
         self.same_on_all_ranks, self.agree = ranks.same_on_all_ranks, ranks.agree  # type: ignore[method-assign]
+        self.compare = ranks.agree  # type: ignore[method-assign]
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
@@ -72,6 +74,10 @@ class ShardedPattern(SparsePattern):
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
     # --- Operations on all nodes --------------------------------------------------------------------------------------
+
+    def number_of(self, n: int) -> int:
+        """Return the number of nodes on all ranks."""
+        return self.offsets[-1]
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""

@@ -123,14 +123,16 @@ class Ranks:
         """Return Σ over ranks, with derivatives of any order."""
         return x if self.world == 1 else _linear(x, self.sum, self.sum)
 
+    def totals(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Return Σ over ranks of tensors of one dtype, in one message, with derivatives of any order."""
+        whole = self.total(torch.cat([x.flatten() for x in parts])).split([x.numel() for x in parts])
+        return tuple(x.reshape(part.shape) for x, part in zip(whole, parts, strict=True))
+
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors of one dtype that every rank has computed from equal numbers, made identical on all."""
         if self.same_bits:
             return tensors
-        whole = torch.cat([x.flatten() for x in tensors])
-        whole = self.sum(whole if self.rank == 0 else torch.zeros_like(whole))
-        parts = whole.split([x.numel() for x in tensors])
-        return tuple(part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True))
+        return self.totals(*tensors if self.rank == 0 else map(torch.zeros_like, tensors))
 
     def any(self, flag: Tensor | bool) -> bool:
         """Return whether the flag is true on at least one rank."""

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Solution
-from torch_lapeig.eigen.gradient.clusters import GradientOptions, off_diagonal
-from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
+from torch_lapeig.eigen.gradient.system import Complement, GradientOptions, off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.eigen.matrices import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.problem import Solution
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.graph.pattern import DensePattern, signs

@@ -81,9 +81,8 @@ class Laplacian:
     def __init__(self, graph: Graph, normalization: Normalization = "symmetric") -> None:
         checks.check_choice(normalization, "normalization", NORMALIZATIONS)
         check_graph(graph)
-        if graph.pattern.is_sharded:
-            asked = checks.facts_of_rows(weights=graph.weight)
-            graph.pattern.agree("Laplacian", lambda: {"normalization": normalization, **asked})
+        facts = {"normalization": normalization}
+        graph.pattern.compare("Laplacian", lambda: facts | checks.facts_of_rows(weights=graph.weight))
         self.graph, self.normalization, self.dtype, self.shape = graph, normalization, graph.weight.dtype, graph.shape
         self._sources = (graph.weight,) if graph.similarity is None else (graph.weight, graph.similarity)
 
@@ -105,7 +104,7 @@ class Laplacian:
         """Return the weights; subnormal ones are zero where a degree is subnormal."""
         parts, pattern = self._taken(None), self.graph.pattern
         degrees, tiny = parts.degrees.detach(), torch.finfo(self.dtype).tiny
-        takes_long = degrees.device.type != "cpu" and not pattern.is_sharded  # reading degrees from a device
+        takes_long = degrees.device.type != "cpu"  # reading degrees from a device
         is_subnormal = takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())
         return self._taken(self._normal_weights()) if is_subnormal else parts
 
@@ -191,7 +190,7 @@ class Laplacian:
     @derived_property
     def symmetric(self) -> SymmetricOperator:
         """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
-        if math.prod(self.graph.shape) == 0 and not self.graph.pattern.is_sharded:
+        if self.graph.pattern.number_of(math.prod(self.graph.shape)) == 0:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
             for part in (part.detach() for part in (self._symmetric_values, self.exact_degrees) if part.numel()):

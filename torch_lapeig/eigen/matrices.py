@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.rule import values_of
-from torch_lapeig.eigen.normal import in_unit
+from torch_lapeig.eigen.problem import in_unit
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph import algebra
 from torch_lapeig.graph.graph import canonical_csr

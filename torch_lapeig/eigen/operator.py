@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -109,11 +110,6 @@ class Operator:
         """Return the size ``(B,)`` of the numbers that rounding is relative to, such as the bound of the spectrum."""
         return self.bound
 
-    @property
-    def is_sharded(self) -> bool:
-        """Return whether rows lie on several ranks, of which this process has its own."""
-        return self.nodes.is_sharded
-
     def frozen(self) -> Any:
         """Return this operator without the tangents of forward mode."""
         return self if self.mass is None else self._with(mass=self.mass.frozen())
@@ -137,9 +133,7 @@ class Operator:
     @cached_property
     def all_nodes(self) -> int:
         """Return N, including rows on other ranks."""
-        if not self.nodes.is_sharded:
-            return self.num_nodes
-        return int(self.nodes.sum(torch.tensor(self.num_nodes, device=self.device)))
+        return self.nodes.number_of(self.num_nodes)
 
     @property
     def active(self) -> Tensor:
@@ -196,18 +190,14 @@ class Operator:
 
     @property
     def has_plain_sums(self) -> bool:
-        """Return whether `inner` and `dots` sum over rows in memory, so that compiled loops may do so, too."""
-        own = type(self)
-        return not self.nodes.is_sharded and own.inner is Operator.inner and own.dots is Operator.dots
+        """Return whether `inner` and `dots` are those of this class, which sum over rows and then over ``nodes``."""
+        return type(self).inner is Operator.inner and type(self).dots is Operator.dots
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
-        if not self.nodes.is_sharded:
+        if not self.has_plain_sums:
             return self.dots(w, w), *(self.inner(q, w) for q in others)
-        parts = [dots(w, w), *(inner(q, w) for q in others)]
-        whole = self.nodes.sum(torch.cat([part.flatten() for part in parts]))  # one message
-        flat = whole.split([part.numel() for part in parts])
-        return tuple(found.reshape(part.shape) for found, part in zip(flat, parts, strict=True))
+        return self.nodes.sums(dots(w, w), *(inner(q, w) for q in others))
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors computed wherever rows lie, identical everywhere, so that decisions agree."""
@@ -307,6 +297,16 @@ def inner(x: Tensor, y: Tensor) -> Tensor:
     if (rest := length * slices_of_rows) < n:
         found.addmm_(a[rest:].mT, b[rest:])
     return found.reshape(*x.shape[:-2], *found.shape)
+
+
+def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
+    """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off.
+
+    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``. By the theorem of Davis and Kahan the sine of
+    the angle between the computed and the true eigenspace is at most residual / gap. So an absolute tolerance would
+    guarantee nothing where eigenvalues are close together.
+    """
+    return (torch.maximum if isinstance(gap, Tensor) else np.maximum)(tolerance * gap, round_off)
 
 
 def name_of(operator: Operator) -> str:

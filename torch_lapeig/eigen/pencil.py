@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, name_of
+from torch_lapeig.eigen.problem import RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.solvers.blocks import eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.check import Problem, Solution
-from torch_lapeig.eigen.gradient.clusters import GradientOptions
+from torch_lapeig.eigen.gradient.system import GradientOptions
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
+from torch_lapeig.eigen.operator import allowed_residual
+from torch_lapeig.eigen.problem import Problem, Solution
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.solver import RitzPairs, allowed_residual
+from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.support import precision

@@ -13,16 +13,23 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import matrices
-from torch_lapeig.eigen.check import Problem, Solution, check_answer, norms, report_failure, report_unresolved
 from torch_lapeig.eigen.choose import Choice, choose
-from torch_lapeig.eigen.gradient.clusters import DEGENERACIES, Degeneracy, GradientOptions
-from torch_lapeig.eigen.gradient.complement import Complement
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
+from torch_lapeig.eigen.gradient.system import DEGENERACIES, Complement, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
-from torch_lapeig.eigen.normal import Differentiated, normalise
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
+from torch_lapeig.eigen.problem import (
+    Differentiated,
+    Problem,
+    Solution,
+    check_answer,
+    normalise,
+    norms,
+    report_failure,
+    report_unresolved,
+)
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -324,8 +331,7 @@ def eigenpairs(
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if isinstance(given, Operator) else given
     operator = _operator_of(exact)
-    if on_ranks := operator.nodes.is_sharded:
-        _check_agreement(operator, k, fill, solve)
+    _check_agreement(operator, k, fill, solve)
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
         warn_of_isolated(exact.active, exact.graph.mask)
@@ -333,7 +339,8 @@ def eigenpairs(
         warn_of_isolated(given.active, graph.mask)
     checks.check_flag(largest, "largest")
     if nearest is not None:
-        nearest = _check_nearest(nearest, solve, is_free=not (largest or fill or on_ranks) and len(operator.shape) == 1)
+        refuse("eigenpairs, nearest", operator=operator)
+        nearest = _check_nearest(nearest, solve, is_free=not (largest or fill) and len(operator.shape) == 1)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
     scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
     if mass is not None:
@@ -354,10 +361,14 @@ def eigenpairs(
             )
         if not isinstance(solve.solver, (Auto, Eigh)):
             raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
-    if largest and (on_ranks or fill):
-        raise ValueError("largest must be False with fill=True or where rows lie on several ranks, got True")
-    if on_ranks and isinstance(given, Laplacian) and isinstance(solve.solver, Auto):
-        return solve_on_ranks(given.graph.pattern, given, k, solve, fill)
+    if largest:
+        refuse("eigenpairs, largest", operator=operator)
+        if fill:
+            raise ValueError("largest must be False with fill=True, got True")
+    if isinstance(given, Laplacian) and isinstance(solve.solver, Auto):
+        found = solve_on_ranks(given.graph.pattern, given, k, solve, fill)
+        if found is not None:
+            return found
     end: End = "largest" if largest else "smallest" if nearest is None else "nearest"
     pairs = _pairs_of(exact, operator, (root, form), k, solve, given.dtype, end, nearest)
     return dataclasses.replace(
@@ -370,8 +381,8 @@ def _check_nearest(nearest: Any, solve: Solve, *, is_free: bool) -> float:
     sigma = checks.check_number(nearest, "nearest")
     if not is_free:
         raise ValueError(
-            "nearest must be None with largest=True or fill=True, for a batch, and for rows on several ranks, got "
-            f"{nearest}; solve the matrices of a batch one by one"
+            f"nearest must be None with largest=True, fill=True and for a batch, got {nearest}; solve its matrices "
+            "one by one"
         )
     if not isinstance(solve.solver, (Auto, Eigh)):
         raise ValueError(f"solver must be None or Eigh() with nearest={nearest}, got {solve.solver}")
@@ -443,9 +454,9 @@ def pairs_of_real_form(
 
 
 @singledispatch
-def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs:
-    """Solve a Laplacian whose rows lie on several ranks, by the default solver; their pattern registers how."""
-    raise NotImplementedError(f"{type(pattern).__name__} must register solve_on_ranks")
+def solve_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve, fill: bool) -> Eigenpairs | None:
+    """Solve a Laplacian by the way that a pattern on several ranks registers; return None for other patterns."""
+    return None
 
 
 def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Progress | None) -> Solution:
@@ -698,7 +709,7 @@ def _check_agreement(operator: Operator, k: int, fill: bool, solve: Solve) -> No
     names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
     asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
     parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
-    operator.nodes.agree("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
+    operator.nodes.compare("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from torch_lapeig.eigen.function import FunctionOperator
-from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.matrices import is_complex, is_matrix, with_real_peaks
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.krylov import Krylov

@@ -58,6 +58,14 @@ class PatternBase:
         """Return Σ over the ranks where nodes lie; differentiable."""
         return x
 
+    def sums(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Return `sum` of each tensor, in one message."""
+        return parts
+
+    def number_of(self, n: int) -> int:
+        """Return the number of nodes on all ranks, of which ``n`` lie here."""
+        return n
+
     def maximum(self, x: Tensor) -> Tensor:
         """Return the maximum over the ranks where nodes lie, elementwise; without gradients."""
         return x
@@ -158,6 +166,9 @@ class PatternBase:
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check; raise on all ranks unless it passes on all of them, with equal facts and ``call``."""
         check()
+
+    def compare(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
+        """Raise on all ranks unless all make the ``call``, with equal facts of ``check``."""
 
 
 class SparsePattern(PatternBase):

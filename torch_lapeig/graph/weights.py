@@ -132,9 +132,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """Return `forward` of a graph; raise TypeError for anything else."""
         check_graph(graph)
-        if graph.pattern.is_sharded:
-            given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
-            graph.pattern.agree("a weighting", lambda: {"weighting": self, **checks.facts_of_rows(**given)})
+        given = {"x": x, "weights": graph.weight, **dict(self.named_parameters())}
+        graph.pattern.compare("a weighting", lambda: {"weighting": self, **checks.facts_of_rows(**given)})
         if graph.mask is not None and isinstance(x, Tensor) and x.shape[:-1] == graph.mask.shape:
             x = torch.where(graph.mask[..., None], x, 0)  # padding may hold anything
         weighted: Graph = super().__call__(x, graph)

@@ -6,6 +6,7 @@ import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
@@ -92,6 +93,11 @@ class PointsModule(FittedModule):
         """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
         return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
+
+    def _reported(self) -> AbstractContextManager[None]:
+        """Return a context whose searches for neighbours report their progress, where it is asked for."""
+        progress = Solve.of(self.solve).progress
+        return searches_reported(progress) if progress else nullcontext()
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
@@ -261,7 +267,7 @@ class EmbeddingModule(PointsModule):
         """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
         points, mask = self._checked(checks.half_to_float32(x), mask)
         solved: list[Eigenpairs] = []
-        with searches_reported(Solve.of(self.solve).progress):
+        with self._reported():
             return as_returned(self._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
@@ -275,7 +281,7 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         points, _ = self._checked_one(x)
-        with searches_reported(Solve.of(self.solve).progress):
+        with self._reported():
             self._keep(self._fit_points(points, [], fill=False), x)
         return self
 
@@ -306,7 +312,7 @@ class EmbeddingModule(PointsModule):
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        with searches_reported(Solve.of(self.solve).progress):
+        with self._reported():
             return self._with_new(x, points, x_new, self._fits(points, mask, []))
 
     @torch.no_grad()

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
-from torch_lapeig.eigen.check import ROUNDOFF_UNITS
-from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
+from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import differentiable_pair_distances, measured

@@ -63,9 +63,9 @@ corrected graph → DiffusionMap
   because The kernel would be corrected twice.
   ValueError {name} must be a Graph of the kernel K, got one that DensityCorrected({value.density_correction:g}) has
     corrected for density already; weight it by K, or use alpha=0
-sharded operator → eigenpairs, mass; eigenpairs, mass matrix
+sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass must be None where rows lie on several ranks; gather the graph
+  ValueError mass, largest and nearest must be left out where rows lie on several ranks; gather the graph
 normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   because A normalised Laplacian has the degrees as its mass: L y = λ D y.
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
@@ -199,7 +199,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "corrected graph": lambda value: getattr(value, "density_correction", 0) > 0,
     "similarity": lambda value: value.graph.similarity is not None,
     "normalised Laplacian": lambda value: _is("Laplacian")(value) and value.normalization != "unnormalized",
-    "sharded operator": lambda value: getattr(value, "is_sharded", False),
+    "sharded operator": lambda value: hasattr(value, "nodes") and value.nodes.is_sharded,
     "sharded pairs": lambda value: value.is_sharded,
     "complex pairs": lambda value: value.dtype.is_complex,
     "pairs with a mass or degrees": lambda value: value.inner_product != "identity",

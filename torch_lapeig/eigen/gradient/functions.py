@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.clusters import off_diagonal
+from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.support import checks, precision
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.rule import Outside
-from torch_lapeig.eigen.normal import in_unit
+from torch_lapeig.eigen.problem import in_unit
 from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.support import checks

@@ -51,8 +51,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.clusters import couplings, differences, inverse_differences
-from torch_lapeig.eigen.gradient.complement import Complement
+from torch_lapeig.eigen.gradient.system import Complement, couplings, differences, inverse_differences
 from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.support import checks
 from torch_lapeig.support.precision import Function, matmul

@@ -105,7 +105,7 @@ class Form:
     @property
     def has_plain_sums(self) -> bool:
         """Return whether C may sum over nodes, with a mass that it reads; see `Operator.has_plain_sums`."""
-        mass, is_plain = self.mass, self.operator.has_plain_sums
+        mass, is_plain = self.mass, self.operator.has_plain_sums and not self.operator.nodes.is_sharded
         if mass is None or not is_plain or mass.layout is not torch.sparse_csr:
             return is_plain and mass is None
         return loops.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())

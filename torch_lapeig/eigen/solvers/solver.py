@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.eigen.operator import Operator, allowed_residual
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress as Progress
@@ -99,16 +99,6 @@ class Solver(Protocol):
             tolerance: maximum residual, relative to the gap after the k-th value.
             progress: called in every iteration, if it is not None.
         """
-
-
-def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
-    """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off.
-
-    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``. By the theorem of Davis and Kahan the sine of
-    the angle between the computed and the true eigenspace is at most residual / gap. So an absolute tolerance would
-    guarantee nothing where eigenvalues are close together.
-    """
-    return (torch.maximum if isinstance(gap, Tensor) else np.maximum)(tolerance * gap, round_off)
 
 
 def with_guards(k: int, guards: int | None = None) -> int:
