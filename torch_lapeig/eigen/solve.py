@@ -230,9 +230,8 @@ class Solve:
     @classmethod
     def of(cls, value: Solve | Solver | None, **options: Any) -> Solve:
         """Return options, of a solver, or the default for None, changed by name; raise TypeError for unknown names."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in options.keys() - set(names):
-            ours = OF_OTHERS.get(name, f"options are {', '.join(names)}")
+        for name in options.keys() - vars(DEFAULT).keys():
+            ours = OF_OTHERS.get(name, f"options are {', '.join(vars(DEFAULT))}")
             raise TypeError(f"{name} is no option of this solve; {ours}")
         found = value if isinstance(value, Solve) else DEFAULT if value is None else cls(value)
         return dataclasses.replace(found, **options) if options else found
@@ -331,7 +330,6 @@ def eigenpairs(
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if isinstance(given, Operator) else given
     operator = _operator_of(exact)
-    _check_agreement(operator, k, fill, solve)
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
         warn_of_isolated(exact.active, exact.graph.mask)
@@ -513,11 +511,12 @@ def differentiable(operator: Operator, solution: Solution, gradient: GradientOpt
 
 def _inner_product(given: Laplacian | Operator, mass: Tensor | None) -> InnerProduct:
     """Return the inner product in which the vectors of a problem are orthonormal."""
-    if isinstance(given, Laplacian) and given.factor is not None and given.graph.similarity is not None:
+    normalization = given.normalization if isinstance(given, Laplacian) else "symmetric"
+    if isinstance(given, Laplacian) and normalization != "symmetric" and given.graph.similarity is not None:
         return "similarity"
     if mass is not None:
         return "mass"
-    return "degrees" if isinstance(given, Laplacian) and given.factor is not None else "identity"
+    return "degrees" if normalization == "random_walk" else "identity"
 
 
 def _operator_of(laplacian: Any) -> Operator:
@@ -705,15 +704,14 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
     )
 
 
-def _check_agreement(operator: Operator, k: int, fill: bool, solve: Solve) -> None:
-    names = ("solver", "tolerance", "backward_tolerance", "degeneracy", "cluster_width", "on_failure", "loss_dtype")
-    asked = {"k": k, "fill": fill, **{name: getattr(solve, name) for name in names}}
-    parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
-    operator.nodes.compare("eigenpairs", lambda: checks.facts_of_rows(**parameters) | asked)
-
-
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
     """Return the number of pairs, checked against the sizes of the graphs and the solver."""
+
+    def facts() -> dict[str, Any]:
+        parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
+        return checks.facts_of_rows(**parameters) | vars(solve) | {"progress": None, "k": k, "fill": fill}
+
+    operator.nodes.compare("eigenpairs", facts)
     k, fill = checks.check_width(k, "k"), checks.check_flag(fill, "fill")
     if k <= operator.fewest_active:
         return k

@@ -19,6 +19,7 @@ import os
 import warnings
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -365,7 +366,7 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
+        return {*map(attrgetter("dtype"), blocks)} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""
@@ -422,7 +423,7 @@ def subspace(
         "filter": fill_struct("Filter", **sizes, first=0, groups=1, **polynomial, x=vectors, out=block),
         "settings": fill_struct("FilterSettings", **settings),
     }
-    addresses = {name: ctypes.addressof(part) for name, part in parts.items()}
+    addresses = dict(zip(parts, map(ctypes.addressof, parts.values()), strict=True))
     work = {"threads": num_threads(), "part_work": COMPILED_PART, "most_work": UNINTERRUPTED, "work_done": 0}
     counts = {"state": state, "iterations": iterations, "products": products}
     task = fill_struct("Subspace", **addresses, wanted=k, **work, **spectrum._asdict(), **counts)

@@ -15,6 +15,7 @@ import operator
 import os
 import threading
 from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 import torch
@@ -100,7 +101,7 @@ class _Float32:
 
 
 def _float32_products() -> list[str]:
-    return [product.fp32_precision for product in PRODUCTS] or [torch.get_float32_matmul_precision()]
+    return [*map(attrgetter("fp32_precision"), PRODUCTS)] or [torch.get_float32_matmul_precision()]
 
 
 _float32 = _Float32()
@@ -118,7 +119,7 @@ class _WholePrecision:
 
     def __enter__(self) -> None:
         self.is_outermost, _thread.inside = not vars(_thread).get("inside", False), True
-        self.enabled = [device for device in AUTOCAST if torch.is_autocast_enabled(device)]
+        self.enabled = [*filter(torch.is_autocast_enabled, AUTOCAST)]
         _float32.begin()
         for device in self.enabled:
             torch.set_autocast_enabled(device, False)
@@ -222,11 +223,11 @@ def _placed(value: Any, place: Callable[[torch.device], torch.device], known: di
 def synchronise(*flags: Tensor) -> list[bool]:
     """Return flags ``()`` as Python's bools, and handle those of `check_at_next_sync`: the host waits for one copy."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
-    every = [*flags, *(flag for flag, _ in pending)]
-    if len({flag.device for flag in every}) == 1 and every[0].device.type != "cpu":
+    every = [*flags, *map(itemgetter(0), pending)]
+    if len({*map(attrgetter("device"), every)}) == 1 and every[0].device.type != "cpu":
         found = torch.stack(every).tolist()
     else:
-        found = [bool(flag) for flag in every]
+        found = [*map(bool, every)]
     for is_true, (_, say) in zip(found[len(flags) :], pending, strict=True):
         if is_true:
             say()
@@ -265,10 +266,12 @@ class Function(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Save the tensors among the inputs for either mode of derivatives, and the others as ``ctx.rest``."""
-        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        tensors: list[Tensor] = []
+        ctx.rest = []
+        for x in inputs:
+            (tensors if isinstance(x, Tensor) else ctx.rest).append(x)
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
-        ctx.rest = [x for x in inputs if not isinstance(x, Tensor)]
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:  # noqa: D102
