@@ -62,10 +62,8 @@ class ShardedPattern(SparsePattern):
         self._put(row[order], col[order], (n,), None)
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
-        self.sum, self.maximum, self.any = ranks.total, ranks.maximum, ranks.any  # type: ignore[method-assign]
-        self.sums = ranks.totals  # type: ignore[method-assign]
-        self.same_on_all_ranks, self.agree = ranks.same_on_all_ranks, ranks.agree  # type: ignore[method-assign]
-        self.compare = ranks.agree  # type: ignore[method-assign]
+        sums = {"sum": ranks.total, "sums": ranks.totals, "maximum": ranks.maximum, "any": ranks.any}
+        vars(self).update(sums, same_on_all_ranks=ranks.same_on_all_ranks, agree=ranks.agree, compare=ranks.agree)
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()

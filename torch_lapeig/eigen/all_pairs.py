@@ -141,6 +141,10 @@ class _Matrices(Operator):
         """Return A Y."""
         return precision.matmul(parameters[0], y)
 
+    def gradients(self, x: Tensor, y: Tensor, to_mass: Tensor | None, needed: Sequence[bool]) -> Sequence[Tensor]:
+        """Return Y Xᴴ."""
+        return (precision.matmul(y, x.mH),)
+
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᴴ Y."""
         return precision.matmul(x.mH, y)

@@ -82,6 +82,15 @@ class Operator:
         image = self.matmul_at(parameters[:own], x) if own else self.matmul(x)
         return image, x if self.mass is None else self.mass.matmul_at(parameters[own:], x)
 
+    def gradients(
+        self, x: Tensor, y: Tensor, to_mass: Tensor | None, needed: Sequence[bool]
+    ) -> Sequence[Tensor | None] | None:
+        """Return the gradients of <Y, A(θ) X> + <``to_mass``, M(θ) X> in the tensors θ that need them by a formula.
+
+        None where autograd is to compute them. They are differentiable in X and Y.
+        """
+        return None
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors θ of A and M."""

@@ -313,6 +313,16 @@ class SymmetricOperator(Operator):
         edges, diagonal = parameters
         return diagonal.reshape(*y.shape[:-1], 1) * y - self.pattern.matmul(edges, y, stays_symmetric=True)
 
+    def gradients(
+        self, x: Tensor, y: Tensor, to_mass: Tensor | None, needed: Sequence[bool]
+    ) -> Sequence[Tensor | None]:
+        """Return −(y_i · x_j + x_i · y_j) / 2 on the edges, and y_i · x_i; see `Operator.gradients`."""
+        values = self.pattern.products(torch.cat([y, x], -1), torch.cat([x, y], -1)) / -2 if needed[0] else None
+        diagonal = (y * x).sum(-1).reshape(self.shape) if needed[1] else None
+        if self.mass is None or to_mass is None:
+            return values, diagonal
+        return values, diagonal, *self.mass.gradients(x, to_mass, None, needed[2:])
+
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
         found: SymmetricOperator = super().frozen()

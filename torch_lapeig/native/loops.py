@@ -19,7 +19,6 @@ import os
 import warnings
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -366,7 +365,7 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        return {*map(attrgetter("dtype"), blocks)} <= {self.values.dtype} and memory_supported(*blocks)
+        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""

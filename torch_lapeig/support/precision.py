@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 import threading
 from collections.abc import Callable
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_not, itemgetter
 from typing import Any, TypeVar
 
 import torch
@@ -212,7 +211,7 @@ def _placed(value: Any, place: Callable[[torch.device], torch.device], known: di
                 known[id(x)] = x, (copy := x.to(place(x.device)))
                 if not (x.is_inference() or copy.is_inference()):  # what is derived from x now holds for the copy
                     torch._C._autograd._unsafe_set_version_counter((copy,), (x._version,))
-            elif any(map(operator.is_not, own := [*map(placed, leaves)], leaves)):
+            elif any(map(is_not, own := [*map(placed, leaves)], leaves)):
                 known[id(x)] = x, object.__new__(type(x))
                 vars(known[id(x)][1]).update(tree_unflatten(own, form))
         return known[id(x)][1]

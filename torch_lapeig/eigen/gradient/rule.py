@@ -153,7 +153,10 @@ class Pairs(_Implicit):
             turn = (matmul(projected, turn) + matmul(turn, projected) + (inner + inner.mH) / 2) / 2
             y_mass = -(matmul(vectors, turn) + matmul(z, projected))
         held = vectors if torch.is_grad_enabled() else vectors.detach()
-        return None, *pull(lambda *own: operator.images(own, held), parameters, (y, y_mass))
+        found = operator.gradients(held, y, y_mass, ctx.needs_input_grad[1:])
+        if found is None:
+            found = pull(lambda *own: operator.images(own, held), parameters, (y, y_mass))
+        return None, *found
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, Tensor]:
