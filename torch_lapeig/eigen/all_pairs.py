@@ -15,6 +15,7 @@ from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.eigen.matrices import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.problem import Solution
+from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.graph.pattern import DensePattern, signs
@@ -153,8 +154,9 @@ class _Matrices(Operator):
 def _pairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return V and Λ of Hermitian matrices ``(B, N, N)``, with derivatives."""
     with torch.no_grad():
-        values, vectors = torch.linalg.eigh(checks.primal(matrix))
-        if not vectors.is_complex():
+        bare = checks.primal(matrix)
+        values, vectors = torch.linalg.eigh(bare) if bare.is_complex() else eigh_of_batch(bare)
+        if not bare.is_complex():
             vectors = vectors.mul_(signs(vectors))
     if not needs_derivatives(matrix):
         return vectors, torch.diag_embed(values).to(vectors.dtype)
