@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,9 +13,17 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.functions import function_of_matrix
-from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
-from torch_lapeig.graph.weights import DensityCorrected, Weighting
-from torch_lapeig.methods.frozen import FrozenGraphMap
+from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares
+from torch_lapeig.graph.pattern import PatternBase
+from torch_lapeig.graph.weights import DensityCorrected
+from torch_lapeig.methods.frozen import (
+    Frozen,
+    are_nearest,
+    check_exported,
+    edges_to_all,
+    fixed_points,
+    lengths_to_all,
+)
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.on_graph import GraphEmbedding, warn_of_unreached
 from torch_lapeig.support import checks, precision
@@ -39,7 +47,8 @@ class OnLandmarks:
 
     layer: GraphEmbedding
     rule: Landmarks
-    weights: Weighting  # of edges between points and landmarks
+    weights: Any  # of edges between points and landmarks
+    can_separate: ClassVar[bool] = False
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         return EmbeddingModule._embed(self.layer, x, mask, solved)
@@ -71,10 +80,10 @@ class OnLandmarks:
             "train_count": torch.tensor(count, device=graph.weight.device),
             **self.layer._of_graph(found, graph),
         }
-        return state | {"embedding_": self._rows(shares, state)}
+        return state | {"embedding_": self._rows(shares, state["train_vectors"], self._row_counts(state))}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._rows(self._shares(x, state), state)
+        return self._rows(self._shares(x, state), state["train_vectors"], self._row_counts(state))
 
     def _counts(self, state: State) -> Tensor | None:
         """Return how much a point at each landmark counts, ``(m,)``, about 1; None where all points count 1."""
@@ -84,29 +93,43 @@ class OnLandmarks:
         return (logarithm - logarithm.mean()).exp()  # the sums of a sample are smaller
 
     def _row_counts(self, state: State) -> Tensor | None:
-        """Return the counts whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
-        return self._counts(state) if self.layer.scale == "orthonormal" else None
+        """Return the counts ``(m, 1)`` whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
+        counts = self._counts(state) if self.layer.scale == "orthonormal" else None
+        return None if counts is None else counts[:, None]
 
-    def _rows(self, shares: Shares, state: State) -> Tensor:
+    def _rows(self, shares: Shares, vectors: Tensor, counts: Tensor | None) -> Tensor:
         """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
-        rows, counts = shares.rows(state["train_vectors"]), self._row_counts(state)
-        return rows if counts is None else rows * shares.rows(counts[:, None]).sqrt()
+        if counts is None:
+            return shares.rows(vectors)
+        count = shares.rows(counts)
+        return shares.rows(vectors) * torch.where(count > 0, count, 1).sqrt()
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
         edges = self.rule.edges(x, state["train_points"])
-        shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
+        shares = Shares.of(self.weights, edges, state["train_weighting"])
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
     def _frozen(self, state: State) -> nn.Module:
-        return FrozenGraphMap(self.rule, self.weights, state, counts=self._row_counts(state))
+        check_exported(self.weights)
+        # Means of points on the sphere lie within it.
+        kept = fixed_points(state["train_points"], self.rule.metric, is_measured=True)
+        kept |= {"vectors": state["train_vectors"].double(), "state": state["train_weighting"]}
+        counts = self._row_counts(state)
+        return Frozen(self.layer, kept if counts is None else {**kept, "counts": counts.double()}, state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        squared = lengths_to_all(x, state, self.rule.metric)
+        edges = edges_to_all(squared, are_nearest(squared, self.rule.r))
+        return self._rows(Shares.of(self.weights, edges, state["state"]), state["vectors"], state.get("counts"))
 
     def _width(self, state: State) -> int:
         return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
 
-    def columns(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
+    def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
+        first = pairs.vectors.shape[-1] - y.shape[-1]
         projected = pairs.projected[..., first:, first:]
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
         least = 1e-3  # as with Nyström's formula

@@ -26,8 +26,8 @@ from torch_lapeig.eigen.check import ROUNDOFF_UNITS
 from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
-from torch_lapeig.graph.distances import differentiable_pair_distances, measured
-from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
+from torch_lapeig.graph.distances import differentiable_pair_distances, least_reach, measured
+from torch_lapeig.graph.groups import shares_of_groups, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -39,7 +39,14 @@ from torch_lapeig.graph.rules import (
     weighted_graph,
 )
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.frozen import FrozenGraphMap, growth_of
+from torch_lapeig.methods.frozen import (
+    Frozen,
+    check_exported,
+    connectivity_to_all,
+    edges_to_all,
+    fixed_points,
+    lengths_to_all,
+)
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -49,12 +56,18 @@ GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivi
 
 
 class NewAffinities(NamedTuple):
-    """Affinities between new points and fitted points."""
+    """Affinities between new points and fitted points: a list, or all pairs as in `NewEdges`."""
 
     log_affinity: Tensor  # (E,), with gradients
     query: Tensor  # int64 (E,), the new point of each
     point: Tensor  # int64 (E,), the fitted point of each
     same: Tensor  # int64 (Q,), the fitted point that a new point equals, or −1
+
+    def combined(self, share: Tensor, rows: Tensor) -> Tensor:
+        """Return Σ_i share_i rows_i ``(Q, k)`` of each new point."""
+        if self.query.ndim == 2:
+            return share @ rows
+        return sum_of_groups(share[:, None] * rows.index_select(0, self.point), self.query, len(self.same))
 
 
 class OnGraph(PointsModule):
@@ -102,6 +115,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
+    can_separate = True
     _normalization: Normalization = "random_walk"  # of the Laplacian
 
     def __init__(
@@ -175,7 +189,25 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
-        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=self._normalization != "unnormalized")
+        check_exported(self.weights)
+        if self._normalization == "unnormalized" and self.components == "separate":
+            raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
+        wide = {name: value.double() for name, value in state.items() if value.is_floating_point()}
+        kept = prepared(wide, self._normalization)
+        if kept.pop("small", None) is not None:
+            del kept["noise"]
+        none = kept["values"].new_zeros(1)
+        kept["state"] = state.get("train_weighting", state.get("train_density", none))
+        if "train_points" in state:
+            metric, points = self.neighbors.metric, state["train_points"]  # type: ignore[union-attr]
+            # Rounded up, as fixed points lie at the reach of others.
+            reach = state["train_rule"].double() * (1 + 8 * torch.finfo(points.dtype).eps)
+            kept["reach"] = (reach + least_reach(metric, points.dtype)).square()
+            kept |= fixed_points(points, metric)
+        return Frozen(self, kept, state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        return nystrom(affinities_to_all(self.neighbors, self.weights, x, state, dtype), state, self._normalization)
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
@@ -188,7 +220,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
-        return nystrom(new, state, normalized=self._normalization != "unnormalized")
+        return nystrom(new, state, self._normalization)
 
 
 def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:
@@ -225,6 +257,8 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
         query, point = x.detach().nonzero(as_tuple=True)
         # Given affinities do not show which new points equal fitted ones.
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
+        if "train_density" in state:
+            log_affinity = log_affinity + state["train_density"][point]
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
         points = measured(state["train_points"], metric)
@@ -290,38 +324,81 @@ def warn_of_unreached(unreached: int, queries: int) -> None:
         )
 
 
-def nystrom(new: NewAffinities, state: State, *, normalized: bool = True) -> Tensor:
+def affinities_to_all(
+    neighbors: Any, weights: Weighting | None, x: Tensor, state: State, dtype: torch.dtype
+) -> NewAffinities:
+    """Return affinities between new points and all points that a frozen map keeps, of a fit in ``dtype``."""
+    if weights is None:
+        none = x == 0
+        log_affinity = torch.where(none, -torch.inf, torch.where(none, 1, x).log()) + state["state"]
+        edges = edges_to_all(x, x)
+        return NewAffinities(log_affinity, edges.query, edges.point, torch.full_like(x[:, 0], -1, dtype=torch.int64))
+    squared, n = lengths_to_all(x, state, neighbors.metric), len(state["points"])
+    # The number of the fixed point (the first of equal ones) that a new point equals, to which it has no edge.
+    number = torch.arange(n, device=x.device)
+    first = torch.where(squared <= least_reach(neighbors.metric, dtype) ** 2, number, n).amin(1)
+    own = number == first.unsqueeze(1)
+    there = torch.where(own, 0, connectivity_to_all(neighbors, torch.where(own, torch.inf, squared), state["reach"]))
+    edges = edges_to_all(squared, there)
+    log_affinity = weights.extend(edges, state["state"])
+    return NewAffinities(log_affinity, edges.query, edges.point, torch.where(first < n, first, -1))
+
+
+def prepared(state: State, normalization: Normalization) -> State:
+    """Return what `nystrom` needs of a fit: Y with the factors that are the same at all new points, and λ."""
+    rows, values = state.get("train_vectors"), state["train_eigenvalues"]
+    rows = vectors = state["embedding_"] if rows is None else rows
+    if normalization == "symmetric":  # 0 for a training point without edges, whose row is zero
+        degrees = state["train_degrees"]
+        vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).sqrt()[:, None]
+    made = {"rows": rows, "values": values, "noise": state.get("train_noise", values.new_zeros(1))}
+    made |= {"off": state["off"]} if "off" in state else {}
+    if normalization != "unnormalized":
+        vectors, made["small"] = _grown(vectors, values.new_ones(()), values, values.new_zeros(()), made.get("off"))
+    return made | {"vectors": vectors}
+
+
+def nystrom(new: NewAffinities, state: State, normalization: Normalization = "random_walk") -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
-    For the generalised problem L y = λ D y (``normalized``) the solution is
+    For the generalised problem L y = λ D y the solution is
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
     Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). The form of that
-    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y
-    the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of the
-    problem and returns its row of Y.
+    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``"symmetric"``). For L y =
+    λ y the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of
+    the problem and returns its row of Y.
 
     Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ, they are
     the training row of a training point, and zero, with a `GraphWarning`, for another query.
 
     The state has Y ``(N, k)`` as ``train_vectors``, or else ``embedding_``, and λ as ``train_eigenvalues``, ``(k,)``,
-    or ``(N, k)`` if training points belong to separate problems. It may have ``train_degrees``, d ``(N,)``, if Y has
-    the eigenvectors of L_sym; ``train_noise``, the error ``(N,)`` of λ at each training point, for L y = λ y; ``off``,
-    Λ off its diagonal, ``(k, k)`` or ``(N, k, k)``: 0, with derivatives at equal eigenvalues.
+    or ``(N, k)`` if training points belong to separate problems. It may have ``train_degrees``, d ``(N,)``;
+    ``train_noise``, the error ``(N,)`` of λ at each training point, for L y = λ y; ``off``, Λ off its diagonal,
+    ``(k, k)`` or ``(N, k, k)``: 0, with derivatives at equal eigenvalues. Or it is `prepared`.
     """
+    state = state if "vectors" in state else prepared(state, normalization)
     log_affinity, query, point, same = new
-    num_queries, is_known = len(same), same >= 0
-    eigenvalues, embedding = state["train_eigenvalues"], state.get("train_vectors")
-    embedding = state["embedding_"] if embedding is None else embedding
-    degrees, off, noise = (state.get(name) for name in ("train_degrees", "off", "train_noise"))
-    total = segment_logsumexp(log_affinity, query, num_queries)
-    level = torch.where(total.isinf(), 0, total)
-    share = scaled = torch.where(log_affinity.isinf(), 0, (log_affinity - level[query]).exp())
-    edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    error = edge_values.new_zeros(1) if noise is None else noise[point]
-    degree = total.new_ones(1, 1) if normalized else total[query].exp()[:, None]
-    small, growth, inverse = growth_of(degree, edge_values, error[:, None])
+    values, vectors, off = state["values"], state["vectors"], state.get("off")
+    noise, small = state.get("noise", values.new_zeros(1)), state.get("small")
+    share, total = shares_of_groups(log_affinity, query, same.shape[0])  # `len` would fix it in an exported map
+    reached = total.isfinite()[:, None]
+    if normalization != "unnormalized":
+        y = new.combined(share, vectors)
+    elif values.ndim == 1:
+        y, small = _grown(new.combined(share, vectors), total.exp()[:, None], values, noise[:1], off)
+    else:
+        near = (vectors[point], total.exp()[query, None], values[point], noise[point, None])
+        parts, small = _grown(*near, None if off is None else off[point])
+        y = sum_of_groups(share[:, None] * parts, query, len(same))
+        small = sum_of_groups((small & (share > 0)[:, None]).to(y), query, len(same)) > 0
+    if normalization == "symmetric":
+        root = (torch.where(reached, total[:, None], 0).double() / 2).exp()
+        y = (y.double() * root).to(y.dtype)
+    if query.ndim == 2:  # a fixed point has its own row, with the derivatives that its edges to others give
+        row = state["rows"][same.clamp_min(0)]
+        return torch.where(same[:, None] >= 0, row + (y - y.detach()), y)
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
         checks.warn(
@@ -329,24 +406,38 @@ def nystrom(new: NewAffinities, state: State, *, normalized: bool = True) -> Ten
             "rows are those of the nearest training points (over 1 − λ)",
             checks.GraphWarning,
         )
-    if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
-        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-        scaled = share * ((level / 2)[query] - root[point]).exp()
-    grown = embedding.index_select(0, point) * growth
-    if off is not None:  # y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order
-        off = off if off.ndim == 2 else off[point]
-        once = precision.matmul(grown[:, None], off)[:, 0] * inverse
-        grown = grown + once + precision.matmul(once[:, None], off)[:, 0] * inverse
-    rows = sum_of_groups(scaled[:, None] * grown, query, num_queries)
+    is_known = (same >= 0)[:, None]
     # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
-    faint = is_known[query] & (total.exp()[query] < 1e3 * error)
+    faint = is_known[:, 0] & (total.exp() < 1e3 * noise.expand(len(vectors))[same.clamp_min(0)])
+    assert small is not None
     if not (small.any() or faint.any()):
-        return rows
-    lost = sum_of_groups(((small | faint[:, None]) & (share > 0)[:, None]).to(rows.dtype), query, num_queries) > 0
-    if (lost & ~is_known[:, None]).any():
+        return y
+    if normalization != "unnormalized" and values.ndim == 2:
+        small = new.combined((share > 0).to(y), small.to(y)) > 0
+    lost = (small & reached) | faint[:, None]
+    if (lost & ~is_known).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             checks.GraphWarning,
         )
-    return torch.where(lost & is_known[:, None], embedding[same.clamp_min(0)], rows)
+    return torch.where(lost & is_known, state["rows"][same.clamp_min(0)], y)
+
+
+def _grown(
+    rows: Tensor, degree: Tensor, values: Tensor, error: Tensor, off: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return rows y D (D − Λ)⁻¹, and where divisors are tiny; zero there."""
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(values == 0, 1, degree)
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
+    small = (degree - values).abs() < torch.where(values == 0, 0, 1e3 * error).maximum(1e-3 * degree)
+    rest, info = torch.where(small, 1, degree - values), torch.finfo(degree.dtype)
+    grown = rows * torch.where(small, 0, degree / rest)
+    if off is None:
+        return grown, small
+    # y D (F + F E F + F E F E F + …) with F = (D − λ)⁻¹; later terms vanish to second order.
+    overflows = rest.abs() < info.tiny / info.eps
+    inverse = torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    once = precision.matmul(grown.unsqueeze(-2), off).squeeze(-2) * inverse
+    return grown + once + precision.matmul(once.unsqueeze(-2), off).squeeze(-2) * inverse, small
