@@ -4,8 +4,7 @@ Sums are equal from run to run. Numbers in float32 are added in float64: in floa
 one after the other, is wrong by 1 %. The processor adds in the order of the values. On an accelerator ``index_add``
 would add by atomic operations in any order. There ``index_put`` with accumulation sorts the values by group, and one
 thread adds the values of a group one by one. Large groups are therefore divided, and the sums of the parts added.
-
-Groups ``(total, 1)`` stand for a matrix of values ``(total, n)``, of which each row is a group.
+Groups ``(total, 1)`` are the rows of a matrix of values ``(total, n)``.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
     """Return the values at ``index``; the derivative sums as `sum_of_groups` does."""
-    if index.ndim == 2:
-        return values[:, None]
     if values.device.type == "cpu":
         return values.index_select(0, index)
     index, parts = _divided(index, len(values))
@@ -74,19 +71,11 @@ def offsets_of_groups(group: Tensor, total: int) -> Tensor:
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
-    if group.ndim == 2:
-        top = values.detach().amax(1)
-    else:
-        top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
+    bare, none = values.detach(), values.new_full((total,), -torch.inf)
+    top = bare.amax(1) if group.ndim == 2 else none.scatter_reduce(0, group, bare, "amax")
     shift = torch.where(top.isinf(), 0, top)
-    summed = sum_of_groups((values - gather(shift, group)).exp(), group, total)
+    summed = sum_of_groups((values - shift[group]).exp(), group, total)
     return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
-
-
-def shares_of_groups(logs: Tensor, group: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Return values, given by logarithms, over the sum of their group; zero without any; and the logarithm of sums."""
-    sums = segment_logsumexp(logs, group, total)
-    return (logs - torch.where(sums.isinf(), 0, sums)[group]).exp(), sums
 
 
 def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> Tensor:

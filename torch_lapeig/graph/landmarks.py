@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.distances import Metric, differentiable_pair_distances, measured, squared_distances
 from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.groups import both_ways, shares_of_groups, sum_of_groups
+from torch_lapeig.graph.groups import both_ways, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import principal_directions, spread_rows
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
@@ -27,26 +27,13 @@ from torch_lapeig.support.tuning import rows_of_block
 
 
 class Shares(NamedTuple):
-    """Shares of points in landmarks, of sum one, or zero where no landmark of a point has weight.
-
-    Both are ``(Q, r)``; of all pairs the landmarks are ``(m,)``, and the shares ``(Q, m)``.
-    """
+    """Shares of points in landmarks, both ``(Q, r)``, of sum one, or zero where no landmark of a point has weight."""
 
     landmark: Tensor
     share: Tensor
 
-    @classmethod
-    def of(cls, weights: Weighting, edges: NewEdges, state: Tensor) -> Shares:
-        """Return affinities of points and landmarks over their sums at each point, given the weighting's state."""
-        share = shares_of_groups(weights.extend(edges, state), edges.query, edges.num_queries)[0]
-        if edges.query.ndim == 2:
-            return cls(edges.point, share)
-        return cls(edges.point.reshape(edges.num_queries, -1), share.reshape(edges.num_queries, -1))
-
     def rows(self, of_landmarks: Tensor) -> Tensor:
         """Return Z Y ``(Q, k)`` of rows of landmarks ``(m, k)``."""
-        if self.landmark.ndim == 1:
-            return self.share @ of_landmarks
         columns = zip(self.landmark.unbind(1), self.share.unbind(1), strict=True)
         return sum((share[:, None] * of_landmarks[landmark] for landmark, share in columns), of_landmarks[:0].sum(0))
 

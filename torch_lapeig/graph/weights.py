@@ -27,11 +27,9 @@ from torch_lapeig.support.kinds import refuse
 class NewEdges(NamedTuple):
     """Edges between new points and training points, the argument of `Weighting.extend`.
 
-    Frozen maps have all Q × N pairs in place of a list: ``query`` is ``(Q, 1)``, ``point`` ``(N,)``, and the others are
-    ``(Q, N)``, with the connectivity 0 where there is no edge.
-
     Attributes:
-        query, point: int64 ``(E,)``, the number of the new point and of the training point of each edge.
+        query, point: int64 ``(E,)``, the number of the new point and of the training point of each edge; of all pairs,
+            in frozen maps, ``(Q, 1)`` and ``(N,)``, with ``(Q, N)`` of the others, and a connectivity of 0 for no edge.
         squared_lengths: ``(E,)``, float32 or float64, with gradients.
         connectivity: ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``.
         num_queries: number of new points.
@@ -157,12 +155,12 @@ class Weighting(Configured, nn.Module, abc.ABC):
                 `DensePattern`; `Graph.with_weight` makes the result.
         """
 
-    @abc.abstractmethod
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return the numbers of each training point that `extend` needs: ``(N, s)``, s ≥ 1.
+        """Return the numbers of each training point that `extend` needs: ``(N, s)``, s ≥ 1; zeros for no number.
 
         ``x`` is ``(N, D)``, and ``graph`` is the argument of ``forward``, not its result.
         """
+        return x.new_zeros(len(x), 1)
 
     @abc.abstractmethod
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -188,10 +186,6 @@ class SimpleWeights(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return the graph as it is."""
         return graph
-
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return zeros ``(N, 1)``: `extend` needs no state."""
-        return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return the logarithm of the connectivity."""
@@ -240,10 +234,6 @@ class KernelWeights(Weighting):
                 f"{values.detach().min():.3g} to {values.detach().max():.3g}"
             )
         return values
-
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return zeros ``(N, 1)``: `extend` needs no state."""
-        return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log f of the squared lengths."""
@@ -379,8 +369,7 @@ class SelfTuning(Weighting):
             sigma = _scales_of_rows(torch.where(edges.connectivity > 0, edges.squared_lengths, torch.inf), self.m)
         else:
             sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
-        scale = sigma[edges.query] * state[edges.point, 0]
-        return edges.connectivity.log() - edges.squared_lengths / scale
+        return edges.connectivity.log() - edges.squared_lengths / (sigma[edges.query] * state[edges.point, 0])
 
 
 class DensityCorrected(Weighting):

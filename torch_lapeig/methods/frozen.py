@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph import Radius
-from torch_lapeig.graph.distances import Metric
+from torch_lapeig.graph.distances import Metric, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -63,24 +63,19 @@ class Frozen(nn.Module):
         raise TypeError("a frozen map does not pass torch.jit.script; use torch.export.export(frozen, (points,))")
 
 
-def fixed_points(points: Tensor, metric: Metric = "euclidean", *, is_measured: bool = False) -> State:
+def fixed_points(points: Tensor, metric: Metric = "euclidean") -> State:
     """Return points as a frozen map keeps them: about their mean, in float64."""
-    points = points.double() if is_measured else _measured(points.double(), metric)
+    points = measured(points.double(), metric)
     centre = points.mean(0)
     return {"centre": centre, "points": points - centre}
 
 
-def _measured(x: Tensor, metric: Metric) -> Tensor:
-    """Return the points between which a metric measures lengths."""
-    if metric == "euclidean":
-        return x
-    x = x / x.abs().amax(1, keepdim=True)
-    return x / x.square().sum(1, keepdim=True).sqrt()
-
-
 def lengths_to_all(x: Tensor, state: State, metric: Metric) -> Tensor:
     """Return squared lengths ``(Q, N)`` from new points ``(Q, D)`` to `fixed_points`."""
-    return squared_to_all(_measured(x, metric) - state["centre"], state["points"])
+    if metric == "cosine":  # as `measured`, without its check
+        x = x / x.abs().amax(1, keepdim=True)
+        x = x / x.square().sum(1, keepdim=True).sqrt()
+    return squared_to_all(x - state["centre"], state["points"])
 
 
 def squared_to_all(x: Tensor, points: Tensor) -> Tensor:
@@ -90,17 +85,11 @@ def squared_to_all(x: Tensor, points: Tensor) -> Tensor:
     return sum((some.unsqueeze(1) - fixed).square().sum(2) for some, fixed in parts)  # type: ignore[no-any-return]
 
 
-def edges_to_all(squared: Tensor, there: Tensor) -> NewEdges:
-    """Return all pairs as edges, given squared lengths and the connectivity ``(Q, N)``."""
+def edges_to_all(squared: Tensor, there: Tensor, point: Tensor | None = None) -> NewEdges:
+    """Return edges to all points or some, by squared lengths and connectivity ``(Q, N)``, for `Weighting.extend`."""
     queries, n = squared.shape
     query = torch.arange(queries, device=squared.device).unsqueeze(1)
-    return NewEdges(query, torch.arange(n, device=squared.device), squared, there, queries)
-
-
-def are_nearest(squared: Tensor, k: int) -> Tensor:
-    """Return 1 for the ``k`` smallest of each row, 0 elsewhere."""
-    nearest = squared.topk(min(k, squared.shape[1]), largest=False).indices
-    return torch.zeros_like(squared).scatter(1, nearest, 1.0)
+    return NewEdges(query, torch.arange(n, device=squared.device) if point is None else point, squared, there, queries)
 
 
 def connectivity_to_all(rule: Any, squared: Tensor, reach: Tensor) -> Tensor:
@@ -108,14 +97,15 @@ def connectivity_to_all(rule: Any, squared: Tensor, reach: Tensor) -> Tensor:
     reached = (squared <= reach).to(squared)
     if isinstance(rule, Radius):
         return reached
-    chosen = are_nearest(squared, rule.k)
+    nearest = squared.topk(min(rule.k, squared.shape[1]), largest=False).indices
+    chosen = torch.zeros_like(squared).scatter(1, nearest, 1.0)
     if rule.symmetrize == "mean":
         return (chosen + reached) / 2
     return chosen.maximum(reached) if rule.symmetrize == "union" else chosen * reached
 
 
 def check_exported(weights: Weighting | None) -> None:
-    """Raise TypeError for a weighting whose ``extend`` may not take all pairs."""
+    """Raise TypeError for a weighting whose ``extend`` may need a list of edges."""
     for part in () if weights is None else weights.modules():
         owner = next((kind for kind in type(part).__mro__ if "extend" in vars(kind)), Weighting)
         if owner.__module__ != Weighting.__module__:

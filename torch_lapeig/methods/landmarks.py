@@ -15,17 +15,10 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian
 from torch_lapeig.eigen.gradient.functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares
 from torch_lapeig.graph.pattern import PatternBase
-from torch_lapeig.graph.weights import DensityCorrected
-from torch_lapeig.methods.frozen import (
-    Frozen,
-    are_nearest,
-    check_exported,
-    edges_to_all,
-    fixed_points,
-    lengths_to_all,
-)
+from torch_lapeig.graph.weights import DensityCorrected, NewEdges
+from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
-from torch_lapeig.methods.on_graph import GraphEmbedding, warn_of_unreached
+from torch_lapeig.methods.on_graph import GraphEmbedding, shares_at, warn_of_unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.progress import bar
@@ -80,10 +73,10 @@ class OnLandmarks:
             "train_count": torch.tensor(count, device=graph.weight.device),
             **self.layer._of_graph(found, graph),
         }
-        return state | {"embedding_": self._rows(shares, state["train_vectors"], self._row_counts(state))}
+        return state | {"embedding_": self._rows(shares, state)}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._rows(self._shares(x, state), state["train_vectors"], self._row_counts(state))
+        return self._rows(self._shares(x, state), state)
 
     def _counts(self, state: State) -> Tensor | None:
         """Return how much a point at each landmark counts, ``(m,)``, about 1; None where all points count 1."""
@@ -92,37 +85,38 @@ class OnLandmarks:
         logarithm = state["train_weighting"][:, 0]
         return (logarithm - logarithm.mean()).exp()  # the sums of a sample are smaller
 
-    def _row_counts(self, state: State) -> Tensor | None:
-        """Return the counts ``(m, 1)`` whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
-        counts = self._counts(state) if self.layer.scale == "orthonormal" else None
-        return None if counts is None else counts[:, None]
-
-    def _rows(self, shares: Shares, vectors: Tensor, counts: Tensor | None) -> Tensor:
+    def _rows(self, shares: Shares, state: State) -> Tensor:
         """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
-        if counts is None:
-            return shares.rows(vectors)
-        count = shares.rows(counts)
-        return shares.rows(vectors) * torch.where(count > 0, count, 1).sqrt()
+        rows, counts = shares.rows(state["train_vectors"]), self._counts(state)
+        if counts is None or self.layer.scale != "orthonormal":
+            return rows
+        count = shares.rows(counts[:, None])
+        return rows * torch.where(count > 0, count, 1).sqrt()
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
         edges = self.rule.edges(x, state["train_points"])
-        shares = Shares.of(self.weights, edges, state["train_weighting"])
+        shares = self._shares_at(edges, state)
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
+    def _shares_at(self, edges: NewEdges, state: State) -> Shares:
+        """Return the weights of edges over their sum at each point."""
+        share = shares_at(self.weights.extend(edges, state["train_weighting"]), edges.query, edges.num_queries)[0]
+        return Shares(edges.point.reshape(edges.num_queries, -1), share.reshape(edges.num_queries, -1))
+
     def _frozen(self, state: State) -> nn.Module:
-        check_exported(self.weights)
-        # Means of points on the sphere lie within it.
-        kept = fixed_points(state["train_points"], self.rule.metric, is_measured=True)
-        kept |= {"vectors": state["train_vectors"].double(), "state": state["train_weighting"]}
-        counts = self._row_counts(state)
-        return Frozen(self.layer, kept if counts is None else {**kept, "counts": counts.double()}, state)
+        frozen.check_exported(self.weights)
+        kept = {"vectors": state["train_vectors"].double(), "state": state["train_weighting"]}
+        # As they are: means of points on the sphere lie within it.
+        return frozen.Frozen(self.layer, kept | frozen.fixed_points(state["train_points"]), state)
 
     def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
-        squared = lengths_to_all(x, state, self.rule.metric)
-        edges = edges_to_all(squared, are_nearest(squared, self.rule.r))
-        return self._rows(Shares.of(self.weights, edges, state["state"]), state["vectors"], state.get("counts"))
+        squared = frozen.lengths_to_all(x, state, self.rule.metric)
+        near = squared.topk(min(self.rule.r, squared.shape[1]), largest=False)
+        edges = frozen.edges_to_all(near.values, torch.ones_like(near.values), near.indices)
+        state = {"train_vectors": state["vectors"], "train_weighting": state["state"]}
+        return self._rows(self._shares_at(edges, state), state)
 
     def _width(self, state: State) -> int:
         return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components

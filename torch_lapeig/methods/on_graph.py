@@ -27,7 +27,7 @@ from torch_lapeig.eigen.gradient.clusters import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.distances import differentiable_pair_distances, least_reach, measured
-from torch_lapeig.graph.groups import shares_of_groups, sum_of_groups
+from torch_lapeig.graph.groups import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -39,14 +39,7 @@ from torch_lapeig.graph.rules import (
     weighted_graph,
 )
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.frozen import (
-    Frozen,
-    check_exported,
-    connectivity_to_all,
-    edges_to_all,
-    fixed_points,
-    lengths_to_all,
-)
+from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -189,25 +182,37 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
-        check_exported(self.weights)
+        frozen.check_exported(self.weights)
         if self._normalization == "unnormalized" and self.components == "separate":
             raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
         wide = {name: value.double() for name, value in state.items() if value.is_floating_point()}
         kept = prepared(wide, self._normalization)
-        if kept.pop("small", None) is not None:
-            del kept["noise"]
-        none = kept["values"].new_zeros(1)
-        kept["state"] = state.get("train_weighting", state.get("train_density", none))
+        kept.pop("small", None)
+        kept["state"] = state.get("train_weighting", state.get("train_density", kept["values"].new_zeros(1)))
         if "train_points" in state:
             metric, points = self.neighbors.metric, state["train_points"]  # type: ignore[union-attr]
             # Rounded up, as fixed points lie at the reach of others.
             reach = state["train_rule"].double() * (1 + 8 * torch.finfo(points.dtype).eps)
             kept["reach"] = (reach + least_reach(metric, points.dtype)).square()
-            kept |= fixed_points(points, metric)
-        return Frozen(self, kept, state)
+            kept |= frozen.fixed_points(points, metric)
+        return frozen.Frozen(self, kept, state)
 
     def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
-        return nystrom(affinities_to_all(self.neighbors, self.weights, x, state, dtype), state, self._normalization)
+        rule: Any = self.neighbors
+        if self.weights is None:
+            none, edges = x == 0, frozen.edges_to_all(x, x)
+            logs = torch.where(none, -torch.inf, torch.where(none, 1, x).log()) + state["state"]
+            same = torch.full_like(edges.query[:, 0], -1)
+        else:
+            squared, n = frozen.lengths_to_all(x, state, rule.metric), len(state["points"])
+            # A point that equals a fixed point (the first of equal ones) has no edge to it.
+            number = torch.arange(n, device=x.device)
+            same = torch.where(squared <= least_reach(rule.metric, dtype) ** 2, number, n).amin(1)
+            own = number == same.unsqueeze(1)
+            there = frozen.connectivity_to_all(rule, torch.where(own, torch.inf, squared), state["reach"])
+            edges = frozen.edges_to_all(squared, torch.where(own, 0, there))
+            logs, same = self.weights.extend(edges, state["state"]), torch.where(same < n, same, -1)
+        return nystrom(NewAffinities(logs, edges.query, edges.point, same), state, self._normalization)
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
@@ -324,24 +329,10 @@ def warn_of_unreached(unreached: int, queries: int) -> None:
         )
 
 
-def affinities_to_all(
-    neighbors: Any, weights: Weighting | None, x: Tensor, state: State, dtype: torch.dtype
-) -> NewAffinities:
-    """Return affinities between new points and all points that a frozen map keeps, of a fit in ``dtype``."""
-    if weights is None:
-        none = x == 0
-        log_affinity = torch.where(none, -torch.inf, torch.where(none, 1, x).log()) + state["state"]
-        edges = edges_to_all(x, x)
-        return NewAffinities(log_affinity, edges.query, edges.point, torch.full_like(x[:, 0], -1, dtype=torch.int64))
-    squared, n = lengths_to_all(x, state, neighbors.metric), len(state["points"])
-    # The number of the fixed point (the first of equal ones) that a new point equals, to which it has no edge.
-    number = torch.arange(n, device=x.device)
-    first = torch.where(squared <= least_reach(neighbors.metric, dtype) ** 2, number, n).amin(1)
-    own = number == first.unsqueeze(1)
-    there = torch.where(own, 0, connectivity_to_all(neighbors, torch.where(own, torch.inf, squared), state["reach"]))
-    edges = edges_to_all(squared, there)
-    log_affinity = weights.extend(edges, state["state"])
-    return NewAffinities(log_affinity, edges.query, edges.point, torch.where(first < n, first, -1))
+def shares_at(log_affinity: Tensor, query: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+    """Return affinities over their sum D(x) at each new point, zero without any, and log D(x) ``(Q,)``."""
+    total = segment_logsumexp(log_affinity, query, queries)
+    return (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp(), total
 
 
 def prepared(state: State, normalization: Normalization) -> State:
@@ -351,9 +342,10 @@ def prepared(state: State, normalization: Normalization) -> State:
     if normalization == "symmetric":  # 0 for a training point without edges, whose row is zero
         degrees = state["train_degrees"]
         vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).sqrt()[:, None]
-    made = {"rows": rows, "values": values, "noise": state.get("train_noise", values.new_zeros(1))}
-    made |= {"off": state["off"]} if "off" in state else {}
-    if normalization != "unnormalized":
+    made = {"rows": rows, "values": values} | ({"off": state["off"]} if "off" in state else {})
+    if normalization == "unnormalized":
+        made["noise"] = state.get("train_noise", values.new_zeros(1))
+    else:
         vectors, made["small"] = _grown(vectors, values.new_ones(()), values, values.new_zeros(()), made.get("off"))
     return made | {"vectors": vectors}
 
@@ -382,7 +374,7 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
     log_affinity, query, point, same = new
     values, vectors, off = state["values"], state["vectors"], state.get("off")
     noise, small = state.get("noise", values.new_zeros(1)), state.get("small")
-    share, total = shares_of_groups(log_affinity, query, same.shape[0])  # `len` would fix it in an exported map
+    share, total = shares_at(log_affinity, query, same.shape[0])  # `len` would fix the number in an exported map
     reached = total.isfinite()[:, None]
     if normalization != "unnormalized":
         y = new.combined(share, vectors)
