@@ -77,7 +77,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     A subclass defines the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``).
     It names in ``CONFIGURATION`` the attributes that its results depend on: a saved fit is not loaded into a module in
-    which they differ. Parameters are learned and moved as in any module. The three methods run in full precision under
+    which they differ. Parameters are learned and moved as in any module. Methods run the three in full precision under
     autocast. With a graph of ``metric="cosine"`` they receive the points scaled to length 1, and the squared lengths
     of edges between these.
 

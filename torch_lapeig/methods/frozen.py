@@ -108,5 +108,5 @@ def check_exported(weights: Weighting | None) -> None:
     """Raise TypeError for a weighting whose ``extend`` may need a list of edges."""
     for part in () if weights is None else weights.modules():
         owner = next((kind for kind in type(part).__mro__ if "extend" in vars(kind)), Weighting)
-        if owner.__module__ != Weighting.__module__:
+        if isinstance(part, Weighting) and owner.__module__ != Weighting.__module__:
             raise TypeError(f"frozen needs one of this library's weightings, got {type(part).__name__}")

@@ -1,15 +1,8 @@
 """Methods on a weighted graph: their bases, the state that a fit keeps, and new points by Nyström's formula.
 
 One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
-"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik;
-they differ in the kernel:
-
-| method | K̃(x, i) | eigenvalue |
-|---|---|---|
-| Laplacian eigenmaps | W(x, i) / D(x), see `nystrom` | 1 − λ |
-| MDS, Isomap | −½ d² centred, d Euclidean or geodesic, see `kernels.centred` | of the training kernel |
-| kernel PCA | K centred | of the training kernel |
-| LLE | weights that reconstruct x from its neighbours | 1 |
+"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik.
+They differ in the kernel K̃ (docs/theory.md). Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
 """
 
 from __future__ import annotations
