@@ -221,7 +221,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         checks.check_flag(resume, "resume")
         checks.check_flag(progress, "progress")
         assert isinstance(self._steps, OnLandmarks)
-        self._steps.fit_stream(blocks, resume=resume, progress=progress)
+        self._steps.fit_stream(getattr(blocks, "to_numpy", lambda: blocks)(), resume=resume, progress=progress)
         return self
 
     @property

@@ -333,7 +333,8 @@ class EmbeddingModule(PointsModule):
         ... )
         True
         """
-        self.check_fitted()
+        if type(self)._frozen is not EmbeddingModule._frozen:  # else no fit helps
+            self.check_fitted()
         state = {name: checks.half_to_float32(value).detach() for name, value in self._fitted().items()}
         return Frozen(self._frozen(state), state.get("train_points", state[self.FITTED[0]].mT).shape[1]).eval()
 
