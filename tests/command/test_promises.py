@@ -1,9 +1,11 @@
 """The contract of reading: one row of a table for each promise of docs/command.md."""
 
+import bz2
 import gzip
 import io
 import os
 import re
+import shlex
 import sys
 import types
 import zipfile
@@ -75,7 +77,7 @@ def used(tmp_path, monkeypatch):
                 Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
         found = []
         monkeypatch.setattr("torch_lapeig.command.embed", found.append)
-        main(["embed", "--input", next(iter(files)), *arguments.split()])
+        main(["embed", "--input", next(iter(files)), *shlex.split(arguments)])
         data = read(found[0].input, found[0])
         used = columns.used_of(data, found[0])
         used.advice += [] if found[0].given else columns.advice(used, data)
@@ -236,7 +238,7 @@ REFUSED = {
     "JSON with a mark": ({"x.json": b'\xef\xbb\xbf{"a": 1}'}, "", "JSON.*read_json"),
     "a folder": ({"folder": os.mkdir}, "", "folder is a folder"),
     "Arrow": ({"x.feather": b"ARROW1"}, "", "read_feather"),
-    "bzip2": ({"x.csv.bz2": b"BZh9"}, "", "a compressed file .*pandas.read_csv"),
+    "bzip2": ({"x.csv.bz2": b"BZh9"}, "", "a compressed file .*bz2.open"),
     "JSON": ({"x.json": '{"a": 1}'}, "", "JSON.*read_json"),
     "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
     "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
@@ -295,6 +297,58 @@ def test_what_is_not_clear_is_asked_in_one_message(promise, used):
         used(files, arguments)
     assert re.search(says, str(refused.value)), str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+WITHOUT = np.delete(X, 3, 0)
+# What messages of `REFUSED` advise, as options to paste, and the coordinates.
+FOLLOWED = {
+    "numbers in line 1": ("--no-header", X),
+    "another separator": ("--separator ';'", X),
+    "blanks": ("--separator ' '", X),
+    "decimal commas": ("--separator ';' --decimal ,", X),
+    "decimal commas that count": ("--separator ';' --decimal ,", np.arange(30)[:, None] + 0.5),
+    "thousands": ("--thousands ,", np.c_[X, np.full(30, 1234)]),
+    "UTF-16": ("--encoding utf-16", X),
+    "empty names": ("--no-header --skip-lines 1", X),
+    "numbers of R": ("--index name", X),
+    "a title": ("--skip-lines 1", X),
+    "units": ("--skip-lines 2", X),
+    "a long line": ("--skip-lines 5", WITHOUT),
+    "all that are no numbers": ("--leave-out d f k", X),
+    "marks": ("--missing '?' --drop-rows-with-missing", WITHOUT),
+    "missing values": ("--drop-rows-with-missing", np.delete(X, [3, 5], 0)),
+    "missing values of chosen columns": ("--columns a b --drop-rows-with-missing", WITHOUT[:, :2]),
+    "several arrays": ("--input x.npz:x", X),
+    "a diagonal": ("--given affinity", PAIRS + np.eye(30)),
+    "edges in a sparse matrix": ("--given distance", NEAR),
+    "columns of sparse pairs": ("--given distance", NEAR),
+}
+
+
+@pytest.mark.parametrize("promise", FOLLOWED)
+def test_what_messages_advise_is_read(promise, used):
+    arguments, expected = FOLLOWED[promise]
+    x = used(REFUSED[promise][0], arguments).x
+    np.testing.assert_allclose(x.toarray() if sparse.issparse(x) else x, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "made"),
+    [
+        ("t.json", FRAME.to_json(), "table.csv"),
+        ("t.jsonl", FRAME.to_json(orient="records", lines=True), "table.csv"),
+        ("t.csv.gz", gzip.compress(gzip.compress(csv().encode())), "once.gz"),
+        ("t.data", bz2.compress(csv().encode()), "table.csv"),
+        ("t.zip", archive("t.csv"), "t.csv"),
+        ("t.svm", "\n".join("1 " + " ".join(f"{i}:{a}" for i, a in enumerate(row, 1)) for row in X), "points.npz"),
+    ],
+)
+def test_what_messages_advise_in_python_writes_what_is_read(name, content, made, used):
+    with pytest.raises(InputError, match="in Python: ") as refused:
+        used({name: content}, "")
+    line = re.sub(", (then|of) .*", "", str(refused.value).partition("in Python: ")[2])
+    exec(f"import bz2, gzip, pandas, pathlib, scipy, shutil, sklearn.datasets; {line}")
+    np.testing.assert_allclose(used({made: Path(made).read_bytes()}, "").x, X)
 
 
 def test_labels_are_joined_by_the_index(used):

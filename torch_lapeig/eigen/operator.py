@@ -232,8 +232,8 @@ class Operator:
         """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
             raise TypeError(
-                f"operator must yield its graphs one by one to this solver, got a batch of {type(self).__name__}; "
-                "define items()"
+                f"operator must yield its graphs one by one to this solver, got a batch of {name_of(self)}; "
+                "use ChebyshevSubspace(), or define items()"
             )
         yield self
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, name_of
-from torch_lapeig.eigen.problem import RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
+from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.solvers.blocks import eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
@@ -89,10 +89,8 @@ def _not_definite(seen: str) -> ValueError:
 def _check_diagonal(mass: Any) -> None:
     """Raise ValueError unless the diagonal of M is positive."""
     if not (mass > 0).all():
-        raise _not_definite(
-            f"{float(mass.min()):.1e} on its diagonal; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or "
-            "leave out those that are held at 0"
-        )
+        way = "; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or leave out those that are held at 0"
+        raise _not_definite(f"{float(mass.min()):.1e} on its diagonal{way if mass.min() == 0 else ''}")
 
 
 def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None) -> Solution:
@@ -179,12 +177,12 @@ def _least_shift(factor: Callable[[float], F | None], stiffness: Any, mass: Any)
     """
     ratio = abs(float(stiffness.sum())) / (float(mass.sum()) * max(len(mass), 1))
     failed, shift = 0.0, SHIFT * ratio if ratio > 0 else 1.0
-    for _ in range(100):
+    for _ in range(500):  # to the end of float64
         if (found := factor(shift)) is not None:
             break
         failed, shift = shift, 4 * shift
     else:
-        raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+        raise checks.ConvergenceError(f"no shift makes K + s M positive definite; {CONGRUENT}")
     for _ in range(3 if failed else 0):  # a Krylov space with −s near the spectrum needs fewer steps
         middle = (failed * shift) ** 0.5
         if (closer := factor(middle)) is None:

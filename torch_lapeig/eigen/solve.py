@@ -315,10 +315,8 @@ def eigenpairs(
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if not isinstance(laplacian, Laplacian) and matrices.is_matrix(laplacian):
         if matrices.is_complex(laplacian):
-            if nearest is not None:
-                raise ValueError(f"nearest must be None for a complex matrix, got {nearest}; use all pairs, eigh(A)")
-            if mass is not None:
-                raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
+            if nearest is not None or mass is not None:
+                raise ValueError("nearest and mass must be None for a complex A; use eigh(A), M^-½ A M^-½ for a mass")
             return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
         laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
     given: Any = laplacian

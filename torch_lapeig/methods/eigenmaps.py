@@ -219,7 +219,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         refuse("fit_stream", neighbors=self.neighbors)
         checks.check_flag(resume, "resume")
         checks.check_flag(progress, "progress")
-        self._steps.fit_stream(blocks, resume=resume, progress=progress)
+        self._steps.fit_stream(getattr(blocks, "to_numpy", lambda: blocks)(), resume=resume, progress=progress)
         return self
 
     @property

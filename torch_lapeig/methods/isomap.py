@@ -82,7 +82,7 @@ class Isomap(CentredKernelEmbedding):
             landmarks = checks.check_count(landmarks, "landmarks", 2)
         elif landmarks is not None:
             checks.check_indices(landmarks, "landmarks")
-            checks.check_distinct(landmarks, "landmarks")
+            checks.check_distinct(landmarks, "landmarks", "landmarks.unique()")
         self.neighbors = neighbors
         self.landmarks = landmarks
         self.seed = checks.check_seed(seed)

@@ -51,8 +51,7 @@ class CentredKernelEmbedding(EmbeddingModule):
             pairs, positive = self._largest(kernel, count)
         solved.append(pairs)
         # No gradient flows from a missing column.
-        both = positive[:, None] & positive
-        matrix = torch.where(both, pairs.projected, 0)
+        matrix = torch.where(positive[:, None] & positive, pairs.projected, 0)
         values = matrix.diagonal()
         columns = precision.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))

@@ -172,11 +172,14 @@ def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
     """Yield blocks of points ``(b, D)`` of an array or an iterable, each as a tensor in at least single precision."""
     is_array = hasattr(blocks, "shape")
     rows = rows_of_block(64 * max(math.prod(blocks.shape[1:]), 1), torch.device("cpu")) if is_array else 1
-    items: Iterable[Any] = range(0, len(blocks), rows) if is_array else blocks
+    items: Iterable[Any] = range(0, blocks.shape[0], rows) if is_array else blocks
     for item in bar(iterable=items, desc=name, unit=" blocks") if progress else items:
         part = blocks[item : item + rows] if is_array else item
         first = part[0] if isinstance(part, (tuple, list)) else part
-        yield checks.half_to_float32(torch.from_numpy(np.array(first)) if isinstance(first, np.ndarray) else first)
+        if isinstance(first, np.ndarray):  # a masked number is missing, and integers are exact
+            is_wide = first.dtype.kind in "biuf" and first.dtype not in (np.float16, np.float32)
+            first = torch.from_numpy(np.array(np.ma.filled(first.astype(float) if is_wide else first, np.nan)))
+        yield checks.half_to_float32(first)
 
 
 def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
@@ -185,7 +188,7 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
     if hasattr(blocks, "shape"):
         if len(blocks.shape) != 2 or blocks.shape[0] < 2:
             raise ValueError(f"blocks must have shape (N, D) with N of at least 2, got {tuple(blocks.shape)}")
-        chosen = torch.randperm(len(blocks), generator=generator)[: rule.sample_size].sort().values
+        chosen = torch.randperm(blocks.shape[0], generator=generator)[: rule.sample_size].sort().values
         return next(_blocks_of([blocks[chosen.numpy() if isinstance(blocks, np.ndarray) else chosen]], False, ""))
     if isinstance(blocks, Iterator):
         raise TypeError(

@@ -343,7 +343,8 @@ class EmbeddingModule(PointsModule):
         ... )
         True
         """
-        self.check_fitted()
+        if type(self)._frozen is not EmbeddingModule._frozen:  # else no fit helps
+            self.check_fitted()
         state = {name: checks.half_to_float32(value).detach() for name, value in self._fitted().items()}
         return self._steps._frozen(state).eval()  # type: ignore[no-any-return]
 

@@ -308,7 +308,7 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
     if not found.query.shape == found.point.shape == found.connectivity.shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
         raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
-    checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
+    checks.check_distinct(found.query * len(x) + found.point, "query * N + point of the Extension", "each edge once")
     return found
 
 

@@ -87,7 +87,7 @@ class LabelSpreading(SemiSupervised):
         self.class_prior = _checked(class_prior)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
+            raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; HarmonicFunction keeps all labels")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         refuse(type(self), affinities=graph)

@@ -65,7 +65,8 @@ corrected graph → DiffusionMap
     corrected for density already; weight it by K, or use alpha=0
 sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass, largest and nearest must be left out where rows lie on several ranks; gather the graph
+  ValueError mass, largest and nearest must be left out where rows lie on several ranks; use the graph of
+    ranks.gather(x)
 normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   because A normalised Laplacian has the degrees as its mass: L y = λ D y.
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
@@ -87,7 +88,7 @@ operator without affinities → Lobpcg, multigrid
   says must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)
 sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
   because Vᴴ x sums over the rows of all processes.
-  ValueError {name} must be of a graph on one process, got rows on several ranks; gather the graph
+  ValueError {name} must be of a graph on one process, got rows on several ranks; use that of ranks.gather(x)
 pairs with a mass or degrees → canonicalize
   because U Uᴴ is no projector where Uᴴ M U = I, so that lengths ‖P e_i‖ order no nodes.
   ValueError {name} must have orthonormal vectors, got a "{value.inner_product}" inner product, in which P e_i has other

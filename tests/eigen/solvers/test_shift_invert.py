@@ -285,7 +285,7 @@ def test_values_on_both_sides_of_a_number_are_not_equal():
 def test_what_excludes_pairs_nearest_a_number():
     a = torch.diag(torch.arange(5.0, dtype=torch.float64))
     for matrix, options in ((a, {"largest": True}), (a, {"fill": True}), (a[None], {}), (a.to(torch.complex128), {})):
-        with pytest.raises(ValueError, match="nearest must be None"):
+        with pytest.raises(ValueError, match=r"nearest .*must be None"):
             eigenpairs(matrix, 2, nearest=1.0, **options)
     with pytest.raises(ValueError, match="solver must be None or Eigh"):
         eigenpairs(a, 2, ShiftInvert(), nearest=1.0)

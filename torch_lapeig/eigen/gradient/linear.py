@@ -52,10 +52,10 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     tensor([[1.0000],
             [0.5000]], dtype=torch.float64)
     """
-    expected = "a positive definite SymmetricOperator; a Laplacian is singular"
+    expected = "a positive definite SymmetricOperator; a Laplacian is singular: torch.linalg.pinv(L.to_dense()) @ rhs"
     checks.check_instance(operator, "operator", SymmetricOperator, expected)
     if operator.most_null:
-        raise ValueError(f"operator must be {expected}, got {operator.most_null} null vectors; add to its diagonal")
+        raise ValueError(f"operator must be {expected}, got {operator.most_null} null vectors")
     checks.check_tensor(rhs, "rhs")
     if operator.dtype != torch.float64 or rhs.dtype != torch.float64:
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")

@@ -249,6 +249,6 @@ def factors_of(matrix: Shifted, needed_by: object, threshold: float = 0.0) -> Fa
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise checks.ConvergenceError(
-            f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason}); use Krylov() or "
-            "ChebyshevSubspace()"
+            f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason})"
+            + ("" if isinstance(needed_by, str) else "; use Krylov() or ChebyshevSubspace()")
         ) from error
