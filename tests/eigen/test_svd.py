@@ -146,21 +146,3 @@ def test_signs_and_what_has_no_gradient():
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
     with pytest.warns(DegeneracyWarning, match="choice of basis"):
         svd(ORTHOGONAL.clone().requires_grad_()).U[0, 0].backward()
-
-
-REFUSED = {
-    "matrix must be a tensor, a sparse matrix, or two functions": [1.0, 2.0],
-    r"matrix must be \(m, n\) or \(B, m, n\), from 1 on, got \(3,\)": points(3, 3)[0],
-    r"shape must be \(m, n\)": (torch.neg, torch.neg),
-    "k must be at most 2": points(3, 2),
-    "matrix must be finite, got 12 NaN": points(3, 4) * torch.nan,
-    "matrix must be float32 or float64, got torch.int64": points(3, 4).long(),
-    "matrix must be dense, COO, CSR or of SciPy": points(4, 4).to_sparse_csc(),
-    "sparse_coo of .2, 4, 4.; use matrix.to_dense": points(8, 4).reshape(2, 4, 4).to_sparse(),
-}
-
-
-@pytest.mark.parametrize("error", REFUSED)
-def test_refused_inputs(error):
-    with pytest.raises((TypeError, ValueError), match=error):
-        svd(REFUSED[error], 3)

@@ -282,18 +282,6 @@ def test_values_on_both_sides_of_a_number_are_not_equal():
     (pairs.vectors @ pairs.vectors.mT)[0, 1].backward()  # without a warning of a cluster that is cut
 
 
-def test_what_excludes_pairs_nearest_a_number():
-    a = torch.diag(torch.arange(5.0, dtype=torch.float64))
-    for matrix, options in ((a, {"largest": True}), (a, {"fill": True}), (a[None], {}), (a.to(torch.complex128), {})):
-        with pytest.raises(ValueError, match=r"nearest .*must be None"):
-            eigenpairs(matrix, 2, nearest=1.0, **options)
-    with pytest.raises(ValueError, match="solver must be None or Eigh"):
-        eigenpairs(a, 2, ShiftInvert(), nearest=1.0)
-    with pytest.raises((TypeError, ValueError), match="nearest must be a finite number"):
-        eigenpairs(a, 2, nearest=float("nan"))
-    assert eigenpairs(a.float(), 2, nearest=2.2).values.tolist() == [2, 3]
-
-
 def test_gradients_of_equal_values_nearest_a_number():
     """The first pair is no null vector, whose value has no derivative whatever its cotangent is."""
     weight = cycle(12).triu().requires_grad_()
