@@ -14,7 +14,7 @@ from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.graph import algebra as storage
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
@@ -211,7 +211,7 @@ def test_blocks_that_do_not_match_are_refused():
 
 
 CODE = """
-import torch, warnings, torch_lapeig.native.loops as native
+import torch, warnings, torch_lapeig.native.calls as native
 from torch_lapeig import KNN, Laplacian, eigenpairs
 x = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 print(native.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())

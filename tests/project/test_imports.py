@@ -34,7 +34,7 @@ LIBRARIES = {"torch", "numpy", "scipy"}
 OPTIONAL = {
     "graph.search.approximate": {"faiss"},
     "methods.clustering": {"sklearn"},
-    "methods.labels": {"sklearn"},
+    "methods.assignment": {"sklearn"},
     "support.progress": {"tqdm"},
     "sklearn": {"sklearn"},
     "sklearn.base": {"sklearn"},

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.functions import near_zero
+from torch_lapeig.eigen.gradient.matrix_functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.system import Complement, GradientOptions, off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.pattern import PatternBase
-from torch_lapeig.native.loops import Rows
+from torch_lapeig.native.calls import Rows
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property, deep_copy, own_state
 from torch_lapeig.support.precision import matmul

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
-from torch_lapeig.eigen.solvers.blocks import eigh
+from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
@@ -42,7 +42,7 @@ SHIFT = 0.1  # s over an estimate of the first eigenvalue
 F = TypeVar("F")
 
 
-def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
+def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
 
     So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
@@ -128,7 +128,7 @@ def _solve_whole(problem: Problem, null: Tensor) -> tuple[RitzPairs, Measure]:
     eye = torch.eye(operator.num_nodes, dtype=null.dtype, device=null.device)
     stiffness, mass = (f(eye)[nodes][:, nodes] for f in (operator.matmul, operator.weigh))
     if operator.mass is None:
-        (values, found), low, shift = eigh(stiffness), mass, math.inf
+        (values, found), low, shift = symmetric_eigh(stiffness), mass, math.inf
     else:
         values, found, low, shift = _eigh_of_pencil(stiffness, mass, is_inside=problem.target is not None)
     rank, order = problem.rank(values).sort(stable=True)
@@ -286,7 +286,7 @@ def _polished(
     round_off = RESIDUAL_UNITS * torch.finfo(x.dtype).eps * float(operator.bound)
     for _ in range(POLISH_STEPS):
         x = _orthonormal(operator, inverse(operator.weigh(x)))
-        values, turn = eigh(x.mT @ operator.matmul(x))
+        values, turn = symmetric_eigh(x.mT @ operator.matmul(x))
         order = problem.rank(values).argsort(stable=True)
         values, x = values[order], x @ turn[:, order]
         left = operator.matmul(x) - operator.weigh(x) * values

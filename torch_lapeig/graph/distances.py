@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block
 

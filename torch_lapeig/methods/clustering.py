@@ -13,8 +13,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.cuts import normalized_cut
-from torch_lapeig.methods.labels import (
+from torch_lapeig.methods.assignment import (
     ASSIGNMENTS,
     Assignment,
     cluster_qr,
@@ -23,6 +22,7 @@ from torch_lapeig.methods.labels import (
     nearest_axis,
     nearest_centre,
 )
+from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
 from torch_lapeig.support import checks, precision

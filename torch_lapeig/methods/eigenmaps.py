@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
+from torch_lapeig.eigen.dense_sets import dense_from_normalized, small_eigenpairs
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
-from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph.dense_sets import small_graph
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import Precomputed
 from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.pattern import DensePattern

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.weights import DensityCorrected, NewEdges

@@ -18,7 +18,7 @@ from torch_lapeig import ConvergenceError, ConvergenceWarning, DegeneracyWarning
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 
 def scipy_graph(matrix):

@@ -10,7 +10,7 @@ from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device,
 from torch_lapeig import GraphWarning
 from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 
 @pytest.fixture(autouse=True, params=["small sets directly", "by products"])

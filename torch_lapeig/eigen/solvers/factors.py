@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import entries_of
-from torch_lapeig.native import loops
+from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks
 
@@ -41,7 +41,7 @@ class Shifted(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """Return whether compiled loops factorise the matrix."""
-        return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
+        return calls.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     def at(self, sigma: float) -> Shifted:
         """Return this matrix − σ M."""
