@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from benchmarks import pretended
 from torch_lapeig import Graph, GraphWarning
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.graph.search.exact import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
 DTYPES = [torch.float32, torch.float64]

@@ -11,8 +11,8 @@ from problems import points
 from torch_lapeig import Graph, laplacian_smoothness
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import algebra as storage
-from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import pair_distances
 from torch_lapeig.native import calls as native
 
 DTYPES = (torch.float64, torch.float32)

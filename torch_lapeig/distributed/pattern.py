@@ -19,8 +19,8 @@ from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
 from torch_lapeig.graph.algebra import csr, edge_products, label_components
-from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import PatternBase, SparsePattern
+from torch_lapeig.graph.search.exact import pair_distances
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
+from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse

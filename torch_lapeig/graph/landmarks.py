@@ -16,10 +16,16 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import both_ways, sum_of_groups
-from torch_lapeig.graph.distances import Metric, differentiable_pair_distances, measured, squared_distances
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.search.exact import principal_directions, spread_rows
+from torch_lapeig.graph.search.exact import (
+    Metric,
+    differentiable_pair_distances,
+    measured,
+    principal_directions,
+    spread_rows,
+    squared_distances,
+)
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks

@@ -27,7 +27,7 @@ from torch_lapeig.graph.algebra import (
     order_of_groups,
     sum_of_groups,
 )
-from torch_lapeig.graph.distances import squared_distances
+from torch_lapeig.graph.search.exact import squared_distances
 from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, make_usable

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph.algebra import gather, kth_of_groups, segment_logsumexp
-from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import measured
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
 from torch_lapeig.support.kinds import refuse

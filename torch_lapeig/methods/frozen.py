@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph import Radius
-from torch_lapeig.graph.distances import Metric, measured
+from torch_lapeig.graph.search.exact import Metric, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State

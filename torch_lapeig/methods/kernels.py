@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.pattern import DensePattern
+from torch_lapeig.graph.search.exact import differentiable_squared_distances
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.graph import KNN, nearest_neighbors
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import least_reach, measured
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision

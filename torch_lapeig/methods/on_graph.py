@@ -20,7 +20,6 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -31,6 +30,7 @@ from torch_lapeig.graph.rules import (
     graph_with_state,
     weighted_graph,
 )
+from torch_lapeig.graph.search.exact import differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule

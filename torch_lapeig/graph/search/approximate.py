@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
-from torch_lapeig.graph.search.exact import Sets
+from torch_lapeig.graph.search.exact import Nearest, Sets, nearest_of_candidates
 from torch_lapeig.support import checks
 from torch_lapeig.support.extras import how_to_install
 from torch_lapeig.support.tuning import rows_of_block
