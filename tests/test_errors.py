@@ -1,4 +1,9 @@
-"""What is refused: each call with its error, which names the argument, what arrived and the way out."""
+"""What is refused: each call with its error, which names the argument, what arrived and the way out.
+
+No test follows advice that needs a GPU or another device, another torch or compiler, more memory than there is, scanpy
+(tests/test_anndata.py has a stand-in), a rank that comes late, or numbers that nobody has found yet: a Hermitian matrix
+of which a solver misses a copy, flips of edges without an end, a linear solve of a gradient that does not converge.
+"""
 
 import copy
 import functools
@@ -390,7 +395,6 @@ spreading(labels=torch.full((60, 2), -1.0)) → labels must be non-negative
 spreading(x=SHEET * torch.nan) → x must be finite
 LabelSpreading(alpha=0) → alpha must be above 0 and below 1
 LabelSpreading(class_prior="equal") → class_prior must be one of 'labels', 'uniform'
-HarmonicFunction(class_prior=[0.5, 0.6]) → positive numbers that sum to 1
 HarmonicFunction(class_prior=[1.5, -0.5]) → positive numbers that sum to 1
 spreading(class_prior=[0.5, 0.5]) → share for each of 3 classes, got 2
 HarmonicFunction(n_classes=0) → n_classes must be at least 1
@@ -457,7 +461,6 @@ plot_embedding(SHEET[None]) → of shape \(N, k\), got \(1, 60, 3\): of a batch
 plot_embedding(SHEET[:, 0]) → of shape \(N, k\), got \(60,\)$
 plot_embedding(SHEET / 0) → must be finite, got NaN or infinite values in 60 rows
 plot_embedding(SHEET, columns=(0, 3)) → two numbers from 0 to 2
-plot_embedding(SHEET, columns=1) → columns must be two numbers from 0 to 2
 plot_embedding(SHEET, parts=[[60]]) → parts must hold numbers of nodes from 0 to 59
 plot_embedding(SHEET, parts=[]) → axes must be one for each of at least one part
 plot_embedding(SHEET, [1, 2]) → one for each of the 60 points, got shape \(2,\)
@@ -467,6 +470,7 @@ plot_embedding(MASKED) → must be finite, got NaN or infinite values in 1 rows
 plot_spectrum([0.0, np.nan]) → without NaN
 plot_graph(knn_graph(X[None], 3), X) → must be one graph, got a batch
 plot_graph(knn_graph(SHEET, 3), X) → a row for each of the 60 nodes, got 10
+LaplacianEigenmaps(1, Landmarks(4, 2)).fit_stream(MASKED) → x must be finite, got 1 NaN
 spectral_init(GRAPH, points=MASKED) → points must be finite, got 1 NaN
 TypeError
 # Singular triplets and pictures
@@ -522,14 +526,12 @@ mesh_laplacian(CORNERS, FACES, intrinsic="yes") → intrinsic must be True or Fa
 MagneticLaplacian(RING).eigenpairs(2.5) → k must be an integer
 MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → tolerence is no option .* tolerance
 MagneticLaplacian(RING, "0.25") → q must
-MagneticLaplacian(RING, True) → q must
 MagneticLaplacian(RING, [0.1, None]) → q must
 DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j)) → affinity must hold real numbers
 DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64)) → must be float32 or float64
 eigenpairs(MagneticLaplacian(RING), 2) → a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)
 # Graphs and weights, eigenpairs, methods, losses, estimators
 knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
-knn_graph(X.half(), 3) → got torch.float16
 KNN(5, recall="all") → recall must
 nearest_neighbors(X, 3, recall=True) → recall must
 KNN(True) → k must be an integer
@@ -578,7 +580,6 @@ laplacian_positional_encoding(BOTH, 2.0, 2) → nodes must be an integer
 laplacian_positional_encoding(BOTH, 2, 1, torch.ones(2, dtype=torch.int64)) → edge_weight must be float32 or float64
 # Samplers
 NeighborhoodSampler(X) → graph must be a Graph
-EdgeSampler(GRAPH, 2.0) → batch_size must be an integer
 # Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
 spectral_init(DENSE) → got ndarray; use Graph.from_dense\(torch.as_tensor\(graph\)\)

@@ -1,6 +1,7 @@
 """Eigenmaps by landmarks: equal to the eigenvectors of Z Λ⁻¹ Zᵀ, in memory and from a stream."""
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -80,6 +81,8 @@ def streams(x, folder):
     return {
         "tensor": x,
         "array": x.numpy(),
+        "frame": pandas.DataFrame(x.numpy()),
+        "other bytes": [part.numpy().astype(">f8") for part in x.split(70)],
         "memory map": table,
         "list": list(x.split(70)),
         "arrays": [part.numpy() for part in x.split(70)],
