@@ -31,7 +31,7 @@ BENCHMARKS = (
     *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding", "meshes"),
     *("matrix_free", "import_time", "launches", "degeneracy"),
 )
-PROGRAMS = ("campaign", "compare", "gpu", "kill_and_resume", "mutants", "sanitize")
+PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 
 
 def module_of(name: str) -> Any:

@@ -21,8 +21,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import Delaunay
 
 from benchmarks import graphs
-from benchmarks.campaign import families as campaign
-from benchmarks.campaign.edges import Edges, Floats, Ints, product, simple, union
+from tests.campaign import families as campaign
+from tests.campaign.edges import Edges, Floats, Ints, product, simple, union
 from torch_lapeig import Graph, HeatKernel, knn_graph
 
 Rng = np.random.Generator

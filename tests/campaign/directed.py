@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign import families
-from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.functions import Function, Spectral
-from benchmarks.campaign.gradients import ILL, LOOSE, SPLIT
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
-from benchmarks.campaign.pairs import answers, check
-from benchmarks.campaign.reference import Reference, splitting
-from benchmarks.campaign.solves import DTYPES
+from tests.campaign import families
+from tests.campaign.edges import Edges
+from tests.campaign.functions import Function, Spectral
+from tests.campaign.gradients import ILL, LOOSE, SPLIT
+from tests.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
+from tests.campaign.pairs import answers, check
+from tests.campaign.reference import Reference, splitting
+from tests.campaign.solves import DTYPES
 from torch_lapeig import DirectedGraph, Eigenpairs, MagneticLaplacian, SignedGraph, SignedLaplacian
 from torch_lapeig import eigenpairs as solve_for
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign import families
-from benchmarks.campaign.functions import Function, Spectral
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import reference
+from tests.campaign import families
+from tests.campaign.functions import Function, Spectral
+from tests.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
+from tests.campaign.reference import reference
 from torch_lapeig import ConvergenceWarning, Eigenpairs, eigenpairs
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator
 

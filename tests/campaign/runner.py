@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.campaign import outcomes
-from benchmarks.campaign.directed import Directed
-from benchmarks.campaign.gradients import Gradient
-from benchmarks.campaign.layers import Layer
-from benchmarks.campaign.meshes import Mesh
-from benchmarks.campaign.outcomes import Outcome, Probe
-from benchmarks.campaign.pencils import PencilProbe
-from benchmarks.campaign.products import Products
-from benchmarks.campaign.solves import Solve
+from tests.campaign import outcomes
+from tests.campaign.directed import Directed
+from tests.campaign.gradients import Gradient
+from tests.campaign.layers import Layer
+from tests.campaign.meshes import Mesh
+from tests.campaign.outcomes import Outcome, Probe
+from tests.campaign.pencils import PencilProbe
+from tests.campaign.products import Products
+from tests.campaign.solves import Solve
 
 PROBES: dict[str, Probe] = {
     probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products(), PencilProbe())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.campaign.edges import Edges, Floats, of_dense
+from tests.campaign.edges import Edges, Floats, of_dense
 
 Rng = np.random.Generator
 Cloud = Callable[[Rng, int], Floats]

@@ -15,11 +15,11 @@ import torch
 from scipy.spatial import ConvexHull, Delaunay
 from torch import Tensor
 
-from benchmarks.campaign import families, pairs
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
-from benchmarks.campaign.reference import Reference, quotients, splitting
-from benchmarks.campaign.solves import DTYPES
+from tests.campaign import families, pairs
+from tests.campaign.edges import Floats
+from tests.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
+from tests.campaign.reference import Reference, quotients, splitting
+from tests.campaign.solves import DTYPES
 from torch_lapeig import Eigenpairs, eigenpairs, mesh_laplacian
 
 Rng = np.random.Generator

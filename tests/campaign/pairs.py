@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.reference import Reference
+from tests.campaign.edges import Floats
+from tests.campaign.reference import Reference
 from torch_lapeig import Eigenpairs
 
 GAP_ACCURACY = 0.1

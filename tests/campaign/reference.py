@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from benchmarks.campaign.edges import Edges, Floats
+from tests.campaign.edges import Edges, Floats
 
 # Relative to round-off, where values of a spectrum count as one for the choice of k.
 EQUAL = 1e-12

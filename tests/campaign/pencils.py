@@ -17,10 +17,10 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from benchmarks.campaign import families
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import reference
+from tests.campaign import families
+from tests.campaign.edges import Floats
+from tests.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
+from tests.campaign.reference import reference
 from torch_lapeig import Eigenpairs, eigenpairs
 
 Rng = np.random.Generator

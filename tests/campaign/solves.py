@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.campaign import families, pairs
-from benchmarks.campaign.edges import Edges, graph_of
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, watched
-from benchmarks.campaign.reference import Reference, reference, splitting
+from tests.campaign import families, pairs
+from tests.campaign.edges import Edges, graph_of
+from tests.campaign.outcomes import Case, Finding, Outcome, is_due, watched
+from tests.campaign.reference import Reference, reference, splitting
 from torch_lapeig import ConvergenceWarning, Laplacian, ResolutionWarning, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign import families
-from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.functions import KINDS, Function
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import Reference, dense_laplacian, reference, splitting
-from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
+from tests.campaign import families
+from tests.campaign.edges import Edges
+from tests.campaign.functions import KINDS, Function
+from tests.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
+from tests.campaign.reference import Reference, dense_laplacian, reference, splitting
+from tests.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
 
 Rng = np.random.Generator
 STEP = 0.02

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.pairs import Finding
+from tests.campaign.edges import Edges
+from tests.campaign.pairs import Finding
 from torch_lapeig import ConvergenceWarning, DegeneracyWarning, GraphWarning
 
 __all__ = ["Case", "Finding", "Outcome", "Probe", "is_due", "load", "may_be_off", "save", "watched"]

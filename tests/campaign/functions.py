@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign.edges import Edges, graph_of
-from benchmarks.campaign.reference import dense_laplacian
+from tests.campaign.edges import Edges, graph_of
+from tests.campaign.reference import dense_laplacian
 from torch_lapeig import Laplacian, LaplacianEigenmaps, Precomputed, eigenpairs
 from torch_lapeig.methods import spectral_function
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as tl
-from benchmarks.campaign import clouds, families
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome
-from benchmarks.campaign.solves import DTYPES
+from tests.campaign import clouds, families
+from tests.campaign.edges import Floats
+from tests.campaign.outcomes import Case, Finding, Outcome
+from tests.campaign.solves import DTYPES
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.graph import Weighting
 
