@@ -28,8 +28,8 @@ from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
-    *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding", "meshes"),
-    *("matrix_free", "import_time", "launches", "degeneracy"),
+    *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding"),
+    *("import_time", "launches"),
 )
 PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 

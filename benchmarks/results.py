@@ -26,7 +26,10 @@ PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)
 NOTHING = "Not recorded on this version."
 # Comparisons that were made once. Their programs are in this commit, or the one that the record names.
 PAST_COMMIT = "b9b7b64"
-PAST = (*("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),)
+PAST = (
+    *("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),
+    *("degeneracy", "matrix_free", "meshes"),
+)
 
 Packed = Mapping[str, Any]
 
