@@ -9,8 +9,6 @@ A benchmark is a module with ``run(record, options)`` and, if it has options of 
 MNIST's test set lies in the folder that TORCH_LAPEIG_DATA names.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -3,8 +3,6 @@
 k = 10, float64, 15 neighbours. Claims: iterations grow at most 2 ×, 10⁶ nodes in 15 s and 4 GiB on two threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

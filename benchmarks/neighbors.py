@@ -8,8 +8,6 @@ of the graph (symmetrise, weights, degrees) at most 15 % of the search at 70,000
 ``--rows`` times a slice of the queries in each round where the whole takes long (70,000: the product alone 4 s).
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util

@@ -6,8 +6,6 @@ A line ``{{ NAME }}`` of the template becomes the records of that benchmark, ``{
 Between ``<!-- record NAME begins -->`` and ``<!-- record NAME ends -->`` a page of ``PAGES`` holds the same.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap

@@ -9,8 +9,6 @@ and fails, as does an error that is not clear (`tests.campaign.broken`). Where t
 line says so, and nothing fails. ``CC`` names the compiler, as for the installation.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

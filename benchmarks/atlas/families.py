@@ -4,8 +4,6 @@ Graphs are connected unless the family's components say otherwise, and the same 
 the campaign's families; here are those that need a size the campaign never has, and graphs of points and of data.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Point sets: symmetric ones, and those that layers meet in training. ``CLOUDS[name](rng, n)`` is ``(about n, D)``."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

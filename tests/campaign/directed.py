@@ -6,8 +6,6 @@ phases and to the basis of an eigenspace, so that its gradient is exact at equal
 form of the derivative of a matrix function (Daleckii and Krein) of a dense H that PyTorch differentiates.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Families of graphs, most with many equal eigenvalues: ``FAMILIES[name](rng, n)`` has about ``n`` nodes."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -6,8 +6,6 @@ linear solve of the backward. Where f is a function of the eigenvalue ("projecto
 loss is blind to the basis of an eigenspace; "columns" weights each vector by a number of its own and is not.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any

@@ -16,8 +16,6 @@ that tells columns apart, an eigenspace is split to working precision of float64
 come. A warning where all is well is counted, but is no failure.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

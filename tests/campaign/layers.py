@@ -11,8 +11,6 @@ A few steps along the gradient follow, as a network under training would make th
 Refusals that the documentation names (copies within `SelfTuning`, no edges left) are counted, and are no failures.
 """
 
-from __future__ import annotations
-
 import re
 import time
 import warnings

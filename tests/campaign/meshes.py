@@ -4,8 +4,6 @@ The reference sums cotangents face by face. After flips it is the library's own 
 rows of sum 0, the area of the given faces, and no more energy than their stiffness (Rippa's theorem).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Inputs and results of a check of the campaign; failures as files."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import warnings

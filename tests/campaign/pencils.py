@@ -7,8 +7,6 @@ reference along a random direction of all entries, also where eigenvalues are eq
 and then M keeps their symmetry in half of the cases.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

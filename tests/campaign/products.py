@@ -6,8 +6,6 @@ the derivative of a matrix function (`functions`), where the gap after the k-th 
 half of the rows have many equal eigenvalues. An answer that is not converged must have been warned of.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

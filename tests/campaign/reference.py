@@ -7,8 +7,6 @@ weights over 24 decades the small eigenvalues have no correct digits in the refe
 them beyond this.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

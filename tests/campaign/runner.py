@@ -1,7 +1,5 @@
 """Runs probes in turn for some minutes, counts what they find, and keeps failures as files."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections import Counter, defaultdict

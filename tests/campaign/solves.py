@@ -1,7 +1,5 @@
 """Eigenpairs of every family by every solver, in both precisions, alone and beside another graph."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

@@ -1,7 +1,5 @@
 """A short form of `tests.campaign`; its checks find the faults that they are for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
