@@ -11,12 +11,12 @@ INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
 # `make test-slow` runs the tests in these folders, `make test` all others: each test is in one of the two.
-SLOW := $(addprefix tests/,benchmarks campaign distributed experiments project)
+SLOW := $(addprefix tests/,benchmarks campaign distributed experiments processes project)
 
 # Trainings, documents, states and messages, which no processor's round-off decides. `make test-plain` leaves them out;
 # `make test-all` runs them on plain instructions, too.
-NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks campaign experiments project methods/test_clustering.py methods/test_fitted.py \
-  graph/test_conversions.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
+NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks campaign experiments processes project methods/test_clustering.py \
+  methods/test_fitted.py graph/test_conversions.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
 .PHONY: ran sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed

@@ -1,8 +1,6 @@
 """The Lightning callback adds its term to the training loss of any LightningModule, and nothing else."""
 
 import copy
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -316,12 +314,3 @@ def test_errors(case):
     call, error, message = case
     with pytest.raises(error, match=message):
         call()
-
-
-def test_lightning_is_optional():
-    hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None; import torch_lapeig\n"
-    command = [sys.executable, "-c", hide + "import torch_lapeig.lightning"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert 'pip install "pytorch-lightning' in done.stderr.splitlines()[-1]
-    loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"
