@@ -28,7 +28,6 @@ class Outcome:
     group: str
     family: str
     findings: list[Finding]
-    seconds: float
     unconverged: bool = False
     tests: int = 1
     counts: dict[str, int] = field(default_factory=dict)

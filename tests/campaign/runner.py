@@ -42,13 +42,13 @@ class Tally:
     counts: Counter[Key] = field(default_factory=Counter)
     slowest: list[tuple[float, str, str, str]] = field(default_factory=list)
 
-    def add(self, probe: str, outcome: Outcome) -> None:
+    def add(self, probe: str, outcome: Outcome, seconds: float) -> None:
         group = outcome.group
         self.counts[Key(probe, group)] += outcome.tests
         self.counts[Key(probe, group, "(unconverged)")] += outcome.unconverged
         self.counts.update({Key(probe, group, kind): 1 for kind, _ in outcome.findings})
         self.counts.update({Key(probe, group, kind): count for kind, count in outcome.counts.items()})
-        self.slowest.append((round(outcome.seconds, 2), probe, group, outcome.family))
+        self.slowest.append((round(seconds, 2), probe, group, outcome.family))
         self.slowest = sorted(self.slowest, reverse=True)[:5]
 
     def total(self, probes: str, groups: str, kinds: str | None) -> int:
@@ -107,8 +107,9 @@ def run(minutes: float, seed: int, probes: Sequence[str], failures: Path) -> Tal
             start, index = time.perf_counter(), tally.draws[name]
             rng = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
             for case in PROBES[name].draw(rng):
+                before = time.perf_counter()
                 outcome = PROBES[name].check(case)
-                tally.add(name, outcome)
+                tally.add(name, outcome, time.perf_counter() - before)
                 if outcome.findings:
                     outcomes.save(failures, name, case, outcome)
             tally.draws[name] += 1

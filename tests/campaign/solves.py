@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,10 +88,9 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
     """Solve and compare; an answer that is not converged must have been warned of."""
     fill = k > laplacian.symmetric.fewest_active
     found: list[Finding] = []
-    begin, refused, answer = time.perf_counter(), False, None
+    refused, answer = False, None
     with watched(found) as caught:
         answer = eigenpairs(laplacian, k, SOLVERS[case["solver"]], fill=fill)
-    seconds = time.perf_counter() - begin
     if answer is not None:
         said = {w.category for w in caught}
         if not answer.converged.all() and not said & {ConvergenceWarning, ResolutionWarning}:
@@ -107,7 +105,7 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
             found += pairs.check(item, spectrum, case["normalization"])
     strange = {w.category.__name__ for w in caught if not (is_due(w) or "nodes are isolated" in str(w.message))}
     found += [Finding("stray warning", ", ".join(sorted(strange)))] if strange else []
-    return Outcome(case["solver"], case["family"], found, seconds, unconverged=refused)
+    return Outcome(case["solver"], case["family"], found, unconverged=refused)
 
 
 def of_resolution(is_resolved: bool, spectrum: Reference, k: int) -> list[Finding]:
