@@ -26,8 +26,7 @@ from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
-    *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding"),
-    *("import_time", "launches"),
+    *("embedding", "atlas", "backward", "neighbors", "layer", "positional_encoding", "import_time", "launches"),
 )
 PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 

@@ -26,7 +26,7 @@ NOTHING = "Not recorded on this version."
 PAST_COMMIT = "b9b7b64"
 PAST = (
     *("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),
-    *("degeneracy", "matrix_free", "meshes"),
+    *("degeneracy", "eigensolvers", "matrix_free", "meshes"),
 )
 
 Packed = Mapping[str, Any]
