@@ -129,7 +129,7 @@ def test_gradcheck_of_every_weighting(weights, sparse):
     graph = tl.knn_graph(x, 3)
     graph = graph if sparse else tl.Graph.from_dense(graph.to_dense())
     there = graph.weight > 0
-    check_derivatives(lambda x: weights(x, graph).weight[there], x)
+    check_derivatives(lambda x: weights(x, graph).weight[there], x, fast_mode=True)
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)
