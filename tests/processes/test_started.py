@@ -6,10 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import torch_lapeig
-from torch_lapeig.native import loops as native
 
 PAIR = """
 import torch
@@ -45,27 +43,6 @@ def test_lightning_is_optional():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n"
     assert 'pip install "pytorch-lightning' in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
-def test_an_environment_without_the_loops_gives_the_same_values():
-    code = "import torch, torch_lapeig.native.loops as native; from torch_lapeig import KNN, Laplacian, eigenpairs\n"
-    code += "x = torch.linspace(0, 40, 1500, dtype=torch.float64).reshape(500, 3).sin()\n"
-    code += "values = eigenpairs(Laplacian(KNN(8)(x)), 4).values"
-    here = {}
-    exec(code, here)
-    command = [
-        sys.executable,
-        "-W",
-        "error::RuntimeWarning",
-        "-c",
-        code + "; print(native.library(), *values.tolist())",
-    ]
-    done = subprocess.run(command, env=os.environ | {"TORCH_LAPEIG_COMPILED": "0"}, capture_output=True, check=True)
-    library, *values = done.stdout.split()
-    assert library == b"None"
-    others = torch.tensor([float(value) for value in values], dtype=torch.float64)
-    torch.testing.assert_close(here["values"], others, rtol=0, atol=1e-10)
 
 
 def test_installed_as_a_module_of_python(tmp_path):
