@@ -1,7 +1,5 @@
 """Graphs whose spectra are known in closed form, point sets to build graphs from, and gauge-invariant functions."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
