@@ -85,10 +85,7 @@ class Operator:
     def gradients(
         self, x: Tensor, y: Tensor, to_mass: Tensor | None, needed: Sequence[bool]
     ) -> Sequence[Tensor | None] | None:
-        """Return the gradients of <Y, A(θ) X> + <``to_mass``, M(θ) X> in the tensors θ that need them by a formula.
-
-        None where autograd is to compute them. They are differentiable in X and Y.
-        """
+        """Return the gradients of <Y, A(θ) X> + <``to_mass``, M(θ) X> in θ by a formula; None where autograd has to."""
         return None
 
     @property

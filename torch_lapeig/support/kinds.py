@@ -65,8 +65,7 @@ corrected graph → DiffusionMap
     corrected for density already; weight it by K, or use alpha=0
 sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass, largest and nearest must be left out where rows lie on several ranks; use the graph of
-    ranks.gather(x)
+  ValueError mass, largest and nearest must be left out on several ranks; use the graph of ranks.gather(x)
 normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   because A normalised Laplacian has the degrees as its mass: L y = λ D y.
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
