@@ -273,3 +273,9 @@ def test_values_near_a_number_beside_masses_of_very_different_sizes(decades):
         far = (values - target).abs().sort().values[:4]
         torch.testing.assert_close((pairs.values - target).abs().sort().values, far, rtol=1e-6, atol=1e-6 * target)
         assert pairs.converged
+
+
+def test_an_eigenvalue_far_below_the_others_is_found():
+    stiffness, mass = torch.tensor([[0, 1e30, 0], [1e30, 0, 1], [0, 1, 2]]).double(), torch.tensor([1e-30, 1, 1e30])
+    value = eigenpairs(stiffness, 1, mass=mass.diag().double()).values
+    torch.testing.assert_close(value, torch.full_like(value, -1e45), rtol=1e-6, atol=0)

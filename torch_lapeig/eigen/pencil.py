@@ -184,7 +184,7 @@ def _least_shift(factor: Callable[[float], F | None], stiffness: Any, mass: Any)
     else:
         raise checks.ConvergenceError(f"no shift makes K + s M positive definite; {CONGRUENT}")
     for _ in range(3 if failed else 0):  # a Krylov space with −s near the spectrum needs fewer steps
-        middle = (failed * shift) ** 0.5
+        middle = failed**0.5 * shift**0.5
         if (closer := factor(middle)) is None:
             failed = middle
         else:

@@ -177,8 +177,8 @@ def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
         part = blocks[item : item + rows] if is_array else item
         first = part[0] if isinstance(part, (tuple, list)) else part
         if isinstance(first, np.ndarray):  # a masked number is missing, and integers are exact
-            is_wide = first.dtype.kind in "biuf" and first.dtype not in (np.float16, np.float32)
-            first = torch.from_numpy(np.array(np.ma.filled(first.astype(float) if is_wide else first, np.nan)))
+            is_other = first.dtype.kind in "biuf" and first.dtype not in (np.float16, np.float32, np.float64)
+            first = torch.from_numpy(np.array(np.ma.filled(first.astype(float) if is_other else first, np.nan)))
         yield checks.half_to_float32(first)
 
 
