@@ -5,13 +5,14 @@ eps (|f⁽ᵐ⁾| + ‖A‖ |f⁽ᵐ⁺¹⁾|) times the directions, times `DIGI
 """
 
 import functools
+import warnings
 
 import mpmath
+import pytest
 import torch
 from torch.autograd import forward_ad
 
-from problems import covering
-from torch_lapeig import eigenpairs, eigh
+from torch_lapeig import DegeneracyWarning, eigenpairs, eigh
 
 DIGITS = 8
 H = mpmath.mpf(2) ** -50
@@ -86,7 +87,9 @@ def tangent(function, a, c, d):
 WAYS = {"first": (1, gradient), "second": (2, hessian), "forward": (1, tangent)}
 
 
-@covering(2, spectrum=list(SPECTRA), gap=GAPS, dtype=[torch.float64, torch.float32, torch.complex128, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.complex64])
+@pytest.mark.parametrize("gap", GAPS)
+@pytest.mark.parametrize("spectrum", SPECTRA)
 def test_derivatives_are_as_accurate_as_the_matrix(spectrum, gap, dtype):
     a, c, d, pairs = problem(spectrum, gap, dtype)
     values = pairs[1, 0][0]
@@ -109,36 +112,47 @@ PAIRS = {
 }
 
 
-@covering(2, k=[3, 4], kind=PAIRS, gap=[*GAPS, 1e-11, 1e-8], dtype=[torch.float64, torch.float32, torch.complex128])
-def test_second_derivatives_of_values_and_of_their_products_with_a_projector(k, kind, gap, dtype):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128])
+@pytest.mark.parametrize("gap", [*GAPS, 1e-11, 1e-8])
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_second_derivatives_of_values_projectors_and_their_products(spectrum, kind, gap, dtype):
     """Up to √eps of the largest value the quotient of cotangents is their derivative; above it has the error eps/Δ.
 
     Vectors in float32 leave an error of eps/Δ² in a product.
     """
-    dtype = torch.float64 if dtype.is_complex and kind is PAIRS["pencil"] else dtype  # a complex pencil is refused
-    a, c, d, pairs = problem("clustered", gap, dtype)
+    if kind == "pencil" and dtype.is_complex:
+        pytest.skip("a complex pencil is refused")
+    if kind == "eigenpairs" and dtype.is_complex and gap == 1e-6:  # accurate, but reported as if it were not
+        warnings.simplefilter("ignore", DegeneracyWarning)
+    a, c, d, pairs = problem(spectrum, gap, dtype)
     aim = hermitian(len(a), dtype, 4)
 
-    def losses(x):
-        found = kind(x, k)
+    def losses(x, k):
+        found = PAIRS[kind](x, k)
         total = (-found.values[:k]).exp().sum()
         v = found.vectors[:, :k]
-        return total, total * (aim.conj() * (v @ v.mH)).real.sum()
+        share = (aim.conj() * (v @ v.mH)).real.sum()
+        return total, total * share, share
 
-    def exact(step):
+    def exact(step, k):
         values, vectors = pairs[step]
         some = sorted(range(len(a)), key=lambda i: values[i])[:k]
         v = mpmath.matrix([[vectors[i, j] for j in some] for i in range(len(a))])
         projector, target = v * v.transpose_conj(), mpmath.matrix(aim.tolist())
         share = mpmath.re(sum(target[i, j].conjugate() * projector[i, j] for i in range(len(a)) for j in range(len(a))))
         total = sum(mpmath.exp(-values[i]) for i in some)
-        return total, total * share
+        return total, total * share, share
 
     one = torch.eye(len(a)).to(dtype)
-    for i in range(1 if dtype == torch.float32 else 2):
+    for k in (len(a) - 1, len(a)):  # all vectors have the projector 1, whose derivatives are 0
         with mpmath.workdps(50):
-            ends = [exact(step)[i] for step in ((1, 1), (-1, 1), (1, -1), (-1, -1))]
-            expected = float((ends[0] - ends[1] - ends[2] + ends[3]) / (4 * H * H))
-        found = (hessian(lambda x, i=i: losses(x)[i] * one, a, one / len(a), c) * d.conj()).real.sum()
-        size = float(c.norm() * d.norm()) * (10 if i else 1)
-        assert abs(float(found) - expected) <= (3e-3 if dtype == torch.float32 else 1e-7) * size
+            ends = [exact(step, k) for step in ((1, 1), (-1, 1), (1, -1), (-1, -1))]
+        for i in range(1 if dtype == torch.float32 else 3):
+            with mpmath.workdps(50):
+                expected = float((ends[0][i] - ends[1][i] - ends[2][i] + ends[3][i]) / (4 * H * H))
+            found = (hessian(lambda x, i=i, k=k: losses(x, k)[i] * one, a, one / len(a), c) * d.conj()).real.sum()
+            size = float(c.norm() * d.norm()) * (10 if i else 1)
+            # Pairs of the real form of a Hermitian matrix lose another digit.
+            share = 3e-3 if dtype == torch.float32 else 1e-6 if dtype.is_complex and kind == "eigenpairs" else 1e-7
+            assert abs(float(found) - expected) <= share * size

@@ -137,10 +137,14 @@ class Pairs(_Implicit):
         """Return the cotangents of the parameters for cotangents of V and Λ."""
         *parameters, vectors, projected = ctx.saved_tensors
         (to_vectors, to_projected), operator = cotangents, ctx.system.operator
+        vectors = vectors.view_as(vectors) if torch.is_grad_enabled() else vectors
         whole = operator.nodes.sum((to_projected + to_projected.mH) / 2)  # each rank has Λ, and a part of the loss
         inner, values = operator.inner(vectors, to_vectors), projected.diagonal(dim1=-2, dim2=-1).real
         (inverse, equal), seen = couplings(ctx.system, values, inner, whole, to_vectors, ctx.seen)
-        ctx.seen = seen if torch.is_grad_enabled() else ctx.seen
+        if torch.is_grad_enabled():
+            ctx.seen = seen
+            if seen is not None and not checks.is_inside_func():
+                vectors.register_hook(seen.keep)
         rotation = inverse * (inner - inner.mH) / 2
         if torch.is_grad_enabled():
             # Zero with a derivative: X Λ − Λ X = ½(C − Cᴴ) with the entries of Λ off its diagonal.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -110,6 +111,12 @@ class Seen(NamedTuple):
     takes_vectors: bool  # whether the loss takes V
     loss_eps: float
     error: float  # relative error of the cotangents that come from this pass
+    terms: deque[Tensor]  # the last part of these that came through V itself, which may cancel with that of the loss
+
+    def keep(self, term: Tensor | None) -> None:
+        """Keep a term ``(B, N, k)``; a hook."""
+        if term is not None:
+            self.terms.append(term.detach())
 
 
 def couplings(
@@ -155,9 +162,12 @@ class _Pass:
             options.loss_eps if s.operator.nodes.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
         )
         # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
-        earlier = before or Seen(False, 0.0, 0.0)
+        earlier = before or Seen(False, 0.0, 0.0, deque())
         self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error
-        self.sizes = s.operator.dots(to_vectors.conj(), to_vectors).real.sqrt()
+        # So has their sum that of its terms, also where these cancel.
+        terms = (to_vectors, *earlier.terms)
+        self.sizes = torch.stack([s.operator.dots(x.conj(), x).real.sqrt() for x in terms]).amax(0)
+        earlier.terms.clear()
         self.size = self.sizes.norm(dim=1)
         # A loss blind to the basis leaves the round-off of its own arithmetic, which 1/Δ would turn into a gradient.
         self.noise = (8 * self.loss_eps + self.error) * (self.sizes[:, :, None] + self.sizes[:, None, :])
@@ -175,7 +185,7 @@ class _Pass:
         takes_vectors = bool((self.sizes > 0).any())
         is_solved = takes_vectors and not self.s.is_whole
         error = max(self.error, self.options.tolerance if is_solved else 0.0)
-        return Seen(takes_vectors, self.loss_eps, error)
+        return Seen(takes_vectors, self.loss_eps, error, deque(maxlen=1))
 
     def with_same(self, *, is_recorded: bool) -> Tensor:
         """Return values that count as equal, and close ones whose matrix has the cotangents of their rotation."""
