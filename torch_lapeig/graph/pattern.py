@@ -421,7 +421,7 @@ class SparsePattern(PatternBase):
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
-        from scipy.sparse.csgraph import reverse_cuthill_mckee  # slow to import, as in components.py
+        from scipy.sparse.csgraph import reverse_cuthill_mckee  # loads all of its linear algebra
 
         parts = (np.ones(len(self), dtype=np.int8), self.col.cpu().numpy(), self.crow.cpu().numpy())
         structure = scipy.sparse.csr_array(parts, shape=(self.total, self.total))

@@ -132,7 +132,7 @@ def _closed_groups(indices: Tensor) -> int:
     """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group."""
     # Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
     # zeros, is a left null vector of the whole matrix.
-    from scipy.sparse.csgraph import connected_components  # as in components.py
+    from scipy.sparse.csgraph import connected_components  # loads all of its linear algebra
 
     n, m = indices.shape
     ends = np.arange(n + 1) * m

@@ -2,7 +2,7 @@
 
    Each function computes what the Python beside its caller computes. It holds no lock of Python and shares large work
    with other threads. `hatch_build.py` compiles this file, which includes the others, where the package is installed
-   and a C compiler is found; `loops.py` calls it. Sums may be reordered, so that compilers can vectorise them; NaN and
+   and a C compiler is found; `calls.py` calls it. Sums may be reordered, so that compilers can vectorise them; NaN and
    ∞ keep their meaning. */
 
 #include "kernels.h"

@@ -71,7 +71,7 @@ static double *room_for(int64_t count);
 #define SINGULAR  -1 /* a pivot is zero or not finite */
 #define NO_MEMORY -2
 
-/* --- Tasks. `loops.py` reads the structures here and in `tasks.h`, and compares sizes with `size_of`; it reads whole
+/* --- Tasks. `calls.py` reads the structures here and in `tasks.h`, and compares sizes with `size_of`; it reads whole
    numbers that are defined here, too. C allocates what a task works with --- */
 
 #define REAL float
