@@ -314,12 +314,10 @@ def eigenpairs(
     solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if not isinstance(laplacian, Laplacian) and matrices.is_matrix(laplacian):
-        if matrices.is_complex(laplacian):
-            if nearest is not None:
-                raise ValueError(f"nearest must be None for a complex matrix, got {nearest}; use all pairs, eigh(A)")
-            if mass is not None:
-                raise ValueError("mass must be None for a complex matrix; scale it: M^-½ A M^-½")
-            return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
+        if matrices.is_complex(laplacian) or (matrices.is_matrix(mass) and matrices.is_complex(mass)):
+            real, size = matrices.real_form_of_matrix(laplacian, "matrix")
+            ends = {"mass": matrices.real_form_of_mass(mass, size), "largest": largest, "nearest": nearest}
+            return pairs_of_real_form(real, size, k, solve, fill, **ends)
         laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
@@ -433,9 +431,16 @@ def _pairs_of(
 
 
 def pairs_of_real_form(
-    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
+    operator: SymmetricOperator,
+    shape: tuple[int, ...],
+    k: int,
+    solve: Solve,
+    fill: bool,
+    *,
+    mass: Tensor | SymmetricOperator | None = None,
+    **ends: Any,
 ) -> Eigenpairs:
-    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of a real form."""
+    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of real forms of a matrix and a mass."""
     if solve.degeneracy == "exact" or solve.cluster_width is not None:
         raise ValueError(
             'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
@@ -447,8 +452,12 @@ def pairs_of_real_form(
             f"k must be at most the number of nodes of positive degree, got k={k} with "
             f"{operator.fewest_active // 2} of them"
         )
-    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
-    return matrices.complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
+    if isinstance(mass, SymmetricOperator) and len(mass.shape) == 2:
+        each = zip(operator.items(), mass.items(), strict=True)
+        pairs = Eigenpairs.stacked([eigenpairs(a, 2 * k, solve, fill=fill, mass=m, **ends) for a, m in each])
+    else:
+        pairs = eigenpairs(operator, 2 * k, solve, fill=fill, mass=mass, **ends)
+    return matrices.complex_pairs(pairs, operator, mass, shape, k)  # type: ignore[no-any-return]
 
 
 @singledispatch
