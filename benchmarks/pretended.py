@@ -35,7 +35,7 @@ NAMES: dict[Any, str] = {}
 # Functions of this library that may take tensors of a device through NumPy or SciPy, and why.
 ROUND_TRIPS = {
     "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy, where the user asks for it",
-    "components.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
+    "algebra.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
     "lle._closed_groups": "strongly connected components by SciPy: no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
     "clustering._partition": "k-means by scikit-learn, of N × k numbers",

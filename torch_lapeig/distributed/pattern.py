@@ -20,7 +20,7 @@ from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
 from torch_lapeig.graph.algebra import csr, edge_products, label_components
 from torch_lapeig.graph.distances import pair_distances
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.pattern import PatternBase, SparsePattern
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -63,7 +63,8 @@ class ShardedPattern(SparsePattern):
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
         sums = {"sum": ranks.total, "sums": ranks.totals, "maximum": ranks.maximum, "any": ranks.any}
-        vars(self).update(sums, same_on_all_ranks=ranks.same_on_all_ranks, agree=ranks.agree, compare=ranks.agree)
+        others = {"same_on_all_ranks": ranks.same_on_all_ranks, "agree": ranks.agree, "compare": ranks.agree}
+        vars(self).update(sums | others, number_of=lambda n: offsets[-1])
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
@@ -72,10 +73,6 @@ class ShardedPattern(SparsePattern):
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
     # --- Operations on all nodes --------------------------------------------------------------------------------------
-
-    def number_of(self, n: int) -> int:
-        """Return the number of nodes on all ranks."""
-        return self.offsets[-1]
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
@@ -188,8 +185,7 @@ class ShardedPattern(SparsePattern):
         others = self.halo.with_halo(self._points(x.detach()))
         return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
 
-    def direct_tension(self, values: Tensor, y: Tensor) -> None:
-        """Return None: the ends lie on several ranks, so a product is used."""
+    direct_tension = PatternBase.direct_tension  # the ends lie on several ranks: a product is used
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return this rank's share of ½ Σ m_ij ‖y_i − y_j‖², from the edges that begin here; differentiable."""

@@ -130,9 +130,8 @@ class Ranks:
 
     def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return small tensors of one dtype that every rank has computed from equal numbers, made identical on all."""
-        if self.same_bits:
-            return tensors
-        return self.totals(*tensors if self.rank == 0 else map(torch.zeros_like, tensors))
+        own = tensors if self.rank == 0 else map(torch.zeros_like, tensors)
+        return tensors if self.same_bits else self.totals(*own)
 
     def any(self, flag: Tensor | bool) -> bool:
         """Return whether the flag is true on at least one rank."""
