@@ -63,9 +63,13 @@ corrected graph → DiffusionMap
   because The kernel would be corrected twice.
   ValueError {name} must be a Graph of the kernel K, got one that DensityCorrected({value.density_correction:g}) has
     corrected for density already; weight it by K, or use alpha=0
-sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest
+sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest;
+    eigenpairs, fixed
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass, largest and nearest must be left out where rows lie on several ranks; gather the graph
+  ValueError mass, largest, nearest and fixed must be left out where rows lie on several ranks; gather the graph
+operator of products → eigenpairs, fixed
+  because Rows and columns are taken out of entries.
+  TypeError fixed must be None for a matrix known by products; give a function of the free nodes only
 normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   because A normalised Laplacian has the degrees as its mass: L y = λ D y.
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
@@ -200,6 +204,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "similarity": lambda value: value.graph.similarity is not None,
     "normalised Laplacian": lambda value: _is("Laplacian")(value) and value.normalization != "unnormalized",
     "sharded operator": lambda value: hasattr(value, "nodes") and value.nodes.is_sharded,
+    "operator of products": lambda value: not _is("SymmetricOperator")(value),
     "sharded pairs": lambda value: value.is_sharded,
     "complex pairs": lambda value: value.dtype.is_complex,
     "pairs with a mass or degrees": lambda value: value.inner_product != "identity",
