@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Operator, SymmetricOperator
-from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.gradient.rule import outside
+from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.weights import inverse_power

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.linear import solve_linear
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives
+from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting

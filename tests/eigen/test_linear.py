@@ -5,8 +5,7 @@ import torch
 
 from problems import check_derivatives, grid, on_every_device, points, random_affinity, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
-from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, solve_linear
-from torch_lapeig.eigen.gradient import linear
+from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, linear, solve_linear
 
 
 def roll(n, orders=0):
