@@ -11,12 +11,12 @@ INSTALL := -m pip install --disable-pip-version-check --progress-bar off
 export PYTHONUNBUFFERED := 1
 
 # `make test-slow` runs the tests in these folders, `make test` all others: each test is in one of the two.
-SLOW := $(addprefix tests/,benchmarks distributed experiments project)
+SLOW := $(addprefix tests/,benchmarks campaign distributed experiments processes project)
 
 # Trainings, documents, states and messages, which no processor's round-off decides. `make test-plain` leaves them out;
 # `make test-all` runs them on plain instructions, too.
-NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks experiments project methods/test_clustering.py methods/test_fitted.py \
-  graph/test_conversions.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
+NOT_NUMERICAL := $(addprefix --ignore=tests/,benchmarks campaign experiments processes project methods/test_clustering.py \
+  methods/test_fitted.py graph/test_conversions.py test_errors.py test_lightning.py test_sklearn.py test_warnings.py)
 
 .PHONY: ran sanitize docs docs-test demo test test-slow test-plain test-all test-lowest test-pythons test-torch coverage dist lint types bench bench-quick clean
 demo: $(VENV)/installed
@@ -48,7 +48,7 @@ test-plain: $(VENV)/installed
 test-all: test lint types docs test-slow test-lowest test-pythons sanitize
 	@$(MAKE) test-plain NOT_NUMERICAL=
 	@echo "==> campaigns: random problems against references, trainings killed and resumed"
-	@$(BIN)/python -m benchmarks.campaign --minutes 10
+	@$(BIN)/python -m tests.campaign --minutes 10
 	@$(BIN)/python -m benchmarks.kill_and_resume --kills 20
 
 lint: $(VENV)/installed
@@ -86,7 +86,7 @@ test-pins: $(VENV)/installed
 
 test-torch: .venv-torch-$(TORCH)/installed
 	@echo "==> the package's tests with torch $(TORCH) and the newest of all others (TORCH=..., PYTHON=... to choose)"
-	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks experiments project)
+	@OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest -n auto $(addprefix --ignore=tests/,benchmarks campaign experiments project)
 
 DRAWS ?= 10000
 sanitize: $(VENV)/installed

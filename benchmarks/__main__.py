@@ -9,8 +9,6 @@ A benchmark is a module with ``run(record, options)`` and, if it has options of 
 MNIST's test set lies in the folder that TORCH_LAPEIG_DATA names.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os
@@ -28,10 +26,9 @@ from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
-    *("embedding", "eigensolvers", "atlas", "backward", "neighbors", "layer", "positional_encoding", "meshes"),
-    *("matrix_free", "import_time", "launches", "degeneracy"),
+    *("embedding", "atlas", "backward", "neighbors", "layer", "positional_encoding", "import_time", "launches"),
 )
-PROGRAMS = ("campaign", "compare", "gpu", "kill_and_resume", "mutants", "sanitize")
+PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 
 
 def module_of(name: str) -> Any:

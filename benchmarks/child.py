@@ -1,7 +1,5 @@
 """A process that answers JSON lines on its standard input with JSON lines on its standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -10,8 +10,6 @@ Machines are noisy: a row, or the mean to two digits, is too slow only if the me
 The command ends with 1 if anything is too slow.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import statistics

@@ -3,8 +3,6 @@
 Names and arguments are those that both versions know. Graphs and data come from the checkout's own `benchmarks`.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -7,8 +7,6 @@ MNIST's test set (N = 10,000, where its file is): search, graph and solve in at 
 solver, and with the settings of docs/sklearn.md a 5-NN accuracy of at least 0.944 (by halves; ten folds are kinder).
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

@@ -11,8 +11,6 @@ Goals on one H100 or H200: 50,000 × 784 → 10-D ≤ 0.054 s with residuals ≤
 32 × 256 × 16 forward and backward ≥ 10 times as fast as `eigh`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Graphs and data of the benchmarks."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

@@ -6,8 +6,6 @@ Claims: the library's own modules take at most 50 ms, and of SciPy nothing is lo
 new interpreter for each round, bytecode compiled before.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -9,8 +9,6 @@ steps and epochs, every batch with the state of the random generators before it,
 after the training, all to the last bit, and the results without their times. One thread, on the CPU. Prints JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io

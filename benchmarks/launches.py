@@ -6,8 +6,6 @@ small dense batch 4 times with its backward. Counted, not timed (`pretended`), o
 every machine the same. A launch takes the host about 6 µs and a wait 30 µs, while the device may have nothing to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import statistics

@@ -6,8 +6,6 @@ The first peer embeds the same k-nearest-neighbour graph, so that gradients can 
 search and joins all points. Random training steps are for the tests and the campaign.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import multiprocessing

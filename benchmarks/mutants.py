@@ -7,8 +7,6 @@ one of them must fail. A mutant whose line is not found exactly once ends the ru
 with 1 if a mutant survives.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -8,10 +8,7 @@ of the graph (symmetrise, weights, degrees) at most 15 % of the search at 70,000
 ``--rows`` times a slice of the queries in each round where the whole takes long (70,000: the product alone 4 s).
 """
 
-from __future__ import annotations
-
 import argparse
-import functools
 import importlib.util
 import resource
 import time
@@ -97,40 +94,17 @@ def clustered_points(n: int, d: int = 50) -> Tensor:
     return centres[torch.randint(0, 100, (n,), generator=generator)] + torch.randn(n, d, generator=generator)
 
 
-def compare_approximate(n: int) -> Table:
-    """Run each search once, and return the share of true neighbours of a sample.
-
-    pynndescent after it has compiled, with more and more neighbours, of which the first count, until it finds 0.99 too.
-    """
+def approximate(n: int) -> str:
+    """Return seconds of one approximate search, and the share of true neighbours of a sample."""
     x = clustered_points(n)
     chosen = torch.linspace(0, n - 1, 1000).long()
     true = nearest_neighbors(x, K + 1, x[chosen]).indices
     true = true[true != chosen[:, None]].reshape(len(chosen), -1)[:, :K]
-
-    candidates = {"torch_lapeig, recall 0.99": lambda: nearest_neighbors(x, K, recall=RECALL).indices}
-    if importlib.util.find_spec("pynndescent") is None:
-        print("pynndescent is not installed: left out")
-    else:
-        descent = importlib.import_module("pynndescent").NNDescent
-
-        def peer(width: int, x: Tensor = x) -> Tensor:
-            found = descent(x.numpy(), n_neighbors=width, random_state=0).neighbor_graph[0]
-            return torch.from_numpy(found)[:, 1 : K + 1]
-
-        peer(K + 1, x[:5000])  # compiles
-        for width in (K + 1, 2 * K, 4 * K):
-            candidates[f"pynndescent, n_neighbors={width}"] = functools.partial(peer, width)
-    columns = {"": "", "s": ".1f", "recall": ".4f"}
-    table = Table(f"{K}-NN of {n:,} × 50 in 100 clusters, {torch.get_num_threads()} threads, one run", columns)
-    for name, search in candidates.items():
-        begin = time.perf_counter()
-        found = search()[chosen]
-        seconds = time.perf_counter() - begin
-        share = float((found[:, :, None] == true[:, None, :]).any(2).sum()) / true.numel()
-        table.add(name, seconds, share)
-        if name.startswith("pynn") and share >= RECALL:
-            break
-    return table
+    begin = time.perf_counter()
+    found = nearest_neighbors(x, K, recall=RECALL).indices[chosen]
+    seconds = time.perf_counter() - begin
+    share = float((found[:, :, None] == true[:, None, :]).any(2).sum()) / true.numel()
+    return f"{K}-NN of {n:,} × 50 in 100 clusters, recall={RECALL}: {seconds:.1f} s, {share:.4f} of the true neighbours"
 
 
 def peak_memory(rows: int) -> float:
@@ -179,8 +153,8 @@ def run(record: Record, options: argparse.Namespace) -> None:
         if not options.quick:
             record.show(compare(images, rounds, of_images, "MNIST"))
     record.show(compare_tree(50_000 if options.quick else 10**6, rounds))
-    if approximate := 20_000 if options.quick else options.approximate:
-        record.show(compare_approximate(approximate))
+    if of_clusters := 20_000 if options.quick else options.approximate:
+        record.show(approximate(of_clusters))
     search, rest = construction(n, rounds)
     record.show(f"graph of {n:,} × 50: search {search:.2f} s, the rest {rest:.2f} s: {rest / search:.1%}")
     for name, x in (("10,000 × 784", torch.randn(10_000, 784)), ("20,000 × 50", torch.randn(20_000, 50))):

@@ -4,8 +4,6 @@ Claim: at least 5 times the throughput of ``AddLaplacianEigenvectorPE`` on the C
 (``is_undirected=True`` takes the symmetric one).
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -11,8 +11,6 @@ depends on data. What mixes them with tensors of the CPU raises as CUDA would, a
 counted as those of the CUDA implementations. Errors inside CUDA kernels and libraries are not seen.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import sys
@@ -199,7 +197,7 @@ class Pretended(Tensor):
     elem: Tensor
 
     @staticmethod
-    def __new__(cls, elem: Tensor) -> Pretended:
+    def __new__(cls, elem: Tensor) -> "Pretended":
         if SEEN.lacks_float64 and (elem.dtype in precision.WIDE or elem.layout == torch.sparse_csr):
             raise TypeError(f"{NAME} has neither {elem.dtype} nor {elem.layout}, as MPS (at {site()})")
         strided = elem.layout == torch.strided

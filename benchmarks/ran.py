@@ -7,8 +7,6 @@ Each run is a row of benchmarks/ran.json: commit, versions, counts. A newer run 
 and torch takes the place of the older one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

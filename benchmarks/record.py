@@ -1,7 +1,5 @@
 """Print what a benchmark shows, and keep it as a machine-readable record."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

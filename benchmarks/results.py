@@ -6,8 +6,6 @@ A line ``{{ NAME }}`` of the template becomes the records of that benchmark, ``{
 Between ``<!-- record NAME begins -->`` and ``<!-- record NAME ends -->`` a page of ``PAGES`` holds the same.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import textwrap
@@ -26,7 +24,10 @@ PART = re.compile(r"(<!-- record (\w+) begins -->\n).*?(<!-- record \2 ends -->)
 NOTHING = "Not recorded on this version."
 # Comparisons that were made once. Their programs are in this commit, or the one that the record names.
 PAST_COMMIT = "b9b7b64"
-PAST = (*("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),)
+PAST = (
+    *("spmm", "loss", "transform", "landmarks", "distributed", "peers", "initial", "diffusion", "segmentation"),
+    *("degeneracy", "eigensolvers", "matrix_free", "meshes"),
+)
 
 Packed = Mapping[str, Any]
 

@@ -5,11 +5,9 @@
     python -m benchmarks.sanitize --begin 1234 --draws 1 --no-tests   # one draw again
 
 The loops are compiled into ``runs/sanitize``; the package's own library stays. A report of a sanitizer ends the process
-and fails, as does an error that is not clear (`benchmarks.campaign.broken`). Where the compiler has no libasan, one
+and fails, as does an error that is not clear (`tests.campaign.broken`). Where the compiler has no libasan, one
 line says so, and nothing fails. ``CC`` names the compiler, as for the installation.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -51,7 +49,7 @@ def environment(libraries: list[str]) -> dict[str, str]:
 
 def draws(begin: int, count: int, seed: int) -> int:
     """Run draws in this process, and say how they ended. Return how many ended in an unclear error."""
-    from benchmarks.campaign import broken
+    from tests.campaign import broken
 
     ends: Counter[tuple[str, str]] = Counter()
     for index in range(begin, begin + count):

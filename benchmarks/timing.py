@@ -1,7 +1,5 @@
 """Fair timing on a noisy machine: candidates in turn, medians, ratios within a round."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping

@@ -401,9 +401,6 @@ class OwnWeights(Weighting):
     def forward(self, x: Tensor, graph: tl.Graph) -> tl.Graph:
         return graph.with_weight(graph.weight / (1 + graph.pattern.squared_lengths(x)))
 
-    def state(self, x: Tensor, graph: tl.Graph) -> Tensor:
-        return x.new_zeros(len(x), 1)
-
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         return edges.connectivity.log() - edges.squared_lengths.log1p()
 

@@ -14,6 +14,7 @@ from benchmarks import pretended
 from torch_lapeig.support import tuning
 
 sys.path.insert(0, str(Path(__file__).parent))
+collect_ignore_glob = ["campaign/[!t]*"]  # a program
 
 
 def pytest_configure(config):

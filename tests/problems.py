@@ -1,7 +1,5 @@
 """Graphs whose spectra are known in closed form, point sets to build graphs from, and gauge-invariant functions."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools
@@ -25,7 +23,7 @@ from torch import Tensor, nn
 from benchmarks import pretended
 from torch_lapeig import Graph, GraphWarning
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.graph.distances import differentiable_squared_distances
+from torch_lapeig.graph.search.exact import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
 DTYPES = [torch.float32, torch.float64]

@@ -144,7 +144,11 @@ def test_cells_with_a_mark_have_no_label(mark):
         (lambda adata: diffmap(adata, 0), ValueError, "n_comps"),
         (lambda adata: diffmap(adata, alpha=2), ValueError, "alpha"),
         (lambda adata: label_transfer(adata, "type"), ValueError, "key must be .* obs, got 'type'; there are kind"),
-        (lambda adata: spectral(SimpleNamespace(**{**vars(adata), "obsp": {}})), ValueError, r"scanpy\.pp\.neighbors"),
+        (
+            lambda adata: diffmap(SimpleNamespace(obs=0, obsm=0, obsp={}, uns={"n": {}}), 2, "n"),
+            ValueError,
+            "added='n'",
+        ),
     ],
 )
 def test_bad_input_is_refused_by_name(call, error, says):

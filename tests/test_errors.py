@@ -1,7 +1,14 @@
-"""What is refused: each call with its error, which names the argument, what arrived and the way out."""
+"""What is refused: each call with its error, which names the argument, what arrived and the way out.
 
+No test follows advice that needs a GPU or another device, another torch or compiler, more memory than there is, scanpy
+(tests/test_anndata.py has a stand-in), a rank that comes late, or numbers that nobody has found yet: a Hermitian matrix
+of which a solver misses a copy, flips of edges without an end, a linear solve of a gradient that does not converge.
+"""
+
+import copy
 import functools
 import re
+import warnings
 from dataclasses import replace
 
 import networkx
@@ -11,23 +18,20 @@ import pytest
 import scipy.linalg
 import torch
 from matplotlib.figure import Figure
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import aslinearoperator
 from sklearn.exceptions import NotFittedError
+from sklearn.manifold import spectral_embedding
 from torch_geometric.data import Data
 
 import torch_lapeig
-from problems import cycle, path, points, surface
+from problems import cycle, path, points, polygon, surface
 from torch_lapeig import (
     KNN,
     MDS,
-    ConvergenceError,
     DirectedGraph,
     Graph,
-    GraphWarning,
-    HarmonicFunction,
     LabelSpreading,
-    Landmarks,
     Laplacian,
     LaplacianEigenmaps,
     Precomputed,
@@ -38,10 +42,8 @@ from torch_lapeig import (
     knn_graph,
     losses,
     methods,
-    normalized_cut,
     pyg,
     samplers,
-    spectral_init,
 )
 from torch_lapeig import sklearn as estimators
 from torch_lapeig.plots import plot_graph
@@ -54,6 +56,7 @@ LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
 AFFINITIES = Precomputed("affinity")
 GIVEN, DISTANCES = LaplacianEigenmaps(1, AFFINITIES), MDS(2, metric=Precomputed("distance"))
+MASKED = np.ma.masked_array(X.numpy(), X.numpy() == X.numpy().max())
 LABELS, CLASSES, FAR = torch.arange(10) % 2, np.arange(10) % 3, torch.arange(10) + 10**15
 SAME = torch.ones(10, 2)
 BOTH = torch.tensor([[0, 1], [1, 0]])
@@ -90,7 +93,6 @@ ValueError
 SpectralFilter(HEAT)(SHARDED, torch.ones(4, 1)) → pairs must be of a graph on one process
 StableEncoding(HEAT, lambda a: a)(SHARDED) → rows on several ranks
 spectral_signature(PAIRS, lambda v: v[:, 0]) → shape \(n, m\) .*\(3, 1\), got
-spectral_signature(PAIRS, lambda v: v[:1]) → phi must return shape .*\(1, 1\)
 spectral_signature(PAIRS, lambda v: v * torch.nan) → result of phi must be finite
 spectral_signature(PAIRS, lambda v: 1 / v) → result of phi must be finite.*0 too
 SpectralFilter(torch.nn.Linear(1, 3).double())(PAIRS, SIGNAL) → phi must return 1 or 2 responses
@@ -112,22 +114,17 @@ AddSpectralFeatures(HEAT, 0) → k must be at least 1
 FactoredCosine(-torch.ones(3, 2)) → no negative entries .* got -1: .*similarity="shifted"
 FactoredCosine(torch.tensor([[1.0, torch.nan], [1, 1]])) → x must be finite
 FactoredCosine(torch.ones(3)) → x must have shape \(N, D\)
-FactoredCosine(torch.ones(0, 3)) → at least one row
 FactoredCosine(torch.ones(0, 3).to_sparse_csr()) → at least one row
 FactoredCosine(torch.ones(3, 2), similarity="angle") → similarity
 FunctionOperator(torch.clone, 0) → at least one graph with a node
-FunctionOperator(lambda y: y.roll(1, -2), 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
 FunctionOperator(lambda y: y[:3], 20) → must return the shape \(20, 4\)
-FunctionOperator(lambda y: y * HIDDEN, 20) → closes over a tensor that requires gradients
 FunctionOperator(torch.neg, 20, bound=1.0) → eigenvalues in \[0, bound\]
-FunctionOperator(torch.clone, 20, bound=0.5) → eigenvalues in \[0, bound\]
 FunctionOperator(torch.clone, 20, bound=torch.ones(2)) → bound must be a finite number
 # Matrices and linear systems
 eigenpairs(ASKEW, 1) → symmetric.* 1\.5
 eigenpairs(ASKEW.to_sparse_coo(), 1) → symmetric.* 1\.5
-eigenpairs(csr_array(ASKEW), 1) → symmetric.* 1\.5
 eigenpairs(CROOKED, 1) → Hermitian.* 2
 eigenpairs(torch.ones(2, 3), 1) → shape
 eigenpairs(torch.tensor([[torch.nan]]), 1) → finite
@@ -138,13 +135,13 @@ eigh(CROOKED) → Hermitian.* 2
 eigh(-torch.eye(2)).matrix_function(torch.log) → finite
 solve_linear(SymmetricOperator(DensePattern((6,)), 0 * EYE, MASS), MASS) → rhs must have shape \(6, 'm'\), got \(6,\)
 # Masses, meshes, directed graphs, landmarks
-massed(MASS.index_fill(0, TWO, 0.0)) → mass must be positive.*, got 0.0 at node \[2\]
 massed(MASS.index_fill(0, TWO, 1e-310)) → mass must be positive.*, got 1e-310 at node \[2\]
 massed(MASS.index_fill(0, TWO, torch.nan)) → mass must be finite
 massed(MASS[:5]) → mass must have shape \(6,\)
 massed(MASS, "symmetric") → use Laplacian\(graph, "unnormalized"\)
 massed(EYE + EYE.roll(1, 0)) → mass must be symmetric
 massed(EYE - 1) → mass must be positive definite
+eigenpairs(EYE, 2, mass=-EYE) → mass must be positive definite, got -1.0e\+00 on its diagonal$
 massed(torch.ones(6, 6).double() + 1e-18 * EYE) → mass must be positive definite
 massed(EYE[:5, :5]) → mass must have shape \(6,\) or \(6, 6\)
 massed(EYE * torch.nan) → mass
@@ -155,9 +152,7 @@ mesh_laplacian(CUBE, torch.tensor([[0, 1, 2, 4]]), intrinsic=True) → intrinsic
 mesh_laplacian(CUBE, torch.tensor([[0, 1, 2]]), intrinsic=True, mass="consistent") → intrinsic
 mesh_laplacian(CUBE, torch.tensor([[0, 1, 2]]), mass="full") → mass
 mesh_laplacian(CORNERS, FACES[:, :2]) → faces must have shape \(F, 3\)
-mesh_laplacian(CORNERS, FACES[:0]) → faces must hold at least one triangle
 mesh_laplacian(CORNERS, 0 * FACES - 1) → faces must hold at least one triangle
-mesh_laplacian(CORNERS, FACES + 1) → faces must lie in \[-1, 4\)
 mesh_laplacian(CORNERS, FACES - 2) → faces must lie in \[-1, 4\)
 mesh_laplacian(CORNERS, FACES.index_fill(1, 0 * TWO, -1)) → got a row with some -1
 mesh_laplacian(CORNERS, FACES[:, [0, 0, 1]]) → faces must have three different vertices
@@ -183,7 +178,6 @@ SignedGraph.from_edge_index(BOTH, torch.full((2,), torch.nan)) → edge_weight m
 DirectedGraph.from_edge_index(BOTH, torch.tensor([1.0, -1.0])) → edge_weight must be non-negative
 DirectedGraph.from_edge_index(BOTH, torch.tensor([1.0, torch.inf])) → edge_weight must be finite
 replace(RING, similarity=torch.ones(5)) → similarity must be None in a DirectedGraph
-Graph.from_hyperedges(MEMBERS[:, [0, 1, 0]]) → must be distinct
 Graph.from_hyperedges(MEMBERS[[0, 0]], torch.ones(1)) → hyperedges of hyperedge_index must lie in \[0, 1\)
 Graph.from_hyperedges(-MEMBERS) → nodes of hyperedge_index must lie in
 Graph.from_hyperedges(MEMBERS, -torch.ones(1)) → hyperedge_weight must be non-negative
@@ -220,17 +214,14 @@ Graph.from_dense(-path(4)) → non-negative, got a minimum of -1
 Graph.from_dense(path(4) * torch.nan) → affinity must be finite
 Graph.from_dense(path(4)[:3]) → \(N, N\) or \(B, N, N\), got \(3, 4\)
 Graph.from_dense(path(4), torch.arange(4) < 3) → zero in the rows that mask
-Graph.from_edge_index(torch.tensor([[0], [1]])) → both directions.*flip
 Graph.from_edge_index(torch.tensor([[0, 5], [5, 0]]), num_nodes=3) → must lie in \[0, 3\), got 0 to 5
 Graph.from_edge_index(torch.tensor([[0, -1], [-1, 0]])) → got -1 to 0
 Graph.from_edge_index(torch.zeros(3, 2).long()) → \(2, E\), got \(3, 2\)
-Graph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])) → edge_weight must be symmetric
 Graph.from_edge_index(BOTH, -torch.ones(2)) → non-negative
 Graph.from_edge_index(BOTH, torch.full((2,), torch.nan)) → be finite
 Graph.from_edge_index(BOTH, torch.ones(3)) → shape \(2,\).*got \(3,\)
 Graph.from_edge_index(BOTH, batch=torch.tensor([1, 0])) → ascending
 Graph.from_edge_index(BOTH, batch=torch.tensor([0, 1])) → between graphs
-Graph.from_scipy(csr_array([[0, 1.0], [0, 0]])) → symmetric
 Graph.from_scipy(csr_array([[0, -1.0], [-1.0, 0]])) → non-negative
 Graph.from_dense(path(3)).edge_index → to_sparse
 Graph.from_dense(path(3)[None]).to_scipy() → one graph
@@ -261,12 +252,15 @@ eigenpairs(LAPLACIAN, 11) → got k=11 with 10
 eigenpairs(LAPLACIAN, 0) → k must be at least 1
 eigenpairs(Laplacian(replace(GRAPH, weight=GRAPH.weight * 1e308)), 2) → laplacian must be finite
 eigenpairs(LAPLACIAN, 2, tolerance=0.0) → tolerance must be positive
+eigenpairs(EYE, 2, nearest=1.0, largest=True) → nearest must be None
+eigenpairs(EYE[None], 2, nearest=1.0) → nearest must be None.* one by one
+eigenpairs(EYE, 2, ShiftInvert(), nearest=1.0) → solver must be None or Eigh
+eigenpairs(EYE, 2, nearest=float("nan")) → nearest must be a finite number
 eigenpairs(LAPLACIAN, 2, degeneracy="no") → 'mask', 'lorentz', 'exact'
 eigenpairs(LAPLACIAN, 2, cluster_width=-1.0) → cluster_width must be positive
 eigenpairs(Laplacian(Graph.from_dense(torch.zeros(0, 0))), 1, fill=True)
     → laplacian must be of at least one graph with a node, got shape \(0,\)
 Lobpcg(guards=0) → guards must be at least 1
-Lobpcg(max_iterations=-1) → max_iterations must be at least 0
 ShiftInvert(basis=2) → basis must be at least 3
 SmoothedAggregation(coarsest=0) → coarsest must be at least 1
 SmoothedAggregation(max_complexity=0.0) → max_complexity must be positive
@@ -282,23 +276,15 @@ LaplacianEigenmaps(0) → n_components must be at least 1
 LaplacianEigenmaps(2, scale="big") → 'degree', 'unit'
 LaplacianEigenmaps(2, components="all") → 'joint', 'separate', 'error'
 LaplacianEigenmaps(2).fit(X[None]) → \(N, D\), got a batch of .*\(1, 10, 2\)
-MDS(0) → n_components must be at least 1
 MDS(10)(X) → smaller than the number of points.*n_components=10 with 10
-KernelPCA(2).fit(X[None]) → \(N, D\), got a batch of .*\(1, 10, 2\)
 LLE(1, KNN(3))(NAN) → x must be finite
 MDS(3).fit(X) → positive eigenvalues.*n_components=3 with 2
-KernelPCA(4, "linear").fit(points(500, 3)) → n_components=4 with 3; use fewer components
-MDS(1).fit(SAME) → n_components=1 with 0
 MDS(2)(1e20 * X.float()) → the kernel of x must be finite.*rescale the points
-MDS(2)(1e-25 * X.float()) → with 0; points are equal, or their squares underflow
 KernelPCA(2, "poly").fit(X.float()).transform(1e20 * X.float()) → the kernel of x_new must be finite
 DISTANCES(X) → \(N, N\) or \(B, N, N\), got \(10, 2\)
-DISTANCES(path(4).triu()) → must be symmetric
 DISTANCES(-path(4)) → got a minimum of -1
-DISTANCES(torch.eye(10) + SAME @ SAME.T) → distances must be zero from each point to itself, got 3; for affin
 MDS(2, metric="cosine") → Precomputed.* got 'cosine'
-Isomap(1, KNN(3)).fit(torch.cat([X, X[:6] + 100, X[:5] - 100]))
-    → 3 connected components, of 10, 6, 5 points.*use more neighbours
+Isomap(1, KNN(3)).fit(torch.cat([X, X[:6] + 100, X[:5] - 100])) → 3 connected components, of 10, 6, 5 points
 Isomap(2, KNN(4), landmarks=1) → landmarks must be at least 2
 Isomap(2, KNN(4), landmarks=11)(X) → got 11 with 10 points
 Isomap(landmarks=torch.tensor([1, 1])) → landmarks must be distinct, got 1
@@ -311,7 +297,6 @@ KernelPCA(1, lambda x, y: torch.nan * x @ y.T)(X) → kernel must be finite
 KernelPCA(2, gamma=-1.0) → gamma must be positive
 eigenpairs(SymmetricOperator(DensePattern((10,)), NAN @ NAN.T, X[:, 0]), 2) → operator must be finite
 SparseFactors(0.0) → shift must be positive
-laplacian_smoothness(X[:5], GRAPH) → to go with the graph
 laplacian_smoothness(X[:, 0], GRAPH) → \(10, 'k'\)
 LaplacianSmoothness(reduction="max") → 'weighted_mean', 'sum', 'none'
 SpectralClustering(0) → n_clusters must be at least 1, got 0
@@ -319,57 +304,38 @@ SpectralClustering(2, variant="sm") → 'njw', 'shi_malik', got 'sm'
 SpectralClustering(11, KNN(3)).fit(X) → n_clusters must be at most .* got n_clusters=11 with 10
 SpectralClustering(3, Precomputed("affinity"))(torch.block_diag(path(2), torch.zeros(2, 2)))
     → positive degree, got n_clusters=3 with 2
-SpectralClustering(2).fit(X[None]) → \(N, D\), got a batch
-SpectralClustering(2, Precomputed("affinity")).fit(Graph.from_dense(path(4)[None]))
-    → got a batch of shape \(1, 4\).* fit the sets one by one
+SpectralClustering(2, AFFINITIES).fit(Graph.from_dense(path(4)[None])) → shape \(1, 4\).* fit the sets one by
 normalized_cut(LABELS[:4], GRAPH) → shape \(10,\) .*got \(4,\)
 normalized_cut(LABELS - 2, GRAPH) → −1 for no cluster, got a minimum of -2
 normalized_cut(LABELS.float(), GRAPH) → \(10, 'K'\) if they are soft
-normalized_cut(-X.abs(), GRAPH) → non-negative if they are soft
 normalized_cut(NAN, GRAPH) → labels must be finite
-estimators.SpectralEmbedding(affinity="cosine").fit(X.numpy())
-    → affinity must be one of 'nearest_neighbors', 'rbf', .* got 'cosine'
-estimators.SpectralEmbedding(n_neighbors=11).fit(X.numpy())
-    → n_neighbors must be at most .* got n_neighbors=11 with n_samples=10
+estimators.SpectralEmbedding(affinity="cosine").fit(X.numpy()) → one of 'nearest_neighbors', 'rbf', .* got 'cosine'
+estimators.SpectralEmbedding(n_neighbors=11).fit(X.numpy()) → at most .* got n_neighbors=11 with n_samples=10
 estimators.SpectralClustering(2, gamma=-1.0).fit(X.numpy()) → gamma must be a finite number of at least 0, got -1.0
-estimators.SpectralEmbedding(10).fit(X.numpy())
-    → n_components must be smaller .* got n_components=10 with n_samples=10
 estimators.SpectralClustering(11).fit(X.numpy()) → n_clusters must be at most .* got n_clusters=11 with 10
-estimators.Isomap(n_components=10).fit(X.numpy())
-    → n_components must be smaller .* got n_components=10 with n_samples=10
 estimators.KernelPCA(3).fit(X.numpy()) → positive eigenvalues.*n_components=3 with 2; use fewer components
-estimators.Isomap(n_neighbors=3, radius=1.0).fit(X.numpy())
-    → n_neighbors must be None with a radius, got n_neighbors=3 with radius=1.0
-estimators.LocallyLinearEmbedding(n_neighbors=10).fit(X.numpy())
-    → n_neighbors must be smaller .* got n_neighbors=10 with n_samples=10
+estimators.Isomap(n_neighbors=3, radius=1.0).fit(X.numpy()) → None with a radius, got n_neighbors=3 with radius=1
+estimators.LocallyLinearEmbedding(n_neighbors=10).fit(X.numpy()) → smaller .* n_neighbors=10 with n_samples=10
 estimators.LocallyLinearEmbedding(reg=-1.0).fit(X.numpy()) → reg must be positive
-estimators.KernelPCA(kernel="polynomial").fit(X.numpy())
-    → kernel must be one of 'linear', 'rbf', 'poly', 'sigmoid', 'cosine', 'precomputed', got 'polynomial'
+estimators.KernelPCA(kernel="polynomial").fit(X.numpy()) → kernel must be one of 'linear', .*, got 'polynomial'
 estimators.ClassicalMDS(metric="cosines").fit(X.numpy()) → metric.* Got 'cosines' instead
-estimators.SpectralClustering(2, affinity="precomputed").fit(csr_array(path(4).numpy()[:3]))
-    → X must be square with affinity='precomputed', got \(3, 4\)
-estimators.SpectralClustering(2, affinity="linear").fit(X.numpy())
-    → affinities must be non-negative, got a minimum of -.* in affinity\(X\); use a kernel that is
-estimators.SpectralEmbedding(affinity=lambda x: x).fit(X.numpy())
-    → affinity\(X\) must have shape \(10, 10\), got \(10,
+estimators.SpectralClustering(2, affinity="precomputed").fit(csr_array(path(4).numpy()[:3])) → be square .* \(3, 4\)
+estimators.SpectralClustering(2, affinity="linear").fit(X.numpy()) → got a minimum of -.* in affinity\(X\); use a
+estimators.SpectralEmbedding(affinity=lambda x: x).fit(X.numpy()) → affinity\(X\) must have shape \(10, 10\), got \(10,
 estimators.SpectralEmbedding(affinity="precomputed_nearest_neighbors").fit(-path(4).numpy())
     → X must hold distances, which are not negative, got a minimum of -1
 estimators.SpectralEmbedding(affinity="precomputed_nearest_neighbors", n_neighbors=3).fit(csr_array(path(4).numpy()))
     → X must hold a distance to n_neighbors=3 samples in every row, got 1 in row 0
-estimators.SpectralClustering(2, weights=HeatKernel()).fit(X.numpy())
-    → weights must be None with affinity='rbf', which weights the edges itself
-estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.numpy())
-    → eigen_tol must be .auto. with a solve that has a tolerance, got 0.001
-estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy())
-    → eigen_solver must be one of 'arpack', 'lobpcg', 'amg', got 'eigh'
+estimators.SpectralClustering(2, weights=HeatKernel()).fit(X.numpy()) → weights must be None with affinity='rbf'
+estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.numpy()) → eigen_tol must be .auto. with
+estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy()) → one of 'arpack', 'lobpcg', 'amg', got 'eigh'
 SpectralClustering("best") → n_clusters must be .*eigengap.* got 'best'
 SpectralClustering("eigengap", max_clusters=1) → max_clusters must be at least 2, got 1
 SpectralClustering("eigengap", n_components=3) → n_components must be None with n_clusters="eigengap", got 3
 SpectralClustering("eigengap", AFFINITIES).fit(0 * EYE) → n_clusters must be at most .* got n_clusters=2 with 0
 SpectralClustering("eigengap", KNN(3)).path(X.expand(2, -1, -1)) → one set of points
 SpectralClustering(2, assign_labels="qr") → 'discretize', got 'qr'
-SpectralClustering(2, assign_labels="cluster_qr", n_components=3)
-    → n_components must be None or n_clusters=2 with assign_labels='cluster_qr'.* got 3
+SpectralClustering(2, assign_labels="cluster_qr", n_components=3) → None or n_clusters=2 with .*cluster_qr.* got 3
 spectral_loss(X[:, :0], GRAPH) → \(10, 'k'\)
 LaplacianSmoothness(KNN(3))(X, GRAPH, MASK) → has its own
 orthogonality(X[:, 0]) → \(N, k\) or \(B, N, k\), got \(10,\)
@@ -383,8 +349,7 @@ Whitening(2).fit(X[:, [0, 0]], GRAPH) → 2 linearly independent.*about 1
 Whitening(2).fit(NAN, GRAPH) → y must be finite
 # Parts of graphs
 SparsePattern(ROW.flip(0), COL.flip(0), (3,)) → row and col .* ascending .* got \(2, 1\) before \(1, 2\)
-SparsePattern(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]), (2,))
-    → each edge once.* got \(0, 1\) before \(0, 1\)
+SparsePattern(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 0]), (2,)) → each edge once.* got \(0, 1\) before
 SparsePattern(ROW[:3], COL[:3], (3,)) → both directions of every edge, got \(1, 2\) without \(2, 1\)
 SparsePattern(ROW, COL[1:], (3,)) → one length, got 4 and 3
 SparsePattern(ROW, COL, (2, 2)) → nodes of one graph of the batch, got an edge \(1, 2\)
@@ -399,28 +364,19 @@ replace(GRAPH, mask=~MASK) → weight must be zero in the rows that mask
 replace(GRAPH, similarity=X[:, 0].abs().float()) → similarity must have shape \(10,\) and dtype torch.float64
 replace(GRAPH, similarity=0 * X[:, 0]) → similarity must be positive
 replace(GRAPH, recall=2) → recall must be a number in \[0, 1\], got 2
-Graph.from_edge_index(torch.tensor([[0, 2**40], [2**40, 0]]))
-    → edge_index must hold the numbers of nodes, counted from 0, got 1099511627776
 GRAPH.pattern.matmul(GRAPH.weight[1:], X) → values must have shape \(\d+,\) to go with the edges
 GRAPH.pattern.direct_matmul(GRAPH.weight, X[1:]) → blocks must have shape \(10, m\), got \(9, 2\)
-pad_batch(X[:2], torch.tensor([0, 2**40])) → batch must count the graphs from 0
 # Numbers that count nothing
-KNN(10**30) → k must be at most 2147483647, got 10{30}
 KNN(10**400) → k must be at most 2147483647, got an integer of 1329 bits
 MDS(2**40)(X[None]) → n_components must be at most 1048576, got 1099511627776
 SpectralClustering(2, n_init=10**12) → n_init must be at most 2147483647, got 10{12}
 ShiftInvert(max_products=10**30) → max_products must be at most 2147483647, got 10{30}
 ShiftInvert(seed=2**32) → seed must be at most 4294967295, got 4294967296
-HarmonicFunction(KNN(3))(X, FAR)
-    → labels must be counted from 0 and smaller than 1048576, got 10+9; .*unique\(return_inverse=True\)
 HarmonicFunction(KNN(3), n_classes=2**40) → n_classes must be at most 1048576
 normalized_cut(FAR, KNN(3)(X)) → labels must be counted from 0
-Graph.from_edge_index(2**40 * BOTH)
-    → edge_index must hold the numbers of nodes, counted from 0, got 1099511627776 among 2 edges; .* num_nodes
-pad_batch(X, FAR) → batch must count the graphs from 0, got 1000000000000009 for 10 nodes
+Graph.from_edge_index(2**40 * BOTH) → nodes, counted from 0, got 1099511627776 among 2 edges; .* num_nodes
 Graph.from_edge_index(BOTH, num_nodes=2**31) → num_nodes must be at most 2147483647
-Graph.from_edge_index(BOTH, batch=torch.tensor([0, 0]), num_graphs=2**40)
-    → num_graphs must be at most 1048578, got 1099511627776
+Graph.from_edge_index(BOTH, batch=torch.tensor([0, 0]), num_graphs=2**40) → at most 1048578, got 1099511627776
 laplacian_positional_encoding(BOTH, 10**30, 2) → nodes must be at most 2147483647
 HeatKernel(10**400) → t must be positive and finite, got an integer of 1329 bits
 # Few labels
@@ -435,9 +391,7 @@ spreading(labels=torch.full((60, 2), torch.nan)) → labels must be finite
 spreading(labels=torch.full((60, 2), -1.0)) → labels must be non-negative
 spreading(x=SHEET * torch.nan) → x must be finite
 LabelSpreading(alpha=0) → alpha must be above 0 and below 1
-LabelSpreading(alpha=1) → for 1 use HarmonicFunction
 LabelSpreading(class_prior="equal") → class_prior must be one of 'labels', 'uniform'
-HarmonicFunction(class_prior=[0.5, 0.6]) → positive numbers that sum to 1
 HarmonicFunction(class_prior=[1.5, -0.5]) → positive numbers that sum to 1
 spreading(class_prior=[0.5, 0.5]) → share for each of 3 classes, got 2
 HarmonicFunction(n_classes=0) → n_classes must be at least 1
@@ -449,8 +403,7 @@ EigenmapsRegression(2, ridge=0) → ridge must be positive
 HarmonicFunction().fit(SHEET[None], FEW[None]) → fit takes one set of points
 HarmonicFunction(KNN(6)).fit(SHEET, FEW).transform(NEW[:, :2]) → of dimension 3
 HarmonicFunction(KNN(6)).out_of_sample(SHEET, FEW, NEW[None]) → x_new must have shape \(Q, D\)
-HarmonicFunction(AFFINITIES).fit(KNN(6)(SHEET), FEW).transform(-torch.ones(1, 60).double())
-    → affinities must be non-negative
+HarmonicFunction(AFFINITIES).fit(KNN(6)(SHEET), FEW).transform(-torch.ones(1, 60).double()) → must be non-negative
 # Encodings
 laplacian_positional_encoding(BOTH, 2, 0) → k must be at least 1
 laplacian_positional_encoding(BOTH, 1, 2) → edge_index must lie in \[0, 1\)
@@ -467,14 +420,13 @@ AddLaplacianPE(1)(object()) → data must be homogeneous
 NeighborhoodSampler(knn_graph(X[None], 3)) → must be one graph, got a batch
 NeighborhoodSampler(GRAPH, 10) → batch_size must be above neighbors=10 .* got 10
 NeighborhoodSampler(GRAPH, neighbors=0) → neighbors must be at least 1
-NeighborhoodSampler(GRAPH, rank=0) → rank and num_replicas must be given together
+NeighborhoodSampler(GRAPH, rank=2) → rank and num_replicas must be given together
 NeighborhoodSampler(GRAPH, rank=2, num_replicas=2) → rank must be below num_replicas=2
 NeighborhoodSampler(GRAPH).set_epoch(-1) → epoch must be at least 0
 EdgeSampler(GRAPH, 3) → batch_size must be even
 EdgeSampler(Graph.from_dense(torch.eye(3))) → graph must have an edge
 EdgeSampler.pairs(X[:3]) → rows must be even in number
 # Starts
-spectral_init(csr_array(np.triu(DENSE))) → must be symmetric
 spectral_init(torch.tensor([[0, 1], [1, 2]])) → both directions
 spectral_init(csr_array(-DENSE)) → non-negative
 spectral_init(csr_array(DENSE * np.nan)) → finite
@@ -490,31 +442,56 @@ spectral_init(csr_array(DENSE), points=X[:7][0]) → points must have shape \(N
 DiffusionMap(alpha=1.5) → alpha must
 DiffusionMap(time=-1) → time must
 DiffusionMap(2, Precomputed("affinity"), alpha=-1) → alpha must
-DiffusionMap(5, KNN(3))(points(4, 2)) → n_components must be smaller
 # Labels of estimators
 estimators.LabelSpreading(alpha=1.0).fit(X.numpy(), CLASSES) → alpha must be above 0 and below 1, got 1.0
 estimators.LabelSpreading().fit(X.numpy(), np.full(10, -1)) → y must hold at least one class
 estimators.LabelSpreading("poly").fit(X.numpy(), CLASSES) → kernel must be one of 'rbf', 'knn', got 'poly'
 estimators.LabelSpreading(weights=HeatKernel()).fit(X.numpy(), CLASSES) → weights must be None with kernel="?'?rbf
 estimators.LabelSpreading("knn", n_neighbors=10).fit(X.numpy(), CLASSES) → n_neighbors must be smaller than
+# Singular triplets and pictures
+svd(MASS, 3) → matrix must be \(m, n\) or \(B, m, n\), from 1 on, got \(6,\)
+svd((torch.neg, torch.neg), 3) → shape must be \(m, n\)
+svd(X, 3) → k must be at most 2
+svd(NAN, 2) → matrix must be finite, got 1 NaN
+plot_embedding(SHEET[None]) → of shape \(N, k\), got \(1, 60, 3\): of a batch
+plot_embedding(SHEET[:, 0]) → of shape \(N, k\), got \(60,\)$
+plot_embedding(SHEET / 0) → must be finite, got NaN or infinite values in 60 rows
+plot_embedding(SHEET, columns=(0, 3)) → two numbers from 0 to 2
+plot_embedding(SHEET, parts=[[60]]) → parts must hold numbers of nodes from 0 to 59
+plot_embedding(SHEET, parts=[]) → axes must be one for each of at least one part
+plot_embedding(SHEET, [1, 2]) → one for each of the 60 points, got shape \(2,\)
+plot_embedding(SHEET, images=SHEET) → images must be of shape \(60, height, width\)
+plot_embedding(SHEET, new=SHEET[:, :1]) → columns must be two numbers from 0 to 0
+plot_embedding(MASKED) → must be finite, got NaN or infinite values in 1 rows
+plot_spectrum([0.0, np.nan]) → without NaN
+plot_graph(knn_graph(X[None], 3), X) → must be one graph, got a batch
+plot_graph(knn_graph(SHEET, 3), X) → a row for each of the 60 nodes, got 10
+LaplacianEigenmaps(1, Landmarks(4, 2)).fit_stream(MASKED) → x must be finite, got 1 NaN
+spectral_init(GRAPH, points=MASKED) → points must be finite, got 1 NaN
 TypeError
+# Singular triplets and pictures
+svd([1.0, 2.0], 3) → matrix must be a tensor, a sparse matrix, or two functions
+svd(X.long(), 2) → matrix must be float32 or float64, got torch.int64
+svd(CUBE.reshape(2, 4, 3).to_sparse(), 2) → sparse_coo of .2, 4, 3.; use matrix.to_dense
+plot_embedding("abc") → embedding must be an array or tensor of numbers
+plot_embedding(X.to_sparse()) → embedding must be a dense tensor
+plot_spectrum(X[0] * 1j) → found must hold real numbers, got complex128
+plot_embedding(X, X[:, 0] * 1j) → labels must hold real numbers, got complex128
+plot_graph(X, X) → graph must be a Graph
+# Labels
 methods.refine_cut(torch.ones(10, 2), GRAPH) → use labels.argmax.-1. of soft ones
 # Filters and encodings by eigenpairs
 spectral_function(PAIRS.values, HEAT) → pairs must be the result of eigenpairs
-SpectralFilter(2.0) → phi must be a function
 SpectralFilter(HeatResponse) → phi must be a function.*make an object
 spectral_signature(PAIRS, lambda v: 1.0) → result of phi must be a tensor
 spectral_signature(PAIRS, lambda v: v.float()) → return the pairs' dtype, got
-spectral_signature(PAIRS, lambda v: (1j * v).exp()) → complex128; use
-spectral_signature(PAIRS, torch.nn.Linear(1, 2).double().float())
-    → phi must be of the pairs' dtype, got \{torch.float32\}; use phi.to\(torch.float64\)
+spectral_signature(PAIRS, torch.nn.Linear(1, 2).double().float()) → \{torch.float32\}; use phi.to\(torch.float64
 SpectralFilter(HEAT)(PAIRS, [[1.0]]) → x must be a torch.Tensor
 SpectralFilter(HEAT)(PAIRS, SIGNAL.float()) → x must have the dtype .*x\.to
 StableEncoding(HEAT, torch.nn.Identity())(PAIRS, mask=torch.ones(4)) → mask must be
 SpectralFilter(HEAT, bank="no") → bank must be True or False
 spectral_signature(PAIRS, HEAT, normalize=1) → normalize must be True or False
 HeatResponse(1.0) → times must be a list
-HeatResponse([]) → times must be a list of at least one number
 AddSpectralFeatures("heat", 3) → phi must be a function
 # Operators
 FactoredCosine(torch.ones(3, 2).long()) → x must be float32 or float64
@@ -522,8 +499,7 @@ FactoredCosine(np.ones((3, 2))) → x must be a tensor or a SciPy sparse matrix
 FactoredCosine(torch.ones(3, 2).to_sparse_csc()) → CSR or COO
 FactoredCosine(torch.ones(3, 2), loops=1) → loops
 FunctionOperator(lambda y: y.float(), 20) → must return real numbers of torch.float64
-FunctionOperator(lambda y: None, 20) → got NoneType
-FunctionOperator(torch.clone, 20, dtype=torch.complex64) → dtype must be float32 or float64
+FunctionOperator(torch.clone, 20, dtype=torch.complex64) → dtype must be torch.float32 or torch.float64
 FunctionOperator(torch.clone, 20, parameters=torch.ones(3)) → parameters must be several tensors.*\(tensor,\)
 FunctionOperator(torch.clone, 20, parameters=[torch.arange(3)]) → parameters\[0\] must be a real
 FunctionOperator(None, 20) → function must be
@@ -546,58 +522,42 @@ mesh_laplacian(CORNERS, FACES, intrinsic="yes") → intrinsic must be True or Fa
 MagneticLaplacian(RING).eigenpairs(2.5) → k must be an integer
 MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → tolerence is no option .* tolerance
 MagneticLaplacian(RING, "0.25") → q must
-MagneticLaplacian(RING, True) → q must
 MagneticLaplacian(RING, [0.1, None]) → q must
 DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j)) → affinity must hold real numbers
 DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64)) → must be float32 or float64
 eigenpairs(MagneticLaplacian(RING), 2) → a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)
 # Graphs and weights, eigenpairs, methods, losses, estimators
 knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
-knn_graph(X.half(), 3) → got torch.float16
-knn_graph(X.numpy(), 3) → torch.Tensor, got ndarray
 KNN(5, recall="all") → recall must
 nearest_neighbors(X, 3, recall=True) → recall must
 KNN(True) → k must be an integer
 knn_graph(X, 3, mask=MASK.float()) → mask must be a boolean tensor
 Graph.from_edge_index(torch.zeros(2, 3)) → int64 tensor, got torch.float32
-Graph.from_scipy(path(4).numpy()) → got ndarray; use Graph.from_dense
-Graph.from_scipy(torch.eye(2)) → SciPy sparse matrix, got Tensor
-Laplacian(path(4)) → graph must be a Graph, got Tensor
-eigenpairs([[1.0]], 2) → got list
-eigenpairs(path(4).numpy(), 2) → got ndarray; use torch.as_tensor\(laplacian\)
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
 eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
 eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is no option of this solve; options are solver, tol
-Lobpcg(preconditioner="amg") → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
 LaplacianEigenmaps(2, KNN(3), type("Own", (HeatKernel,), {"extend": SimpleWeights.extend})()).fit(SHEET).frozen()
     → frozen needs one of this library's weightings, got Own
-LaplacianEigenmaps(2, KNN(3), normalization="unnormalized", components="separate").fit(SHEET).frozen()
-    → frozen needs components="joint"
+LaplacianEigenmaps(2, KNN(3), normalization="unnormalized", components="separate").fit(SHEET).frozen() → needs comp
 ShiftInvert(memory=torch.ones(3)) → memory must be a number, got
-ShiftInvert(memory="1") → memory must be a number, got
-ShiftInvert(memory=True) → memory must be a number, got
 ShiftInvert(max_products=1.5) → max_products must be an integer
 LaplacianEigenmaps(2, diffusion="1") → diffusion must be a number
 Isomap(2, 5) → KNN\(k\), Radius\(r\) or .* got 5
 KernelPCA(2, 3) → kernel must be a name such as "rbf", or a function
 KernelPCA(2, "poly", degree=1.5) → degree must be an integer
-eigenpairs(X @ X.T, 2, Lobpcg())
-    → operator must be a Laplacian for multigrid, got a matrix of another kind; use Lobpcg\(preconditioner=
 GRAPH.subgraph(torch.ones(10, dtype=torch.bool)) → int64 tensor, got torch.bool; use nodes.nonzero\(\).flatten\(\)
 SpectralClustering(2, seed=None) → seed must be an integer, got None
 SpectralClustering(2, KNN(3)).fit(GRAPH) → x must be points, got a Graph
 normalized_cut(LABELS.to(torch.complex64), GRAPH) → labels must be float32 or float64, got torch.complex64
 normalized_cut([0] * 10, GRAPH) → labels must be a torch.Tensor, got list
-estimators.SpectralClustering(2, affinity="nearest_neighbors", n_neighbors=2.5).fit(X.numpy())
-    → n_neighbors must be an integer, got 2.5
+estimators.SpectralClustering(2, affinity="nearest_neighbors", n_neighbors=2.5).fit(X.numpy()) → be an integer, got 2.5
 laplacian_smoothness(X.long(), GRAPH) → y must be float32 or float64, got
 spectral_loss(X.numpy(), GRAPH) → y must be a torch.Tensor, got ndarray
-laplacian_smoothness(X, path(10)) → graph must be a Graph, got Tensor
 SpectralLoss(10) → neighbors must be KNN\(k\), Radius\(r\), .* got 10
 LaplacianSmoothness(KNN(3), "heat") → weights must be a Weighting
 # Parts of graphs
@@ -605,7 +565,6 @@ replace(GRAPH, weight=GRAPH.weight.long()) → weight must be float32 or float64
 SparsePattern(ROW.float(), COL, (3,)) → row must be an int32 or int64 tensor
 DensePattern((2.5,)) → shape must be an integer, got 2.5
 # Few labels
-spreading(labels=FEW.double()) → labels must be integers, .* got torch.float64
 spreading(labels=FEW > 0) → labels must be integers, .* got torch.bool
 spreading(labels=FEW.tolist()) → labels must be a torch.Tensor, got list
 spreading(labels=torch.ones(60, 2).long()) → labels must be float32 or float64
@@ -616,12 +575,10 @@ laplacian_positional_encoding(BOTH, 2.0, 2) → nodes must be an integer
 laplacian_positional_encoding(BOTH, 2, 1, torch.ones(2, dtype=torch.int64)) → edge_weight must be float32 or float64
 # Samplers
 NeighborhoodSampler(X) → graph must be a Graph
-EdgeSampler(GRAPH, 2.0) → batch_size must be an integer
 # Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
 spectral_init(DENSE) → got ndarray; use Graph.from_dense\(torch.as_tensor\(graph\)\)
 spectral_init(X) → got Tensor; use knn_graph\(graph, k\) of points
-spectral_init([DENSE]) → graph must be a Graph.* got
 spectral_init(csr_array(DENSE), 2, "a") → seed
 spectral_init(csr_array(DENSE), points=["a"] * 8) → points must hold real numbers
 # Arguments of other libraries
@@ -639,7 +596,6 @@ DiffusionMap(weights=3) → weights must be a Weighting
 # Ways out of kinds that are no tensors
 LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
 spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
-spreading(labels=np.array(["a", "b"] * 30)) → got ndarray; number the words, with −1 for none
 Laplacian(networkx.DiGraph([(0, 1)])) → use DirectedGraph.from_scipy.networkx
 LaplacianEigenmaps(1)(networkx.cycle_graph(8)) → use Graph.from_scipy.*, with Precomputed
 LaplacianEigenmaps(1)(csr_array(np.eye(3))) → toarray.+ of rows of points, or Graph.from_scipy.x., with Precomputed
@@ -670,9 +626,9 @@ def cases():
             call = line
 
 
-NAMES = {**vars(methods), **vars(eigen), **vars(graph), **vars(losses), **vars(samplers), **vars(pyg)}
-NAMES |= {**vars(torch_lapeig), **globals(), "estimators": estimators, "NotFittedError": NotFittedError}
-NAMES |= {"csr_array": csr_array, "replace": replace}
+NAMES = {**vars(torch_lapeig.plots), **vars(methods), **vars(eigen), **vars(graph), **vars(losses), **vars(samplers)}
+NAMES |= {**vars(pyg), **vars(torch_lapeig), **globals(), "estimators": estimators, "NotFittedError": NotFittedError}
+NAMES |= {"csr_array": csr_array, "replace": replace, "copy": copy, "spectral_embedding": spectral_embedding}
 
 
 @pytest.mark.parametrize(("error", "call", "words"), [*cases()], ids=[call for _, call, _ in cases()])
@@ -691,7 +647,6 @@ class Frame:
 SIGNED, MESH = SignedGraph.from_dense(-path(4)), torch_lapeig.mesh_laplacian(CORNERS, FACES)
 CYCLE = cycle(8)
 RING, SIGNS, ROWS = Graph.from_dense(CYCLE), SignedGraph.from_dense(CYCLE), CYCLE[:, :2]
-TO_SCIPY = "Graph.from_scipy(networkx.to_scipy_sparse_array(graph))"
 OF_RING = {
     "networkx": networkx.cycle_graph(8),
     "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8),
@@ -734,37 +689,6 @@ def test_advice_for_objects_of_other_libraries_gives_the_true_answer(name, kind)
     torch.testing.assert_close(found, door(right), check_dtype=False, atol=1e-5, rtol=0)  # lists have float32
 
 
-@pytest.mark.parametrize(
-    ("call", "given", "advice"),
-    [
-        (lambda x: knn_graph(x, 3), Frame(X), "torch.tensor(x.to_numpy())"),
-        (lambda x: knn_graph(x, 3), [*X.numpy()], "torch.stack([torch.as_tensor(part) for part in x])"),
-        (lambda x: knn_graph(x, 3), LaplacianEigenmaps(2, KNN(3)).embed(X), "x.embedding"),
-        (lambda graph: eigenpairs(graph, 2), SIGNED, "SignedLaplacian(graph)"),
-        (lambda graph: eigenpairs(graph, 2), GRAPH, "Laplacian(graph)"),
-        (lambda graph: Laplacian(graph), LAPLACIAN, "graph.graph"),
-        (lambda graph: spectral_init(graph, 2), OF_RING["networkx"], TO_SCIPY),
-        (lambda x: knn_graph(x, 3), X.numpy()[::-1], "torch.tensor(numpy.array(x, float))"),
-        (lambda x: knn_graph(x, 3), pandas.DataFrame({0: X[:, 0], 1: MASK}), "torch.tensor(numpy.array(x, float))"),
-        (
-            lambda graph: eigen.svd(graph, 2),
-            aslinearoperator(X.numpy()),
-            "torch.as_tensor(matrix @ numpy.eye(matrix.shape[1]))",
-        ),
-        (lambda graph: Laplacian(graph), BOTH, "Graph.from_edge_index(graph)"),
-        (lambda graph: eigen.MagneticLaplacian(graph), networkx.DiGraph([(0, 1)]), f"Directed{TO_SCIPY}"),
-        (lambda laplacian: eigenpairs(laplacian, 2), MESH, "laplacian.stiffness, with mass=laplacian.mass"),
-    ],
-)
-def test_advice_can_be_followed(call, given, advice):
-    with pytest.raises(TypeError) as error:
-        call(given)
-    assert str(error.value).endswith(f"; use {advice}")
-    if given is not MESH:
-        names = dict.fromkeys(("x", "graph", "matrix"), given) | {"numpy": np, "networkx": networkx, "torch": torch}
-        call(eval(advice, {**vars(torch_lapeig), **names}))
-
-
 @pytest.mark.parametrize("x", [[X, X[:6]], torch.nested.nested_tensor([X, X[:6]], layout=torch.jagged)], ids=type)
 def test_advice_for_sets_of_unequal_size_gives_the_true_answer(x):
     with pytest.raises(TypeError, match="pad sets of unequal size") as error:
@@ -793,161 +717,246 @@ def of_faces(faces, **options):
     return eigenpairs(mesh.stiffness, 3, mass=mesh.mass).values
 
 
+def gradient(loss, leaf=None):
+    found = torch.autograd.grad(loss.sum(), LEAF if leaf is None else leaf, retain_graph=True)[0]
+    return found + found.mT
+
+
+def of_circle(scale):
+    y = LaplacianEigenmaps(2, KNN(2), scale=scale)(polygon(8).requires_grad_())
+    return (y @ y.mT * OUTER).sum()
+
+
+def with_mass(matrix, mass):
+    return torch.from_numpy(scipy.linalg.eigh(matrix, mass, eigvals_only=True))
+
+
+def drawn(y, **options):
+    return torch_lapeig.plots.plot_embedding(y, axes=Figure().subplots(), **options)
+
+
+def loaded(module, state):
+    module.load_state_dict(state)
+    return module
+
+
 def numbered(labels):
     labels[labels >= 0] = labels[labels >= 0].unique(return_inverse=True)[1]
     return labels
 
 
 SOME, ONE, HALF = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]), torch.ones(1), csr_array(torch.eye(8) - CYCLE.triu())
-ON_LINE = torch.cdist(torch.arange(4.0).double()[:, None], torch.arange(4.0).double()[:, None])
-SHARE = X.abs() / X.abs().sum(-1, keepdim=True)
+ON_LINE, PLACES = (torch.arange(4.0)[:, None] - torch.arange(4.0)).abs().double(), torch.tensor([1.5, 0.5, 0.5, 1.5])
+ONE_WAY, SHARE = ON_LINE * 1.25 - ON_LINE.tril() / 2, X.abs() / X.abs().sum(-1, keepdim=True)
 WEIGHTED = Data(edge_index=GRAPH.edge_index, edge_weight=GRAPH.weight, num_nodes=10)
-SPECTRUM, two = torch.linalg.eigvalsh(WHOLE), functools.partial(eigenpairs, WHOLE, 2)
-PENCIL = WHOLE + 3 * torch.eye(8)
+SPECTRUM, EIGHT = torch.linalg.eigvalsh(WHOLE), torch.eye(8).double()
+PENCIL, QUAD, PATCH = WHOLE + 3 * EIGHT, torch.arange(4)[None], torch.tensor(3.2)  # the area of FLAT
 FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
+HERMITIAN, FLOW = torch.complex(points(4, 4), points(4, 4)), LAPLACIAN.symmetric
+HERMITIAN = HERMITIAN + HERMITIAN.mH
+NUMBERS, LARGE = torch.linalg.eigvalsh(HERMITIAN), Laplacian(knn_graph(surface(300), 5))
+HASTY, LOWEST = eigen.ChebyshevSubspace(max_iterations=0), torch.linalg.eigvals(LARGE.to_dense()).real.sort()[0][:3]
+TIMES, UNIT = lambda y: torch.arange(1.0, 31)[:, None] * y, torch.diag(MASS.new([1e2, 1e-6, 1e5]))
+STIFF = 1e5 * MASS.new([[0, 10, 1], [10, 10, 0], [1, 0, 1000]])
+LIGHT = UNIT.inverse() @ (EYE + path(6) / 2)[:3, :3] @ UNIT.inverse()
+SINKING = eigen.SymmetricOperator(graph.DensePattern((6,)), 0 * EYE, MASS - 9)
+COPIES = (EYE - 1 / 3) @ torch.diag(MASS.new([1e-8] * 4 + [1, 2])) @ (EYE - 1 / 3)
+LEAF, SMALL, POINTS = CYCLE.clone().requires_grad_(), path(6).float().requires_grad_(), points(8, 2)
+ROUND, MEAN, OUTER = Laplacian(Graph.from_dense(LEAF), "unnormalized"), (LEAF + LEAF.mT) / 2, POINTS @ POINTS.mT
+DENSE_ROUND, MOSTLY, STREAM = MEAN.sum(1).diag() - MEAN, torch.cat([torch.zeros(400, 2), X[:3]]), SHEET.split(20)
+SAVED, OUTSIDE = LaplacianEigenmaps(1, KNN(3)).fit(X), 1.5 * points(40, 2, seed=3)
+PARTED = torch.cat([points(40, 2), points(40, 2, seed=1) + 100])
+PHASES = eigen.MagneticLaplacian(DirectedGraph.from_dense(CYCLE.triu())).eigenpairs(2)
+LINE, LINEAR = MDS(1, metric=Precomputed("distance")), lambda x, y: x @ y.T
+UNEVEN = functools.partial(LaplacianEigenmaps, neighbors=KNN(3), normalization="unnormalized")
+MAPPED, LINEAR_MAP = LaplacianEigenmaps(2, KNN(3)).embed(X), aslinearoperator(X.numpy())
+MIXED, ARCS = pandas.DataFrame({0: X[:, 0], 1: MASK}), networkx.DiGraph([(0, 1)])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch will give it up
+    QUANTISED = torch.quantize_per_tensor(X.float(), 0.1, 0, torch.qint8)
 
 
-@pytest.mark.parametrize(
-    ("call", "advice", "followed", "true"),
-    [
-        (
-            lambda: eigenpairs(WHOLE.tril(), 3),
-            "add the other triangle, less the diagonal",
-            lambda: eigenpairs(WHOLE.tril() + WHOLE.tril().mT - WHOLE.diagonal().diag(), 3).values,
-            SPECTRUM[:3],
-        ),
-        (
-            lambda: eigenpairs(MARKOV / MARKOV.sum(1, keepdim=True), 3),
-            'a Markov matrix D⁻¹ W take Laplacian(Graph.from_dense(W), "random_walk")',
-            lambda: 1 - eigenpairs(Laplacian(Graph.from_dense(MARKOV), "random_walk"), 3).values,
-            torch.linalg.eigvals(MARKOV / MARKOV.sum(1, keepdim=True)).real.sort(descending=True).values[:3],
-        ),
-        (
-            lambda: eigenpairs(PENCIL, 2, mass=FEW_NODES.double().diag()),
-            "eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba",
-            lambda: eliminated(PENCIL),
-            torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2]),
-        ),
-        (
-            lambda: Graph.from_edge_index(SOME),
-            "torch.cat([edge_index, edge_index.flip(0)], 1).unique(dim=1)",
-            lambda: Graph.from_edge_index(torch.cat([SOME, SOME.flip(0)], 1).unique(dim=1)).to_dense(),
-            torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 1]]),
-        ),
-        (
-            lambda: Graph.from_edge_index(SOME[:, 2:3], ONE),
-            "torch.cat([edge_index, edge_index.flip(0)], 1) with edge_weight.repeat(2)",
-            lambda: Graph.from_edge_index(torch.cat([SOME, SOME.flip(0)], 1)[:, [2, 6]], ONE.repeat(2)).weight,
-            torch.ones(2),
-        ),
-        (
-            lambda: Graph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])),
-            "DirectedGraph.from_edge_index(edge_index, edge_weight).affinities()",
-            lambda: DirectedGraph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])).affinities().weight,
-            torch.tensor([1.5, 1.5]),
-        ),
-        (
-            lambda: eigenpairs(csr_array(ASKEW), 1),
-            "(A + A.T.conj()) / 2 of a SciPy or COO matrix",
-            lambda: eigenpairs((csr_array(ASKEW) + csr_array(ASKEW).T.conj()) / 2, 1).values,
-            torch.linalg.eigvalsh((ASKEW + ASKEW.T) / 2)[:1].double(),
-        ),
-        (
-            lambda: SignedGraph.from_scipy(HALF),
-            "take affinity + affinity.T - scipy.sparse.diags_array(affinity.diagonal())",
-            lambda: SignedGraph.from_scipy(HALF + HALF.T - diags_array(HALF.diagonal())).to_dense(),
-            -CYCLE + torch.eye(8).double(),
-        ),
-        (
-            lambda: MDS(1, metric=Precomputed("distance"))(ON_LINE.triu()),
-            "x + x.mT of one triangle",
-            lambda: MDS(1, metric=Precomputed("distance"))(ON_LINE.triu() + ON_LINE.triu().mT)[:, 0].abs(),
-            torch.tensor([1.5, 0.5, 0.5, 1.5]).double(),
-        ),
-        (
-            lambda: normalized_cut(2 * SHARE, GRAPH),
-            "labels / labels.sum(-1, keepdim=True)",
-            lambda: normalized_cut(2 * SHARE / (2 * SHARE).sum(-1, keepdim=True), GRAPH),
-            normalized_cut(SHARE, GRAPH),
-        ),
-        (
-            lambda: methods.refine_cut(1.0 * LABELS, GRAPH),
-            "labels.long()",
-            lambda: methods.refine_cut((1.0 * LABELS).long(), GRAPH),
-            methods.refine_cut(LABELS, GRAPH),
-        ),
-        (
-            lambda: HarmonicFunction(KNN(6))(SHEET, FEW[:, None]),
-            "use labels.squeeze(-1)",
-            lambda: HarmonicFunction(KNN(6))(SHEET, FEW[:, None].squeeze(-1)),
-            HarmonicFunction(KNN(6))(SHEET, FEW),
-        ),
-        (
-            lambda: HarmonicFunction(KNN(6))(SHEET, torch.where(FEW < 0, FEW, FEW + 10**9)),
-            "labels[labels >= 0] = labels[labels >= 0].unique(return_inverse=True)[1]",
-            lambda: HarmonicFunction(KNN(6))(SHEET, numbered(torch.where(FEW < 0, FEW, FEW + 10**9))),
-            HarmonicFunction(KNN(6))(SHEET, FEW),
-        ),
-        (
-            lambda: torch_lapeig.spectral_signature(PAIRS, lambda v: (1j * v).exp()),
-            "use lambda v: phi(v).real",
-            lambda: torch_lapeig.spectral_signature(PAIRS, lambda v: (1j * v).exp().real),
-            torch_lapeig.spectral_signature(PAIRS, torch.cos),
-        ),
-        (
-            lambda: eigenpairs(WHOLE, 2, eigen.ShiftInvert(memory=0)),
-            "use Krylov() or the default solver",
-            lambda: eigenpairs(WHOLE, 2, eigen.Krylov()).values,
-            SPECTRUM[:2],
-        ),
-        (
-            lambda: eigenpairs(CYCLE, 2, which="SM"),
-            "nearest=0 (SM)",
-            lambda: eigenpairs(CYCLE, 2, nearest=0).values,
-            torch.zeros(2).double(),
-        ),
-        (
-            lambda: Laplacian(WEIGHTED),
-            "use Graph.from_edge_index(graph.edge_index, graph.edge_weight, graph.num_nodes, graph.batch)",
-            lambda: Graph.from_edge_index(WEIGHTED.edge_index, WEIGHTED.edge_weight, 10, WEIGHTED.batch).to_dense(),
-            GRAPH.to_dense(),
-        ),
-        (
-            lambda: knn_graph(torch.complex(X, X + 1), 3),
-            "torch.view_as_real(x).flatten(-2)",
-            lambda: knn_graph(torch.view_as_real(torch.complex(X, X + 1)).flatten(-2), 3).to_dense(),
-            GRAPH.to_dense(),
-        ),
-        (
-            lambda: of_faces(SLIVER),
-            "use intrinsic=True",
-            lambda: of_faces(SLIVER, intrinsic=True),
-            of_faces(PROPER, intrinsic=True),
-        ),
-        (lambda: two(tol=1e-3), "use tolerance=", lambda: two(tolerance=1e-3).values, SPECTRUM[:2]),
-        (
-            lambda: eigenpairs(WHOLE, 2, M=PENCIL),
-            "takes mass=",
-            lambda: eigenpairs(WHOLE, 2, mass=PENCIL).values,
-            torch.from_numpy(scipy.linalg.eigh(WHOLE, PENCIL, eigvals_only=True)[:2]),
-        ),
-        (lambda: two(which="LA"), "largest=True", lambda: two(largest=True).values, SPECTRUM.flip(0)[:2]),
-        (
-            lambda: eigenpairs(WHOLE, 2, sigma=1.0),
-            "takes nearest=",
-            lambda: eigenpairs(WHOLE, 2, nearest=1.0).values,
-            SPECTRUM[(SPECTRUM - 1).abs().argsort()[:2]].sort().values,
-        ),
-    ],
-)
-def test_advice_gives_the_true_answer(call, advice, followed, true):
-    with pytest.raises((TypeError, ValueError, ConvergenceError), match=re.escape(advice)):
-        call()
-    torch.testing.assert_close(followed(), true, atol=2e-4, rtol=0)
+# Each call, words of its error or warning, what they advise (or "old ⇒ new" of the call), and the answer to it: "-"
+# where the advice is to run. Answers are eigenvalues of pairs, and matrices of graphs.
+FOLLOWED = """
+# Matrices and their solvers
+eigenpairs(WHOLE.tril(), 3) → add the other triangle, less the diagonal
+    → tril() ⇒ tril() + WHOLE.tril().mT - WHOLE.diagonal().diag() → SPECTRUM[:3]
+eigenpairs(MARKOV / MARKOV.sum(1, keepdim=True), 3)
+    → a Markov matrix D⁻¹ W take Laplacian(Graph.from_dense(W), "random_walk")
+    → 1 - eigenpairs(Laplacian(Graph.from_dense(MARKOV), "random_walk"), 3).values
+    → torch.linalg.eigvals(MARKOV / MARKOV.sum(1, keepdim=True)).real.sort(descending=True).values[:3]
+eigenpairs(csr_array(ASKEW), 1) → (A + A.T.conj()) / 2 of a SciPy or COO matrix
+    → eigenpairs((csr_array(ASKEW) + csr_array(ASKEW).T.conj()) / 2, 1) → torch.linalg.eigvalsh(ASKEW + ASKEW.T)[:1] / 2
+eigenpairs(WHOLE, 2, ShiftInvert(memory=0)) → use Krylov() or → ShiftInvert(memory=0) ⇒ Krylov() → SPECTRUM[:2]
+eigenpairs(CYCLE, 2, which="SM") → nearest=0 (SM) → which="SM" ⇒ nearest=0 → torch.zeros(2)
+eigenpairs(WHOLE, 2, tol=1e-3) → use tolerance= → tol ⇒ tolerance → SPECTRUM[:2]
+eigenpairs(WHOLE, 2, M=PENCIL) → takes mass= → M= ⇒ mass= → with_mass(WHOLE, PENCIL)[:2]
+eigenpairs(WHOLE, 2, which="LA") → largest=True → which="LA" ⇒ largest=True → SPECTRUM.flip(0)[:2]
+eigenpairs(WHOLE, 2, sigma=1.0) → takes nearest= → sigma ⇒ nearest → SPECTRUM[(SPECTRUM - 1).abs().argsort()[:2]].sort()
+eigenpairs(HERMITIAN.to_sparse(), 2, nearest=0.3) → use eigh(A) → eigh(HERMITIAN) → NUMBERS
+eigh(HERMITIAN.to_sparse()) → use matrix.to_dense() → to_sparse() ⇒ to_sparse().to_dense() → NUMBERS
+eigenpairs(HERMITIAN, 2, mass=MASS[:4]) → M^-½ A M^-½ for a mass
+    → eigenpairs(HERMITIAN / MASS[:4].sqrt() / MASS[:4, None].sqrt(), 2) → with_mass(HERMITIAN, MASS[:4].diag())[:2]
+eigenpairs(PENCIL, 2, mass=FEW_NODES.double().diag())
+    → eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba → eliminated(PENCIL)
+    → torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2])
+eigenpairs(STIFF, 1, mass=LIGHT, nearest=0) → take D K D and D M D of the same eigenvalues, D = diag(M)^-½
+    → eigenpairs(UNIT @ STIFF @ UNIT, 1, mass=UNIT @ LIGHT @ UNIT, nearest=0)
+    → torch.tensor([min(scipy.linalg.eigvals(STIFF.numpy(), LIGHT.numpy()).real, key=abs)])
+eigenpairs(SINKING, 2) → eigenvalues goes in as a matrix → SINKING ⇒ (MASS - 9).diag() → (MASS - 9).sort()[0][:2]
+eigenpairs(SINKING, 2) → or a FunctionOperator without a bound
+    → SINKING ⇒ FunctionOperator(lambda y: (MASS - 9)[:, None] * y, 6) → (MASS - 9).sort()[0][:2]
+eigenpairs(SINKING, 2, ShiftInvert()) → add a number to its diagonal and subtract it from the eigenvalues
+    → eigenpairs(replace(SINKING, diagonal=MASS, bound=MASS.max()[None]), 2, ShiftInvert()).values → MASS.sort()[0][:2]
+eigenpairs(LARGE, 3, HASTY) → use Eigh() or the default solver, more → HASTY ⇒ Eigh() → LOWEST
+eigenpairs(LARGE, 3, HASTY) → the default solver, more iterations → HASTY ⇒ None → LOWEST
+eigenpairs(LARGE, 3, HASTY) → more iterations, or a larger tolerance → HASTY ⇒ ChebyshevSubspace() → LOWEST
+eigenpairs(torch.arange(5.0).diag(), 2, nearest=2.2, fill=True) → be None with → , fill=True ⇒ → torch.tensor([2, 3])
+eigenpairs(COPIES, 2) → for a matrix with k or more equal values ask for more pairs → 2 ⇒ 4 → torch.zeros(4)
+eigenpairs(WHOLE, 2, Lobpcg()) → use Lobpcg(preconditioner=SparseFactors())
+    → Lobpcg() ⇒ Lobpcg(preconditioner=SparseFactors()) → SPECTRUM[:2]
+eigenpairs(FunctionOperator(TIMES, 30), 2, Eigh()) → use Krylov() or → Eigh() ⇒ Krylov() → torch.tensor([1, 2])
+eigenpairs(FunctionOperator(TIMES, (2, 30)), 2, Krylov()) → use ChebyshevSubspace()
+    → Krylov() ⇒ ChebyshevSubspace() → torch.tensor([[1, 2], [1, 2]])
+eigenpairs(FunctionOperator(TIMES, 30, bound=2.0), 2) → leave bound out → , bound=2.0 ⇒ → torch.tensor([1, 2])
+FunctionOperator(lambda y: HIDDEN * y, 6) → pass it in parameters=
+    → torch.autograd.grad(eigenpairs(FunctionOperator(lambda y, a: a * y, 6, (HIDDEN,)), 6).values.sum(), HIDDEN)[0]
+    → torch.tensor(6)
+eigenpairs(FunctionOperator(lambda y: MARKOV.triu() @ y, 8), 1) → use the mean of it and its transpose
+    → MARKOV.triu() ⇒ (MARKOV.triu() + MARKOV.tril()) / 2 → torch.linalg.eigvalsh(MARKOV / 2)[:1]
+eigen.svd(SHARE.to_sparse_csc(), 1) → use matrix.to_dense()
+    → eigen.svd(SHARE.to_sparse_csc().to_dense(), 1).S → torch.linalg.svdvals(SHARE)[:1]
+eigenpairs(1e37 * EYE.float(), 2, mass=1e-5 * MASS.float()) → divide the matrix, or multiply the mass, by a number
+    → 1e-5 ⇒ 1e37 → (1 / MASS).sort()[0][:2]
+eigen.solve_linear(FLOW, FLOW.to_dense() @ X) → torch.linalg.pinv(L.to_dense()) @ rhs
+    → FLOW.to_dense() @ torch.linalg.pinv(FLOW.to_dense()) @ FLOW.to_dense() @ X → FLOW.to_dense() @ X
+# Derivatives
+(eigenpairs(ROUND, 3).vectors[:, 1] @ POINTS[:, 0]).backward() → through Eigenpairs.projected
+    → gradient((lambda p: p.vectors @ torch.matrix_exp(-p.projected) @ p.vectors.mT)(eigenpairs(ROUND, 8)) * OUTER)
+    → gradient(torch.matrix_exp(-DENSE_ROUND) * OUTER)
+gradient(eigenpairs(ROUND, 3).values * torch.arange(3)) → use a symmetric function of them
+    →  * torch.arange(3) ⇒ → gradient(torch.linalg.eigvalsh(DENSE_ROUND)[:3])
+gradient(eigenpairs(ROUND, 4).values) → the nearest k that does not is 3
+    → 4 ⇒ 3 → gradient(torch.linalg.eigvalsh(DENSE_ROUND)[:3])
+of_circle("unit").backward() → use scale="degree" → unit ⇒ degree → -
+gradient(LaplacianEigenmaps(2, AFFINITIES)(1e-36 * SMALL), SMALL) → use float64 → 1e-36 * SMALL) ⇒ SMALL.double()) → -
+gradient(LaplacianEigenmaps(2, AFFINITIES)(1e-36 * SMALL), SMALL) → scale="unit" → IES) ⇒ IES, scale="unit") → -
+gradient(SpectralFilter(torch.sqrt)(eigenpairs(ROUND, 3), POINTS)) → take a phi that is smooth there
+    → torch.sqrt ⇒ lambda v: (v + 1).sqrt() → -
+# Meshes
+of_faces(SLIVER) → use intrinsic=True → SLIVER ⇒ SLIVER, intrinsic=True → of_faces(PROPER, intrinsic=True)
+of_faces(SLIVER, mass="consistent") → use intrinsic=True and mass="lumped"
+    → mass="consistent" ⇒ intrinsic=True, mass="lumped" → of_faces(PROPER, intrinsic=True)
+mesh_laplacian(FLAT[[0, 1, 2, 3, 0]], torch.tensor([[0, 4, 1], [4, 1, 2], [0, 2, 3]])) → drop them, merge equal vertices
+    → mesh_laplacian(FLAT[:4], torch.tensor([[0, 1, 2], [0, 2, 3]])).mass.sum() → PATCH
+mesh_laplacian(FLAT[:4], QUAD) → split quadrilaterals, torch.cat([faces[..., [0, 1, 2]], faces[..., [0, 2, 3]]], -2)
+    → mesh_laplacian(FLAT[:4], torch.cat([QUAD[..., [0, 1, 2]], QUAD[..., [0, 2, 3]]], -2)).mass.sum() → PATCH
+mesh_laplacian(FLAT, PROPER[1:2]) → leave them out by mask= → 1:2] ⇒ 1:2], mask=torch.arange(5) % 3 > 0 → -
+# Graphs
+Graph.from_edge_index(SOME) → torch.cat([edge_index, edge_index.flip(0)], 1).unique(dim=1)
+    → SOME ⇒ torch.cat([SOME, SOME.flip(0)], 1).unique(dim=1) → torch.tensor([[0.0, 1, 0], [1, 0, 1], [0, 1, 1]])
+Graph.from_edge_index(SOME[:, 2:3], ONE) → torch.cat([edge_index, edge_index.flip(0)], 1) with edge_weight.repeat(2)
+    → Graph.from_edge_index(torch.cat([SOME, SOME.flip(0)], 1)[:, [2, 6]], ONE.repeat(2)).weight → torch.ones(2)
+Graph.from_edge_index(BOTH, torch.tensor([1, 2.0])) → DirectedGraph.from_edge_index(edge_index, edge_weight).affin
+    → DirectedGraph.from_edge_index(BOTH, torch.tensor([1.0, 2.0])).affinities().weight → torch.tensor([1.5, 1.5])
+Graph.from_edge_index(BOTH[:, :0], batch=FAR[:2]) → use batch.unique(return_inverse=True)[1]
+    → FAR[:2] ⇒ FAR[:2].unique(return_inverse=True)[1] → torch.zeros(2, 1, 1)
+Graph.from_dense(CYCLE.to_sparse()) → of a = affinity.to_sparse_coo().coalesce()
+    → Graph.from_edge_index(CYCLE.to_sparse().indices(), CYCLE.to_sparse().values(), 8) → CYCLE
+Graph.from_scipy(csr_array(X.numpy())) → points: torch.tensor(affinity.toarray())
+    → KNN(3)(torch.tensor(csr_array(X.numpy()).toarray())) → GRAPH
+Graph.from_hyperedges(MEMBERS[:, [0, 1, 0]]) → use hyperedge_index.unique(dim=1)
+    → [0, 1, 0]] ⇒ [0, 1, 0]].unique(dim=1) → torch.ones(2, 2) / 2
+SignedGraph.from_scipy(HALF) → take affinity + affinity.T - scipy.sparse.diags_array(affinity.diagonal())
+    → HALF ⇒ HALF + HALF.T - scipy.sparse.diags_array(HALF.diagonal()) → EIGHT - CYCLE
+Laplacian(WEIGHTED) → use Graph.from_edge_index(graph.edge_index, graph.edge_weight, graph.num_nodes, graph.batch)
+    → Graph.from_edge_index(WEIGHTED.edge_index, WEIGHTED.edge_weight, 10, WEIGHTED.batch) → GRAPH
+knn_graph(torch.complex(X, X + 1), 3) → torch.view_as_real(x).flatten(-2)
+    → torch.complex(X, X + 1) ⇒ torch.view_as_real(torch.complex(X, X + 1)).flatten(-2) → GRAPH
+AddLaplacianPE(1, "pe")(Data(edge_index=BOTH, edge_weight=ONE.expand(2, 1), num_nodes=2)).pe → use edge_weight.flatten()
+    → expand(2, 1) ⇒ expand(2, 1).flatten() → torch.tensor([[1], [-1]]) * 0.5**0.5
+copy.deepcopy(GRAPH.with_weight(GRAPH.weight * HIDDEN)) → detach() them → HIDDEN ⇒ HIDDEN.detach() → GRAPH
+# Embeddings and clusters
+LINE(ON_LINE.triu())[:, 0].abs() → x + x.mT of one triangle → triu() ⇒ triu() + ON_LINE.triu().mT → PLACES
+LINE(ONE_WAY)[:, 0].abs() → (x + x.mT) / 2 of two measurements → ONE_WAY ⇒ (ONE_WAY + ONE_WAY.mT) / 2 → PLACES
+LINE(WHOLE) → LaplacianEigenmaps(neighbors=Precomputed("affinity"))
+    → LINE ⇒ LaplacianEigenmaps(neighbors=Precomputed("affinity")) → -
+KernelPCA(2, "linear")(X[:, :1]).abs() → use fewer components → 2 ⇒ 1 → (X[:, :1] - X[:, :1].mean()).abs()
+MDS(2)(1e-25 * X.float()).abs() → or their squares underflow; rescale them → 1e-25 ⇒ 1 → MDS(2)(X).abs()
+Isomap(1, KNN(4)).frozen() → use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA
+    → MDS(1).fit(X).frozen()(X + 1) → MDS(1).fit(X).transform(X + 1)
+LaplacianEigenmaps(1, Landmarks(2, 2))(MOSTLY) → drop copies → MOSTLY ⇒ MOSTLY.unique(dim=0) → -
+LaplacianEigenmaps(1, Landmarks(9)).fit_stream(iter(STREAM)).embedding_ → give an array, a list, a DataLoader
+    → iter(STREAM) ⇒ [*STREAM] → LaplacianEigenmaps(1, Landmarks(9)).fit_stream(SHEET.split(30)).embedding_
+LaplacianEigenmaps(2, Landmarks(12, 3))(PARTED) → larger bandwidth, or embed each on its own → PARTED ⇒ PARTED[:40] → -
+LaplacianEigenmaps(2, Radius(3.0))(torch.cat([X, X[:1] + 9])) → a larger radius or bandwidth → 3.0 ⇒ 20.0 → -
+UNEVEN(9).fit(X).transform(OUTSIDE) → use fewer components → 9 ⇒ 3 → -
+LaplacianEigenmaps(1, KNN(4)).load_state_dict(SAVED.state_dict()) → construct the module as it was
+    → loaded(LaplacianEigenmaps(1, KNN(3)), SAVED.state_dict()).transform(X + 1) → SAVED.transform(X + 1)
+StableEncoding(HEAT, torch.nn.Linear(1, 2).double())(PHASES) → let it begin with a.abs()
+    → torch.nn.Linear(1, 2).double() ⇒ lambda a: torch.nn.Linear(1, 2).double()(a.abs()) → -
+StableEncoding(HEAT, torch.nn.Linear(1, 2).double())(PHASES) → or with torch.view_as_real(a).flatten(-2)
+    → torch.nn.Linear(1, 2).double() ⇒ lambda a: torch.nn.Linear(2, 2).double()(torch.view_as_real(a).flatten(-2)) → -
+spectral_signature(PAIRS, lambda v: (1j * v).exp()) → use lambda v: phi(v).real
+    → exp() ⇒ exp().real → spectral_signature(PAIRS, torch.cos)
+normalized_cut(2 * SHARE, GRAPH) → labels / labels.sum(-1, keepdim=True)
+    → 2 * SHARE ⇒ 2 * SHARE / (2 * SHARE).sum(-1, keepdim=True) → normalized_cut(SHARE, GRAPH)
+normalized_cut(X, GRAPH) → use labels.softmax(-1) of logits → X ⇒ X.softmax(-1) → -
+refine_cut(1.0 * LABELS, GRAPH) → labels.long() → 1.0 * LABELS ⇒ LABELS.long() → refine_cut(LABELS, GRAPH)
+spreading(labels=FEW[:, None]) → use labels.squeeze(-1) → None] ⇒ None].squeeze(-1) → spreading()
+spreading(labels=torch.where(FEW < 0, torch.nan, FEW)) → use labels.nan_to_num(-1).long()
+    → FEW) ⇒ FEW).nan_to_num(-1).long() → spreading()
+spreading(labels=torch.where(FEW < 0, FEW, FEW + 10**9)) → = labels[labels >= 0].unique(return_inverse=True)[1]
+    → torch.where(FEW < 0, FEW, FEW + 10**9) ⇒ numbered(torch.where(FEW < 0, FEW, FEW + 10**9)) → spreading()
+spreading(alpha=1) → HarmonicFunction keeps all labels → HarmonicFunction(KNN(6))(SHEET, FEW)[:6].argmax(1) → FEW[:6]
+spectral_init(csr_array(DENSE), 9) → use k=7 at most → 9 ⇒ 7 → -
+# Faces
+estimators.spectral_embedding(MARKOV.numpy(), norm_laplacian=False)
+    → use LaplacianEigenmaps(k, Precomputed("affinity"), normalization="unnormalized") of torch_lapeig
+    → LaplacianEigenmaps(2, Precomputed("affinity"), normalization="unnormalized")(MARKOV).abs()
+    → torch.tensor(abs(spectral_embedding(MARKOV.numpy(), n_components=2, norm_laplacian=False, eigen_tol=1e-12)))
+torch.tensor(estimators.KernelPCA(1, kernel=LINEAR).fit(csr_array(X.numpy())).embedding_) → use X.toarray()
+    → csr_array(X.numpy()) ⇒ csr_array(X.numpy()).toarray() → KernelPCA(1, "linear")(X)
+drawn(X, parts=[MASK]) → of a mask, its nonzero() → MASK ⇒ MASK.nonzero() → -
+drawn(torch.complex(X, X)) → draw the real parts or the angles → X)) ⇒ X).angle()) → -
+# Objects of other libraries
+knn_graph(Frame(X), 3) → ; use torch.tensor(x.to_numpy()) → Frame(X) ⇒ torch.tensor(Frame(X).to_numpy()) → GRAPH
+knn_graph([*X.numpy()], 3) → ; use torch.stack([torch.as_tensor(part) for part in x])
+    → [*X.numpy()] ⇒ torch.stack([torch.as_tensor(part) for part in [*X.numpy()]]) → GRAPH
+knn_graph(MAPPED, 3) → ; use x.embedding → MAPPED ⇒ MAPPED.embedding → -
+eigenpairs(SIGNED, 2) → ; use SignedLaplacian(graph) → SIGNED ⇒ SignedLaplacian(SIGNED) → -
+eigenpairs(GRAPH, 2) → ; use Laplacian(graph) → GRAPH ⇒ Laplacian(GRAPH) → eigenpairs(LAPLACIAN, 2)
+Laplacian(LAPLACIAN).to_dense() → ; use graph.graph → LAPLACIAN ⇒ LAPLACIAN.graph → LAPLACIAN.to_dense()
+knn_graph(X.numpy()[::-1], 3) → ; use torch.tensor(numpy.array(x, float))
+    → X.numpy()[::-1] ⇒ torch.tensor(np.array(X.numpy()[::-1], float)) → GRAPH.subgraph(torch.arange(9, -1, -1))
+knn_graph(MIXED, 3) → ; use torch.tensor(numpy.array(x, float)) → MIXED ⇒ torch.tensor(np.array(MIXED, float)) → -
+eigen.svd(LINEAR_MAP, 2).S → ; use torch.as_tensor(matrix @ numpy.eye(matrix.shape[1]))
+    → LINEAR_MAP ⇒ torch.as_tensor(LINEAR_MAP @ np.eye(2)) → torch.linalg.svdvals(X)
+Laplacian(BOTH).to_dense() → ; use Graph.from_edge_index(graph) → BOTH ⇒ Graph.from_edge_index(BOTH) → -
+eigenpairs(MESH, 2) → ; use laplacian.stiffness, with mass=laplacian.mass → MESH, 2 ⇒ *MESH[:1], 2, mass=MESH[1] → -
+eigen.MagneticLaplacian(ARCS).to_dense() → ; use DirectedGraph.from_scipy(networkx.to_scipy_sparse_array(graph))
+    → ARCS ⇒ DirectedGraph.from_scipy(networkx.to_scipy_sparse_array(ARCS)) → -
+knn_graph(QUANTISED, 3) → ; use x.dequantize() → QUANTISED ⇒ QUANTISED.dequantize() → -
+"""
 
 
-def test_landmarks_in_parts_are_not_sent_to_an_option_that_they_refuse():
-    x = torch.cat([points(40, 2), points(40, 2, seed=1) + 100])
-    with pytest.warns(GraphWarning, match="2 connected components") as said:
-        LaplacianEigenmaps(2, Landmarks(12, 3))(x)
-    assert "separate" not in str(said[0].message)
+def followed():
+    """Read the table: call, words, what they advise and the answer of each case."""
+    rows = [line for line in FOLLOWED.splitlines() if line and not line.startswith("#")]
+    for row in re.split(r"\n(?! )", "\n".join(rows)):
+        call, words, advised, true = (" ".join(part.split()) for part in row.split(" → "))
+        old, arrow, new = (part.strip() for part in advised.partition("⇒"))
+        assert not arrow or old in call
+        yield call, words, call.replace(old, new) if arrow else advised, true
+
+
+@pytest.mark.parametrize(("call", "words", "advised", "true"), [*followed()])
+def test_advice_gives_the_true_answer(call, words, advised, true):
+    names = {**NAMES, **globals()}
+    with pytest.raises((TypeError, ValueError, RuntimeError, UserWarning), match=re.escape(words)):
+        eval(call, names)
+    found = eval(advised, names)
+    if true != "-":
+        found, true = (getattr(x, "to_dense", lambda x=x: x.values)() for x in (found, eval(true, names)))
+        torch.testing.assert_close(found, true, atol=2e-4, rtol=0, check_dtype=False)

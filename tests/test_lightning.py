@@ -1,8 +1,6 @@
 """The Lightning callback adds its term to the training loss of any LightningModule, and nothing else."""
 
 import copy
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -266,62 +264,52 @@ def broken(module, loss=LOSS, graph_from="inputs", **changes):
         assert "training_step" not in vars(model)
 
 
-CASES = {
-    "weight": (lambda: SmoothnessCallback(0.0), ValueError, "weight must be positive"),
-    "source": (lambda: SmoothnessCallback(1.0, graph_from="batch"), ValueError, "'inputs', 'features', got 'batch'"),
-    "learnable": (
-        lambda: SmoothnessCallback(1.0, loss=LaplacianSmoothness(weights=HeatKernel(learnable=True))),
-        ValueError,
-        "no learnable parameters",
-    ),
-    "missing": (lambda: broken("decoder"), ValueError, "submodule of Regression, got 'decoder' .*'encoder', 'head'"),
-    "not called": (lambda: broken("spare", spare=nn.Linear(3, 2)), RuntimeError, "'spare' was not called"),
-    "rank": (
-        lambda: broken("head.0", head=nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))),
-        ValueError,
-        r"\(N, k\) or \(B, N, k\), got \(24,\)",
-    ),
-    "other nodes": (lambda: broken("encoder", graph_from=lambda batch: X), ValueError, "y must have shape .24, 'k'."),
-    "no numbers": (
-        lambda: broken("encoder", graph_from=knn_graph(X, 3)),
-        TypeError,
-        "numbers of its points in the graph, int64 .*, got torch.float32 of shape",
-    ),
-    "other points": (
-        lambda: two_loaders(lambda batch: batch["near"][-1], 5),
-        ValueError,
-        r"SmoothnessCallback: module 'encoder' returned 5 rows for 12 points; .*\[numbers of the points, None\]",
-    ),
-    "number of calls": (
-        lambda: two_loaders(lambda batch: [None], 5),
-        ValueError,
-        "one entry for each of the 2 calls of module 'encoder' in a step, got 1",
-    ),
-    "nodes alone": (
-        lambda: SmoothnessCallback(1.0, nodes=lambda batch: batch[1]),
-        ValueError,
-        "nodes needs graph_from to be a Graph of all points",
-    ),
-    "manual": (lambda: broken("encoder", automatic_optimization=False), ValueError, "automatic_optimization must be"),
-    "reduction": (
-        lambda: broken("encoder", LaplacianSmoothness(KNN(3), reduction="none")),
-        ValueError,
-        "loss must be a scalar",
-    ),
-}
+def smoothed(*parts, model=Regression, batches={"batch_size": 12}, **options):  # noqa: B006
+    """The loss that a model trains with in a first step, less its own, over the weight of the term."""
+    trained, loader = model(), DataLoader(TensorDataset(X, TARGET, *parts), **batches)
+    trainer(SmoothnessCallback(3.0, "encoder", **options), steps=1).fit(trained, loader)
+    return (trained.trained[0] - trained.own[0]) / 3
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_errors(case):
-    call, error, message = case
-    with pytest.raises(error, match=message):
-        call()
+class Numbered(Regression):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch[:2], batch_idx)
 
 
-def test_lightning_is_optional():
-    hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None; import torch_lapeig\n"
-    command = [sys.executable, "-c", hide + "import torch_lapeig.lightning"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert 'pip install "pytorch-lightning' in done.stderr.splitlines()[-1]
-    loaded = "import sys, torch_lapeig; print('lightning' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "False\n"
+FLAT = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))
+NUMBERS, NAMED = torch.arange(24), {"graph_from": GRAPH, "model": Numbered}
+EDGES = {"model": Numbered, "batches": {"batch_sampler": EdgeSampler(GRAPH, 12)}}
+DRAWN = torch.tensor(next(iter(EdgeSampler(GRAPH, 12))))
+# Each call, words of its error, what they advise, and the graph of the points that it smooths.
+CASES = r"""
+SmoothnessCallback(0.0) → weight must be positive
+SmoothnessCallback(1.0, graph_from="batch") → 'inputs', 'features', got 'batch'
+SmoothnessCallback(1.0, loss=LaplacianSmoothness(weights=HeatKernel(learnable=True))) → loss.requires_grad_\(False\)
+    → smoothed(loss=LOSS.requires_grad_(False), graph_from=lambda batch: batch[0]) → LOSS.graph_of(X[:12])
+broken("decoder") → submodule of Regression, got 'decoder' .*'encoder', 'head'
+broken("spare", spare=nn.Linear(3, 2)) → 'spare' was not called
+broken("head.0", head=FLAT) → \(N, k\) or \(B, N, k\), got \(24,\)
+broken("encoder", graph_from=lambda batch: X) → y must have shape .24, 'k'.
+broken("encoder", graph_from=GRAPH) → numbers in the graph, .* int64 .*, got torch.float32 .* pass nodes=lambda batch:
+    → smoothed(graph_from=GRAPH, nodes=lambda batch: NUMBERS[:12].numpy()) → GRAPH.subgraph(NUMBERS[:12])
+smoothed(NUMBERS // 2, **NAMED) → graph, distinct, .*, got torch.int64
+    → smoothed(NUMBERS, **NAMED) → GRAPH.subgraph(NUMBERS[:12])
+smoothed(NUMBERS, graph_from=GRAPH, **EDGES) → with EdgeSampler graph_from=lambda batch: EdgeSampler.pairs\(batch\[0\]\)
+    → smoothed(NUMBERS, graph_from=lambda batch: EdgeSampler.pairs(batch[0]), **EDGES) → EdgeSampler.pairs(X[DRAWN])
+two_loaders(lambda batch: batch["near"][-1], 5) → returned 5 rows for 12 points; .*\[numbers of the points, None\]
+two_loaders(lambda batch: [None], 5) → one entry for each of the 2 calls of module 'encoder' in a step, got 1
+SmoothnessCallback(1.0, nodes=lambda batch: batch[1]) → nodes needs graph_from to be a Graph of all points
+broken("encoder", automatic_optimization=False) → automatic_optimization must be
+broken("encoder", LaplacianSmoothness(KNN(3), reduction="none")) → loss must be a scalar
+"""
+ROWS = [row.split(" → ") for row in CASES.strip().replace("\n    →", " →").splitlines()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_errors(row):
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=row[1]):
+        eval(row[0])
+    if row[2:]:
+        x = X[DRAWN if "EDGES" in row[2] else NUMBERS[:12]]
+        expected = laplacian_smoothness(Regression().encoder(x), eval(row[3])).item()
+        assert eval(row[2]) == pytest.approx(expected, rel=1e-4)

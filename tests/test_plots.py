@@ -116,35 +116,11 @@ def test_nothing_of_matplotlib_changes_but_a_new_figure():
     assert matplotlib.get_backend() == backend
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "says"),
-    [
-        (lambda: plot_embedding(X[None]), ValueError, r"of shape \(N, k\), got \(1, 60, 3\): of a batch"),
-        (lambda: plot_embedding("abc"), TypeError, "embedding must be an array or tensor of numbers"),
-        (lambda: plot_embedding(X * 1j), TypeError, "must hold real numbers, got complex128"),
-        (lambda: plot_embedding(X / 0), ValueError, "must be finite, got NaN or infinite values in 60 rows"),
-        (lambda: plot_embedding(X, columns=(0, 3)), ValueError, "two numbers from 0 to 2"),
-        (lambda: plot_embedding(X, columns=1), ValueError, "columns must be two numbers from 0 to 2"),
-        (lambda: plot_embedding(X, parts=[X[:, 0] > 0]), ValueError, "parts must hold numbers of nodes from 0 to 59"),
-        (lambda: plot_embedding(X, parts=[[60]]), ValueError, "parts must hold numbers of nodes from 0 to 59"),
-        (lambda: plot_embedding(X, parts=[]), ValueError, "axes must be one for each of at least one part"),
-        (lambda: plot_embedding(X.to_sparse()), TypeError, "embedding must be a dense tensor"),
-        (lambda: plot_spectrum(X[0] * 1j), TypeError, "found must hold real numbers, got complex128"),
-        (lambda: plot_embedding(X, [1, 2]), ValueError, r"one for each of the 60 points, got shape \(2,\)"),
-        (lambda: plot_embedding(X, X[:, 0] * 1j), TypeError, "labels must hold real numbers, got complex128"),
-        (lambda: plot_embedding(X, images=X), ValueError, r"images must be of shape \(60, height, width\)"),
-        (lambda: plot_embedding(X, new=X[:, :1]), ValueError, "columns must be two numbers from 0 to 0"),
-        (lambda: plot_spectrum([0.0, np.nan]), ValueError, "without NaN"),
-        (lambda: plot_graph(X, X), TypeError, "graph must be a Graph"),
-        (lambda: plot_graph(knn_graph(X[None], 3), X), ValueError, "must be one graph, got a batch"),
-        (lambda: plot_graph(knn_graph(X, 3), X[:5]), ValueError, "a row for each of the 60 nodes, got 5"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_drawn_is_refused(call, error, says):
+def test_what_cannot_be_drawn_leaves_no_figure():
     from matplotlib import pyplot
 
-    with pytest.raises(error, match=says):
-        call()
+    with pytest.raises(ValueError, match="must be finite"):
+        plot_embedding(X / 0)
     assert not pyplot.get_fignums()
 
 

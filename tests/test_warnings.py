@@ -1,17 +1,13 @@
 """Every warning names the line of the user's file that led to it, whatever lies between that line and this library."""
 
-import os
 import runpy
-import subprocess
 import sys
 import threading
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 
-import torch_lapeig
 from torch_lapeig import KNN, LaplacianEigenmaps
 from torch_lapeig.support.checks import ConvergenceWarning, DegeneracyWarning, GraphWarning
 
@@ -178,31 +174,3 @@ def test_a_line_warns_once_and_each_line_does(tmp_path):
         runpy.run_path(str(tmp_path / "script.py"))
     first = len(START.splitlines()) + 2
     assert [w.lineno for w in caught] == [first, first + 1]
-
-
-PAIR = """
-import torch
-from torch_lapeig import KNN, LaplacianEigenmaps
-line = torch.arange(10, dtype=torch.float64)[:, None]
-"""
-SPLIT = "LaplacianEigenmaps(2, KNN(2))(line + line // 5 * 1000).shape"
-DOCTEST = f'r"""\n>>> exec({PAIR!r}, globals())\n>>> {SPLIT}\ntorch.Size([10, 2])\n"""\n'
-
-
-@pytest.mark.parametrize(
-    ("command", "source", "expected"),
-    [
-        (["script.py"], PAIR + SPLIT, "script.py:5: GraphWarning"),
-        (["-m", "script"], PAIR + SPLIT, "script.py:5: GraphWarning"),
-        (["-m", "doctest", "script.py"], DOCTEST, "<doctest script[1]>:1: GraphWarning"),
-    ],
-    ids=["file", "module", "doctest"],
-)
-def test_however_python_is_started(command, source, expected, tmp_path):
-    (tmp_path / "script.py").write_text(source)
-    path = {"PYTHONPATH": str(Path(torch_lapeig.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=os.environ | path
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.count("GraphWarning") == done.stderr.count(expected) == 1

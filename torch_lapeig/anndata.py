@@ -103,10 +103,9 @@ def spectral(
     (60, 2)
     """
     adata, graph = _with_graph(adata, neighbors_key, copy)
-    parameters = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {})
-    place = parameters.get("use_rep") or "X_pca"
+    place = adata.uns.get(neighbors_key or "neighbors", {}).get("params", {}).get("use_rep") or "X_pca"
     points = getattr(adata, "X", None) if place == "X" else adata.obsm.get(place)
-    points = None if points is None else rows_of(points, f"adata.obsm[{place!r}]")
+    points = None if points is None else rows_of(points, "adata.X" if place == "X" else f"adata.obsm[{place!r}]")
     start = spectral_init(graph, n_comps, seed, points=points)
     adata.obsm["X_spectral"] = start.embedding.float().numpy()
     adata.uns["spectral_residuals"] = start.residuals.numpy()
@@ -172,7 +171,7 @@ def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any,
         raise ValueError(f"neighbors_key must be a key of uns, got {neighbors_key!r}; there are {keys}")
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
-        raise ValueError(f"adata must have its neighbours in obsp[{place!r}]: call scanpy.pp.neighbors(adata) first")
+        raise ValueError(f"adata has no obsp[{place!r}]: call scanpy.pp.neighbors(adata, key_added={neighbors_key!r})")
     found = adata.obsp[place]
     if scipy.sparse.issparse(found):
         graph = Graph.from_scipy(found)

@@ -111,8 +111,7 @@ def spectral_init(
 
     found = _by_components(whole, k, scale, solve, generator)
     places = _places(found.component, k, rows).to(found.embedding)
-    room = _room(places)
-    y = places[found.component] + room[found.component, None] * found.embedding
+    y = places[found.component] + _room(places)[found.component, None] * found.embedding
     noise = torch.randn(y.shape, generator=generator, dtype=y.dtype).to(y.device)
     if scale == "umap":
         y = 10 * y / checks.largest(y) + 1e-4 * noise
@@ -126,7 +125,8 @@ def rows_of(points: Any, name: str = "points") -> Any:
     """Return points ``(N, D)`` as an array of NumPy or a matrix of SciPy, of finite real numbers."""
     if isinstance(points, Tensor):
         checks.check_tensor(points, name)
-        points = checks.half_to_float32(points).detach().cpu()
+        points = checks.half_to_float32(points).detach().cpu().resolve_conj().resolve_neg()
+    points = points.astype(float).filled(np.nan) if np.ma.is_masked(points) else points
     rows = points.tocsr() if scipy.sparse.issparse(points) else np.asarray(points)
     if rows.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got {rows.dtype}; take columns of numbers")
@@ -141,7 +141,7 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     """Return the graph of any of the forms that `spectral_init` takes."""
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
-    if isinstance(given, Tensor) and not given.is_floating_point():
+    if isinstance(given, Tensor) and given.shape[:1] == (2,) and not given.is_floating_point():
         found = Graph.from_edge_index(given, None, num_nodes)
     elif type(given) in (tuple, list) and len(given) == 2:
         found = Graph.from_edge_index(given[0], given[1], num_nodes)

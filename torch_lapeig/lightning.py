@@ -39,13 +39,13 @@ Source = Literal["inputs", "features"] | Graph | Callable[[Any], Tensor | Graph]
 def last_of_batch(batch: Any) -> Tensor:
     """Return the numbers of the points of a batch: its last part, int64 ``(M,)``."""
     nodes = batch[-1] if isinstance(batch, (list, tuple)) and batch else batch
-    if not isinstance(nodes, Tensor) or nodes.dtype.is_floating_point or nodes.ndim != 1:
-        arrived = f"{nodes.dtype} of shape {tuple(nodes.shape)}" if isinstance(nodes, Tensor) else type(nodes).__name__
-        raise TypeError(
-            "the last part of a batch must be the numbers of its points in the graph, int64 (M,), got "
-            f"{arrived}; let the data set return them, or pass nodes=lambda batch: ..."
-        )
-    return nodes
+    if isinstance(nodes, Tensor) and nodes.dtype == torch.int64 and nodes.shape == nodes.unique().shape:
+        return nodes
+    arrived = f"{nodes.dtype} of shape {tuple(nodes.shape)}" if isinstance(nodes, Tensor) else type(nodes).__name__
+    raise TypeError(
+        f"the last part of a batch must be its points' numbers in the graph, distinct, int64 (M,), got {arrived}; add "
+        "them, or pass nodes=lambda batch: ..., with EdgeSampler graph_from=lambda batch: EdgeSampler.pairs(batch[0])"
+    )
 
 
 class SmoothnessCallback(Callback):
@@ -101,7 +101,7 @@ class SmoothnessCallback(Callback):
     ) -> None:
         checks.check_function(nodes, "nodes", "a function from the batch to the numbers of its points")
         if nodes is not last_of_batch and not isinstance(graph_from, Graph):
-            raise ValueError("nodes needs graph_from to be a Graph of all points, got another graph_from; leave it out")
+            raise ValueError("nodes needs graph_from to be a Graph of all points, got another; leave nodes out")
         if not callable(graph_from) and not isinstance(graph_from, Graph):
             checks.check_choice(graph_from, "graph_from", ("inputs", "features"))
         checks.check_instance(module, "module", str, "the name of a submodule")
@@ -113,7 +113,7 @@ class SmoothnessCallback(Callback):
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from
         if any(parameter.requires_grad for parameter in self.loss.parameters()):
-            raise ValueError("loss must have no learnable parameters, which no optimiser would train; fix them")
+            raise ValueError("loss must have no learnable parameters, got some; use loss.requires_grad_(False)")
 
     @property
     def state_key(self) -> str:
@@ -174,7 +174,7 @@ class SmoothnessCallback(Callback):
         if len(parts) != calls:
             raise ValueError(
                 f"SmoothnessCallback: nodes must return one entry for each of the {calls} calls of module "
-                f"{self.module!r} in a step, got {len(parts)}; return None for a call that is not smoothed"
+                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call not smoothed"
             )
         return parts
 
@@ -192,7 +192,7 @@ class SmoothnessCallback(Callback):
                     f"SmoothnessCallback: module {self.module!r} returned {len(y)} rows for {len(part)} points; if a "
                     "step calls it on other points, too, pass nodes=lambda batch: [numbers of the points, None]"
                 )
-            source = self.graph_from.subgraph(part.to(self.graph_from.weight.device)).to(y.device)
+            source = self.graph_from.subgraph(torch.as_tensor(part, device=self.graph_from.weight.device)).to(y.device)
         elif callable(self.graph_from):
             source = self.graph_from(part)
         elif not isinstance(source, Tensor) or source.ndim < y.ndim:
@@ -205,7 +205,7 @@ class SmoothnessCallback(Callback):
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
         if loss.ndim != 0:
-            got = f'got shape {tuple(loss.shape)}; use reduction="mean"'
+            got = f'got shape {tuple(loss.shape)}; use reduction="mean", or .mean() in a loss of yours'
             raise ValueError(f"SmoothnessCallback: loss must be a scalar, {got}")
         return loss
 

@@ -11,7 +11,6 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -234,7 +233,7 @@ def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         return np.tile(to_rgba(BLUE), (n, 1)), order, {}, None
     if isinstance(labels, Tensor):
         labels = _array(labels, "labels")
-    found = np.asarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
+    found = np.asanyarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
     if found.shape != (n,):
         raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
     if found.dtype.kind == "c":
@@ -292,7 +291,7 @@ def _plane(
         embedding = embedding.vectors
     y = _array(embedding.embedding if isinstance(embedding, Embedding) else embedding, name).astype(float)
     if y.ndim != 2 or y.shape[1] == 0:
-        raise ValueError(f"{name} must be of shape (N, k), got {y.shape}: of a batch, draw one item")
+        raise ValueError(f"{name} must be of shape (N, k), got {y.shape}{': of a batch, draw one item' * (y.ndim > 2)}")
     if is_there is not None:
         if len(y) != len(is_there):
             raise ValueError(f"{name} must have a row for each of the {len(is_there)} nodes, got {len(y)}")
@@ -314,9 +313,9 @@ def _array(values: Any, name: str) -> Array:
     """Return a NumPy array of real numbers, of a tensor or of what NumPy takes."""
     if isinstance(values, Tensor):
         checks.check_tensor(values, name)
-        values = (values.float() if values.dtype == torch.bfloat16 else values).detach().cpu().resolve_conj()
+        values = checks.half_to_float32(values).detach().cpu().resolve_conj().resolve_neg()
     try:
-        found = np.asarray(values)
+        found = np.asarray(values.astype(float).filled(np.nan) if np.ma.is_masked(values) else values)
     except ValueError:  # parts of several shapes
         found = np.array(None)
     if found.dtype.kind == "c":

@@ -31,10 +31,10 @@ class _GraphSampler(Sampler[list[int]]):
         self.epoch, self._set = 0, -1  # the next epoch, and what `set_epoch` set since an iteration began
         if num_replicas is not None:
             num_replicas = checks.check_count(num_replicas, "num_replicas")
-        if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
-            raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
         if (rank is None) != (num_replicas is None):
             raise ValueError(f"rank and num_replicas must be given together, got {rank} and {num_replicas}")
+        if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
+            raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
         self._given = None if rank is None or num_replicas is None else (num_replicas, rank)
         sparse = graph.to("cpu").to_sparse()
         assert isinstance(sparse.pattern, SparsePattern)

@@ -4,8 +4,6 @@ Each is a function of a `Problem` and a tolerance, its own, that returns vectors
 of L_sym. What it makes of the affinity (normalisation, factors, multigrid) is part of its time.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

@@ -9,8 +9,6 @@ Goals, over graphs of at least 2000 nodes: our default takes at most the time of
 in the geometric mean; 1.1 and 0.8 of the best expert's way; and 1.15 of our best other solver.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from benchmarks.atlas import report, runner

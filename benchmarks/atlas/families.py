@@ -4,8 +4,6 @@ Graphs are connected unless the family's components say otherwise, and the same 
 the campaign's families; here are those that need a size the campaign never has, and graphs of points and of data.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -21,8 +19,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import Delaunay
 
 from benchmarks import graphs
-from benchmarks.campaign import families as campaign
-from benchmarks.campaign.edges import Edges, Floats, Ints, product, simple, union
+from tests.campaign import families as campaign
+from tests.campaign.edges import Edges, Floats, Ints, product, simple, union
 from torch_lapeig import Graph, HeatKernel, knn_graph
 
 Rng = np.random.Generator

@@ -1,7 +1,5 @@
 """When an answer is right: its residuals, and its eigenvalues against a reference, copies included."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Tables and summary of the atlas's records."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One graph after the other, each with every candidate."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

@@ -4,8 +4,6 @@
 {"do": "count", "sigma": …}
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import resource

@@ -1,9 +1,11 @@
 """The contract of reading: one row of a table for each promise of docs/command.md."""
 
+import bz2
 import gzip
 import io
 import os
 import re
+import shlex
 import sys
 import types
 import zipfile
@@ -75,7 +77,7 @@ def used(tmp_path, monkeypatch):
                 Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
         found = []
         monkeypatch.setattr("torch_lapeig.command.embed", found.append)
-        main(["embed", "--input", next(iter(files)), *arguments.split()])
+        main(["embed", "--input", next(iter(files)), *shlex.split(arguments)])
         data = read(found[0].input, found[0])
         used = columns.used_of(data, found[0])
         used.advice += [] if found[0].given else columns.advice(used, data)
@@ -87,14 +89,12 @@ def used(tmp_path, monkeypatch):
 # The promise, files, options, coordinates, and what is said.
 READ = {
     "a header": (csv(), "", X, "line 1 names the columns"),
-    "another separator": (csv(sep=";"), "--separator ;", X, ""),
     "tabs": ({"t.tsv": csv(sep="\t")}, "", X, ""),
     "tabs by name": ({"t.txt": csv(sep="\t")}, "--separator tab", X, ""),
     "blanks": ({"t.txt": csv(sep=" ").replace(" ", "   ")}, "--separator blank", X, ""),
     "decimal commas": (csv(sep=";", decimal=","), "--separator ; --decimal ,", X, ""),
     "thousands": ('a,b\n"1,234",1\n5,2\n6,4\n7,1\n', "--thousands ,", [[1234, 1], [5, 2], [6, 4], [7, 1]], ""),
     "Latin-1": (csv(FRAME.rename(columns={"a": "größe"})).encode("latin-1"), "--encoding latin-1", X, "größe"),
-    "UTF-16": (csv().encode("utf-16"), "--encoding utf-16", X, ""),
     "a byte order mark": (csv().encode("utf-8-sig"), "", X, "'a'"),
     "blank lines": ("\n\n" + csv().replace("\n", "\r\n\r\n"), "", X, ""),
     "old line ends": (csv().replace("\n", "\r"), "", X, ""),
@@ -169,18 +169,20 @@ def test_what_is_read_is_used_and_said(promise, used):
         assert len(found.index) == len(x)
 
 
-# What the command asks or refuses: files, options, and a part of its one message.
+WITHOUT = np.delete(X, 3, 0)
+SVMLIGHT = "\n".join("1 " + " ".join(f"{i}:{a}" for i, a in enumerate(row, 1)) for row in X)
+# What the command asks or refuses: files, options, part of its one message; advised options or a file, coordinates.
 REFUSED = {
-    "numbers in line 1": (csv(header=False), "", r"line 1 has numbers .*--header .*--no-header"),
+    "numbers in line 1": (csv(header=False), "", r"line 1 has numbers .*--header .*--no-header", "--no-header", X),
     "some numbers in line 1": ("x,1990,2000\na,1,2\n", "", "--header .*--no-header"),
-    "another separator": (csv(sep=";"), "", "--separator ';'"),
-    "blanks": ({"t.txt": csv(sep=" ")}, "", "--separator ' '"),
-    "decimal commas": (csv(sep=";", decimal=","), "--separator ;", "--decimal ,"),
+    "another separator": (csv(sep=";"), "", "--separator ';'", "--separator ';'", X),
+    "blanks": ({"t.txt": csv(sep=" ")}, "", "--separator ' '", "--separator ' '", X),
+    "decimal commas": (csv(sep=";", decimal=","), "--separator ;", "--decimal ,", "--separator ';' --decimal ,", X),
     "decimal commas between commas": ("x\n" + "\n".join(f"1,{i}" for i in range(9)), "", "--decimal ,"),
     "one sign for both": (csv(), "--decimal ,", "another separator"),
     "thousands": (also(d="1,234"), "", "'d' .words, such as '1,234' .*--thousands ,"),
     "Latin-1": ("größe\n1\n".encode("latin-1"), "", "--encoding cp1252"),
-    "UTF-16": (csv().encode("utf-16"), "", "--encoding utf-16"),
+    "UTF-16": (csv().encode("utf-16"), "", "--encoding utf-16", "--encoding utf-16", X),
     "UTF-16 without a mark": (csv().encode("utf-16-le"), "", "--encoding utf-16, or"),
     "no encoding": (csv(), "--encoding utf8000", "utf8000"),
     "two signs": (csv(), "--separator ||", "--separator is one sign"),
@@ -188,7 +190,7 @@ REFUSED = {
     "a line of number 0": (csv(), "--skip-lines 0", "numbers of lines from 1, got 0"),
     "a comment as header": ("# a b c\n1 2 3\n", "--separator blank", "line 1 has 4 cells .*the next 3"),
     "a short second line": (lines((1, "1,2")), "", "line 1 has 3 cells .*the next 2"),
-    "gzip twice": ({"t.csv.gz": gzip.compress(gzip.compress(csv().encode()))}, "", "compressed twice.*gzip.open"),
+    "gzip twice": ({"t.csv.gz": gzip.compress(gzip.compress(csv().encode()))}, "", "twice.*gzip.open", "once.gz", X),
     "an address": ("version https://git-lfs.github.com/spec/v1\n", "", "Git LFS.*pull"),
     "R": ({"t.rds": gzip.compress(b"X\n\0\0\0\3")}, "", "objects of R"),
     "Stata": ({"t.dta": b"<stata_dta><header>"}, "", "Stata.*read_stata"),
@@ -197,20 +199,27 @@ REFUSED = {
         {"x.npy": X, "y.npz": lambda name: np.savez(name, y=X)}, "--labels y.npz:y", r"keep one of them: .*x\[:, 0\]",
     ),
     "no format": ({"x.bin": b"SQLite\0\0\xff"}, "", "is not text in utf-8: save what it holds as .npy"),
-    "empty names": (",,\n" + csv(header=False), "", "line 1 has no names: say --header .* or --no-header"),
-    "numbers of R": (FRAME.to_csv()[1:], "", "--decimal ,, or --index name if the first one"),
-    "decimal commas that count": ("a\n" + "\n".join(f"{i},5" for i in range(30)), "", "--decimal ,"),
+    "empty names": (
+        ",,\n" + csv(header=False), "", "line 1 has no names: say --header .* or --no-header",
+        "--no-header --skip-lines 1", X,
+    ),
+    "numbers of R": (FRAME.to_csv()[1:], "", "--decimal ,, or --index name if the first one", "--index name", X),
+    "decimal commas that count": (
+        "a\n" + "\n".join(f"{i},5" for i in range(30)), "", "--decimal ,",
+        "--separator ';' --decimal ,", np.arange(30)[:, None] + 0.5,
+    ),
     "a wrong index beside names": (FRAME.to_csv(), "--index idd", "no 'idd'; it has 'a', 'b', 'c', 'name'"),
-    "a title": ("Instrument 7\n" + csv(), "", "--skip-lines, or"),
-    "units": (lines((0, "a,b,c\ncm,cm,kg")), "", "--skip-lines"),
+    "a title": ("Instrument 7\n" + csv(), "", "--skip-lines, or", "--skip-lines 1", X),
+    "units": (lines((0, "a,b,c\ncm,cm,kg")), "", "--skip-lines", "--skip-lines 2", X),
     "a longer second line": ("1,2\n1,2,3\n2,3,4\n4,5,6\n", "--no-header", "line 1 has 2 cells .*the next 3"),
-    "a long line": (lines((4, "1,2,3,4")), "", "line 5"),
+    "a long line": (lines((4, "1,2,3,4")), "", "line 5", "--skip-lines 5", WITHOUT),
     "a separator at the end": (csv().replace("\n", ",\n").replace("c,", "c"), "", "line 1 has 3 cells"),
     "an open quote": ('a,b\n1,2\n"3,4\n', "", "EOF inside string"),
     "nothing": ("\n \n", "", "t.csv is empty"),
     "all that are no numbers": (
         also(d="2024-01-02", f=[True, False] * 15, k=KINDS), "",
         "'d' .words.*'f' .booleans.*'k' .words, such as 'u' in row 0.*--leave-out d f k, take .*--one-hot, .*--columns",
+        "--leave-out d f k", X,
     ),
     "minus signs": (csv().replace("-", "−"), "", "'a' .words, such as '−.*numbers are written as -1.5"),
     "numbers as words": ({"x.npy": X.astype(str)}, "", "'0' .words, such as '0[.]1257' in row 0"),
@@ -228,27 +237,30 @@ REFUSED = {
     "equal rows": ({"x.npy": np.ones((9, 2))}, "", "not all equal"),
     "squares that overflow": ({"x.npy": X * 1e160}, "", "take other units"),
     "complex numbers": ({"x.npy": X * 1j}, "", "complex numbers"),
-    "several arrays": ({"x.npz": lambda name: np.savez(name, x=X, y=X)}, "", "'x', 'y'; x.npz:NAME"),
+    "several arrays": (
+        {"x.npz": lambda name: np.savez(name, x=X, y=X)}, "", "'x', 'y'; x.npz:NAME", "--input x.npz:x", X,
+    ),
     "a checkpoint": ({"x.pt": lambda name: torch.save({"epoch": 3}, name)}, "", "has no array.*weights_only=True"),
     "svmlight with queries": ({"x.svm": "# c\n1\n1 qid:3 1:0.5\n"}, "", "load_svmlight_file"),
-    "svmlight": ({"x.svm": "1 1:0.5 2:3\n0 1:2\n"}, "", "sparse rows .svmlight.*load_svmlight_file"),
+    "svmlight": ({"x.svm": SVMLIGHT}, "", "sparse rows .svmlight.*load_svmlight_file", "points.npz", X),
     "FASTA": ({"x.fa": ">seq1\nACGT\n"}, "", "sequences .FASTA.*SeqIO"),
     "JSON with a mark": ({"x.json": b'\xef\xbb\xbf{"a": 1}'}, "", "JSON.*read_json"),
     "a folder": ({"folder": os.mkdir}, "", "folder is a folder"),
     "Arrow": ({"x.feather": b"ARROW1"}, "", "read_feather"),
-    "bzip2": ({"x.csv.bz2": b"BZh9"}, "", "a compressed file .*pandas.read_csv"),
-    "JSON": ({"x.json": '{"a": 1}'}, "", "JSON.*read_json"),
-    "lines of JSON": ({"x.jsonl": "[1, 2]\n[3, 4]\n"}, "", "lines=True"),
+    "bzip2": ({"x.data": bz2.compress(csv().encode())}, "", "a compressed file .*bz2.open", "table.csv", X),
+    "JSON": ({"x.json": FRAME.to_json()}, "", "JSON.*read_json", "table.csv", X),
+    "lines of JSON": ({"x.jsonl": FRAME.to_json(orient="records", lines=True)}, "", "lines=True", "table.csv", X),
     "PLY": ({"x.ply": "ply\nformat ascii 1.0\n"}, "", "PLY.*trimesh"),
     "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
     "a workbook": ({"x.xlsx": archive("xl/workbook.xml")}, "", "Excel.*read_excel"),
-    "an archive": ({"x.zip": archive("t.csv")}, "", "an archive of files.*unpack_archive"),
+    "an archive": ({"x.zip": archive("t.csv")}, "", "an archive of files.*unpack_archive", "t.csv", X),
     "entries stored twice": (
         {"x.mtx": "%%MatrixMarket matrix coordinate real general\n4 4 3\n1 2 1\n1 2 1\n2 1 2\n"}, "--given distance",
         "stores 1 entries of its matrix more than once: .*sum_duplicates",
     ),
     "missing values of chosen columns": (
         lines((4, "1,,2")), "--columns a b", "fill them in, or leave out these rows by --drop[a-z-]+$",
+        "--columns a b --drop-rows-with-missing", WITHOUT[:, :2],
     ),
     "Excel": ({"x.xlsx": b"\xd0\xcf\x11\xe0"}, "", "Excel.*read_excel"),
     "a pickle": ({"x.pkl": b"\x80\x04K\x01."}, "", "Python objects"),
@@ -263,14 +275,19 @@ REFUSED = {
     "no matrix": ({"x.mtx": "1\t2\n1\t3\n"}, "", "x.mtx is not a .mtx file"),
     "a large sparse matrix": ({"x.npz": sparse.csr_array((10**5, 10**5))}, "", "GiB with its zeros"),
     "condensed distances": ({"x.npy": squareform(PAIRS, checks=False)}, "--given distance", "squareform"),
-    "a diagonal": ({"x.npy": PAIRS + np.eye(30)}, "--given distance", "its diagonal is not zero"),
+    "a diagonal": (
+        {"x.npy": PAIRS + np.eye(30)}, "--given distance", "its diagonal is not zero",
+        "--given affinity", PAIRS + np.eye(30),
+    ),
     "infinite distances": ({"x.npy": np.where(PAIRS > 3, np.inf, PAIRS)}, "--given distance", "replace them"),
     "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric: .*x [+] x.T completes"),
     "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
     "edges in a sparse matrix": ({"x.npz": sparse.csr_array(NEAR)}, "--given edges", "it is not symmetric"),
     "one-sided affinities": ({"x.npz": sparse.csr_array(NEAR)}, "--given affinity", "it is not symmetric"),
     "complex pairs": ({"x.npz": sparse.csr_array(NEAR * 1j)}, "--given affinity", "complex numbers"),
-    "columns of sparse pairs": ({"x.npz": sparse.csr_array(NEAR)}, "--given distance --leave-out 1", "has no '1'"),
+    "columns of sparse pairs": (
+        {"x.npz": sparse.csr_array(NEAR)}, "--given distance --leave-out 1", "has no '1'", "--given distance", NEAR,
+    ),
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
     "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
@@ -290,11 +307,18 @@ REFUSED = {
 
 @pytest.mark.parametrize("promise", REFUSED)
 def test_what_is_not_clear_is_asked_in_one_message(promise, used):
-    files, arguments, says = REFUSED[promise]
+    files, arguments, says, *advised = REFUSED[promise]
     with pytest.raises(InputError) as refused:
         used(files, arguments)
     assert re.search(says, str(refused.value)), str(refused.value)
     assert "\n" not in str(refused.value)
+    if advised:
+        line = re.match(".*in Python: (.*?)(, (then|of) .*)?$", str(refused.value))
+        if line:  # which writes a file
+            exec(f"import bz2, gzip, pandas, pathlib, scipy, shutil, sklearn.datasets; {line[1]}")
+            files, advised[0] = {advised[0]: Path(advised[0]).read_bytes()}, ""
+        x = used(files, advised[0]).x
+        np.testing.assert_allclose(x.toarray() if sparse.issparse(x) else x, advised[1])
 
 
 def test_labels_are_joined_by_the_index(used):

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -204,12 +203,6 @@ def test_folder_is_written_over_only_if_asked(folder):
 )
 def test_wishes_that_cannot_be_fulfilled_are_refused(wish, says, folder):
     refused(says, "embed", "--input", "points.npy", *wish)
-
-
-def test_installed_as_a_module_of_python(folder):
-    run = [sys.executable, "-m", "torch_lapeig"]
-    assert "torch_lapeig 0" in subprocess.run([*run, "--version"], capture_output=True, text=True, check=True).stdout
-    assert "transform" in subprocess.run([*run, "--help"], capture_output=True, text=True, check=True).stdout
 
 
 LABELS = (

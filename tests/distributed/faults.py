@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from keeping import folder, save
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from problems import swiss_roll
 from torch_lapeig import (
     KNN,
+    ConvergenceWarning,
     HeatKernel,
     KernelWeights,
     Laplacian,
@@ -27,7 +29,7 @@ from torch_lapeig import (
 )
 from torch_lapeig.distributed import DistributedError, Ranks, Sharded, ShardedPoints, sharded_graph, sum_gradients
 from torch_lapeig.distributed.search import ShardedSearch
-from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 from torch_lapeig.losses import whiten
 
 
@@ -169,6 +171,33 @@ def check_what_is_no_group_and_no_module_for_shards(ranks):
         with pytest.raises(error, match=match):
             Sharded(module, ranks)
     assert float(ranks.sum(torch.ones(()))) == ranks.world
+
+
+def check_what_errors_advise_gives_the_answer_of_one_process(ranks):
+    whole, rule, hasty = swiss_roll(60), KNN(6), Lobpcg(max_iterations=0)
+    x = part(whole, ranks)
+    sharded = Laplacian(sharded_graph(ShardedPoints.spread(x, ranks), rule), "unnormalized")
+    one, ones = Laplacian(rule(ranks.gather(x)), "unnormalized"), torch.ones(60, dtype=torch.float64)
+    expected = eigenpairs(one, 3).values
+    for action, words, way in (
+        (lambda: eigenpairs(sharded, 3, Eigh()), "use Lobpcg", lambda: eigenpairs(sharded, 3, Lobpcg())),
+        (lambda: eigenpairs(sharded, 3, Eigh()), "or Cheb", lambda: eigenpairs(sharded, 3, ChebyshevSubspace())),
+        (lambda: eigenpairs(sharded, 3, hasty), "more iterations, or", lambda: eigenpairs(sharded, 3, Lobpcg())),
+        (lambda: eigenpairs(sharded, 3, mass=ones), r"ranks.gather\(x\)", lambda: eigenpairs(one, 3, mass=ones)),
+    ):
+        with pytest.raises((TypeError, ValueError, ConvergenceWarning), match=words):
+            action()
+        torch.testing.assert_close(way().values, expected, atol=1e-6, rtol=0)
+    module = Sharded(LaplacianEigenmaps(2, rule, HeatKernel(learnable=True).double()), ranks)
+    with torch.no_grad():
+        module.module.weights.log_factor += ranks.rank
+    differ(ranks, lambda: module(x), r"load ranks.of_first\(module.state_dict\)")
+    module.load_state_dict(ranks.of_first(module.state_dict))
+    copies = distribute_tensor(whole, DeviceMesh.from_group(ranks.group, "cpu"), [Replicate()])
+    with pytest.raises(ValueError, match=r"use x.redistribute\(placements=\[Shard\(0\)\]\)"):
+        module(copies)
+    y = module(copies.redistribute(placements=[Shard(0)])).full_tensor()
+    torch.testing.assert_close(y, module.module(whole), atol=1e-6, rtol=0)
 
 
 def check_new_points_that_one_rank_should_not_give(ranks):

@@ -108,7 +108,7 @@ def test_solvers_that_need_entries_refuse_clearly(solver):
 def test_a_batch_without_items_is_refused_by_solvers_of_one_graph():
     x = points(60, 3, batch=2)
     operator = Twofold(Laplacian(KNN(8)(x)))
-    with pytest.raises(TypeError, match=r"must yield its graphs one by one .* Twofold; define items\(\)"):
+    with pytest.raises(TypeError, match=r"must yield its graphs one by one .* Twofold; use .* define items\(\)"):
         eigenpairs(operator, 3, Lobpcg(preconditioner=None))
     exact = eigenpairs(Laplacian(KNN(8)(x)), 3, Eigh())
     torch.testing.assert_close(eigenpairs(operator, 3, ChebyshevSubspace()).values, exact.values, atol=1e-11, rtol=0)

@@ -82,25 +82,19 @@ def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point()
 
 @pytest.mark.parametrize("rule", [tl.KNN(9), tl.KNN(79)], ids=["neighbours", "all pairs"])
 def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
-    """In a batch with padding each item has its own; it scales with squared lengths; gradients are exact."""
+    """In a batch with padding each item has its own; it scales with squared lengths."""
     x = torch.stack([points(80, 2), 3 * points(80, 3)[:, :2]])
     mask = torch.ones(2, 80, dtype=torch.bool).index_fill_(1, torch.arange(70, 80), False)
     graph = rule(x, mask)
-    found = tl.HeatKernel("steepest").bandwidth(graph.pattern.squared_lengths(x), graph)
+    squared = graph.pattern.squared_lengths(x)
+    found = tl.HeatKernel("steepest").bandwidth(squared, graph)
+    torch.testing.assert_close(tl.HeatKernel("steepest").bandwidth(25 * squared, graph), 25 * found)
     for item, t in zip(x, found[:, 0], strict=True):
         edges = rule(item[:70]).pattern.squared_lengths(item[:70])
-        grid = t * torch.linspace(-2, 2, 4001, dtype=torch.float64).exp()
+        grid = t * torch.linspace(-2, 2, 2001, dtype=torch.float64).exp()
         total = (70 + torch.exp(-edges.flatten() / grid[:, None]).sum(1)).log()
         middle = (total.diff() / grid.log().diff()).argmax()
-        assert 1 - 2e-3 < t / grid[middle] < 1 + 2e-3
-
-    def bandwidth(points):
-        near = tl.KNN(5)(points.detach())
-        return tl.HeatKernel("steepest").bandwidth(near.pattern.squared_lengths(points), near)[0]
-
-    some = points(20, 2)
-    torch.testing.assert_close(bandwidth(5 * some), 25 * bandwidth(some))
-    check_derivatives(bandwidth, some)
+        assert 1 - 3e-3 < t / grid[middle] < 1 + 3e-3
 
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
@@ -131,9 +125,11 @@ WEIGHTINGS = [
 @pytest.mark.parametrize("weights", WEIGHTINGS[:-1], ids=repr)
 @pytest.mark.parametrize("sparse", [True, False])
 def test_gradcheck_of_every_weighting(weights, sparse):
-    graph = tl.knn_graph(points(10, 2), 4)
+    x = points(7, 2)
+    graph = tl.knn_graph(x, 3)
     graph = graph if sparse else tl.Graph.from_dense(graph.to_dense())
-    check_derivatives(lambda x: weights(x, graph).to_dense(), points(10, 2))
+    there = graph.weight > 0
+    check_derivatives(lambda x: weights(x, graph).weight[there], x, fast_mode=True)
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS, ids=repr)

@@ -306,16 +306,9 @@ class OnceDifferentiable(torch.autograd.Function):
         return 2 * gradient * ctx.saved_tensors[0]
 
 
-@pytest.mark.parametrize(
-    ("phi", "says"),
-    [
-        (torch.sqrt, "derivative of phi must be finite.*leave the pair"),
-        (OnceDifferentiable.apply, "phi must be twice differentiable"),
-    ],
-)
-def test_derivatives_of_phi_are_checked(phi, says):
-    with pytest.raises(ValueError, match=says):
-        tl.spectral_signature(tl.eigenpairs(laplacian_of(path(4).requires_grad_()), 3), phi)
+def test_second_derivatives_of_phi_are_checked():
+    with pytest.raises(ValueError, match="phi must be twice differentiable"):
+        tl.spectral_signature(tl.eigenpairs(laplacian_of(path(4).requires_grad_()), 3), OnceDifferentiable.apply)
 
 
 def test_errors_of_phi_are_its_own():

@@ -24,7 +24,8 @@ class Cone(nn.Module):  # 0 far away, and without derivative at 0
 
 RULES = [KNN(6), KNN(9, "mutual"), KNN(6, metric="cosine"), Radius(0.4), Landmarks(30), Landmarks(30, metric="cosine")]
 WEIGHTS = [tl.HeatKernel(), tl.HeatKernel(0.1, learnable=True), tl.SimpleWeights(), KernelWeights(Cone())]
-WEIGHTS += [tl.ImprovedWeights(), SelfTuning(4), SelfTuning(12), tl.DensityCorrected(0.7, KernelWeights(Cone()))]
+CORRECTED = tl.DensityCorrected(0.7, KernelWeights(nn.Sequential(Cone())))
+WEIGHTS += [tl.ImprovedWeights(), SelfTuning(4), SelfTuning(12), CORRECTED]
 OPTIONS = [{}, {"scale": "unit"}, {"scale": "orthonormal"}, {"diffusion": 1.5}, {"components": "separate"}]
 OPTIONS += [{"normalization": "unnormalized", "drop_trivial": False}]
 MAPS = {

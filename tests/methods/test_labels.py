@@ -7,7 +7,7 @@ from sklearn.cluster import _spectral as theirs
 
 from problems import points, polygon
 from torch_lapeig import KNN, HeatKernel, SpectralClustering
-from torch_lapeig.methods.labels import cluster_qr, discretize
+from torch_lapeig.methods.assignment import cluster_qr, discretize
 
 both = pytest.mark.parametrize("k", [1, 2, 5, 12])
 

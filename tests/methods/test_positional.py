@@ -235,13 +235,6 @@ def test_the_parts_of_a_batch_have_their_encodings(transform, has_x, pyg, data):
         assert len(part.more) == part.num_nodes
 
 
-def test_weights_of_another_shape_are_refused(pyg, data):
-    heavy = pyg.data.Data(edge_index=BOTH, num_nodes=2, edge_weight=torch.ones(2, 1))
-    for given in (heavy, [data[0], heavy]):
-        with pytest.raises(ValueError, match=r"edge_weight must have shape \(2,\) .* got \(2, 1\); use .*flatten"):
-            AddLaplacianPE(1)(given)
-
-
 def test_indices_beyond_the_nodes_of_their_data(pyg):
     graphs = [pyg.data.Data(edge_index=BOTH + 1, num_nodes=2), pyg.data.Data(edge_index=BOTH, num_nodes=2)]
     with pytest.raises(ValueError, match=r"edge_index must lie in \[0, num_nodes\)"):

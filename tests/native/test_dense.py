@@ -11,9 +11,9 @@ from problems import points
 from torch_lapeig import Graph, laplacian_smoothness
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import algebra as storage
-from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.native import loops as native
+from torch_lapeig.graph.search.exact import pair_distances
+from torch_lapeig.native import calls as native
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
@@ -146,7 +146,7 @@ def test_blocks_of_other_lengths_are_refused(path_of_three):
 
 FORK = """
 import os, torch
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 torch.set_num_threads(2)
 torch.rand(10**6).exp()
 assert native.library.cache_info().currsize == 0

@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.graph import algebra as storage
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 DTYPES = (torch.float64, torch.float32)
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled here")
@@ -208,35 +206,6 @@ def test_blocks_that_do_not_match_are_refused():
     operator = Laplacian(ring(4)).symmetric
     mixed = SymmetricOperator(operator.pattern, operator.values, 2 * operator.diagonal.float())
     torch.testing.assert_close(mixed.compiled.diagonal, 2 * operator.diagonal)
-
-
-CODE = """
-import torch, warnings, torch_lapeig.native.loops as native
-from torch_lapeig import KNN, Laplacian, eigenpairs
-x = torch.rand(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-print(native.library() is not None, *eigenpairs(Laplacian(KNN(8)(x)), 4).values.tolist())
-"""
-
-
-def run_code(folder=None, **environment):
-    path = {} if folder is None else {"PYTHONPATH": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", CODE],
-        env={**os.environ, **path, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    there, *values = done.stdout.split()
-    return there == "True", torch.tensor([float(value) for value in values]), done.stderr
-
-
-def test_an_environment_without_the_loops_gives_the_same_values():
-    there, values, _ = run_code()
-    left_out, others, _ = run_code(TORCH_LAPEIG_COMPILED="0")
-    assert there
-    assert not left_out
-    torch.testing.assert_close(values, others, rtol=0, atol=1e-10)
 
 
 def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 
 from problems import grid, of_networkx, points, preferential_attachment, sparse_path
 from torch_lapeig.graph import SparsePattern
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 from torch_lapeig.native.sparse import BlockLimits, Limits, SymbolicFactor, SymmetricFactors, next_block
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="nothing is compiled")

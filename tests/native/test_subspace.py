@@ -7,9 +7,9 @@ from problems import covering, points, sparse_path
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers import chebyshev
-from torch_lapeig.native import loops
+from torch_lapeig.native import calls
 
-pytestmark = pytest.mark.skipif(loops.library() is None, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(calls.library() is None, reason="nothing is compiled")
 
 
 def in_steps(monkeypatch):
@@ -61,10 +61,10 @@ def test_the_same_filters_as_in_steps(graph, tolerance, normalization, monkeypat
 def test_columns_are_filtered_on_threads_as_on_one(guards, monkeypatch):
     operator = Laplacian(knn_graph(points(3000, 3), 8)).symmetric
     monkeypatch.setattr(chebyshev, "is_for_one_thread", lambda numbers: True)
-    monkeypatch.setattr(loops, "COMPILED_PART", 1)
+    monkeypatch.setattr(calls, "COMPILED_PART", 1)
     found = []
     for threads in (1, 2, 3):
-        monkeypatch.setattr(loops, "num_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(calls, "num_threads", lambda threads=threads: threads)
         found.append(ChebyshevSubspace(guards=guards)(operator, 5, 1e-8).values[:, :5])
     for values in found[1:]:
         torch.testing.assert_close(values, found[0], rtol=0, atol=1e-10)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("size.txt")

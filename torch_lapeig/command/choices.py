@@ -169,7 +169,7 @@ def _parts(graph: Graph, components: int, options: Namespace) -> list[Decision]:
     alone = graph.num_nodes - sum(sizes)
     if alone and sum(sizes) <= components:
         way = {
-            None: "take a larger --bandwidth or its default, more --neighbors, or --weighting self-tuning",
+            None: "take a larger --bandwidth or its default, or --weighting self-tuning without it",
             "distance": "take a larger --bandwidth or its default",
         }.get(options.given, "give more pairs")
         raise InputError(f"{alone} of {graph.num_nodes} points have no edge of positive weight: {way}")

@@ -40,13 +40,14 @@ FORMATS = {
 }
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
+DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
 MESH = rb"ply\s+format|OFF\s+\d+ \d+ \d+|solid [^\n]*\n\s*facet"
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
     (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
     (rb"PK|.{257}ustar", "an archive of files", "shutil.unpack_archive({0!r}), then embed one of them"),
-    (rb"\x1f\x8b", "a file that is compressed twice", "open('once.gz', 'wb').write(gzip.open({0!r}).read())"),
+    (rb"\x1f\x8b", "a file that is compressed twice", "pathlib.Path('once.gz').write_bytes(gzip.open({0!r}).read())"),
     (rb"version https://git-lfs", "the address of a file (Git LFS)", "subprocess.run(['git', 'lfs', 'pull'])"),
     (rb"<stata_dta>", "a table of Stata", "pandas.read_stata({0!r})" + TO_CSV),
     (rb"RDX|X\n\0", "objects of R", "pyreadr.read_r({0!r})['NAME']" + TO_CSV),
@@ -60,7 +61,7 @@ REFUSED = (
     (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
     (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
     (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
-    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", "pandas.read_csv({0!r})" + TO_CSV),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", DECOMPRESS),
     (rb"ARROW1", "a table of Arrow", "pandas.read_feather({0!r})" + TO_CSV),
 )
 
@@ -330,7 +331,7 @@ def _header(path: Path, first: list[str], second: list[str], signs: tuple[str, s
     if options.header is not False and len(second) == len(first) + 1 and (options.index == "name" or is_clear):
         return "names of R"
     cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
-    way = "leave out lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
+    way = "drop separators at line ends, lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
     raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
 
 

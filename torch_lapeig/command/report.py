@@ -105,8 +105,7 @@ def picture(answer: Answer, used: Used, name: str) -> bytes:
     *clouds, last = figure.subplots(1, len(pairs) + 1, width_ratios=[4] * len(pairs) + [2])
     for pair, axes in zip(pairs, clouds, strict=True):
         drawn = images if axes is clouds[0] and images is not None and min(images.shape[1:3]) >= SMALLEST else None
-        legend = axes is clouds[-1]
-        plot_embedding(y, used.labels, columns=pair, images=drawn, axes=axes, name=name, legend=legend)
+        plot_embedding(y, used.labels, columns=pair, images=drawn, axes=axes, name=name, legend=axes is clouds[-1])
     plot_spectrum([0, *answer.module.eigenvalues_.tolist()], first=0, axes=last)
     last.set(xlabel="column", ylabel="", title="eigenvalues")
     file = io.BytesIO()

@@ -307,7 +307,7 @@ class Sharded(nn.Module):
         kinds = kinds or (nn.Module,)
         self.ranks.agree(f"Sharded.{method}", lambda: self._facts(method, kinds, "x", x, of_module))
         if (other := self.ranks.unlike(self.module)) is not None:
-            way = "use sum_gradients(module, ranks) before each step, or DistributedDataParallel"
+            way = "load ranks.of_first(module.state_dict), then sum_gradients in each step, or DistributedDataParallel"
             raise self.ranks.alike(DistributedError(f"parameter {other} must be the same on all ranks; {way}"))
         return ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
 

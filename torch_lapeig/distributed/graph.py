@@ -12,9 +12,9 @@ from torch_lapeig.distributed.pattern import ShardedPattern, needs_whole
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import ShardedSearch
-from torch_lapeig.graph.distances import radii_no_less
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.rules import KNN, Radius, Symmetrize, kept_edges
+from torch_lapeig.graph.search.exact import radii_no_less
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import derived_property
 

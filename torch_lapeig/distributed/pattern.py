@@ -19,8 +19,8 @@ from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
 from torch_lapeig.graph.algebra import csr, edge_products, label_components
-from torch_lapeig.graph.distances import pair_distances
 from torch_lapeig.graph.pattern import PatternBase, SparsePattern
+from torch_lapeig.graph.search.exact import pair_distances
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -62,9 +62,9 @@ class ShardedPattern(SparsePattern):
         self._put(row[order], col[order], (n,), None)
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
-        sums = {"sum": ranks.total, "sums": ranks.totals, "maximum": ranks.maximum, "any": ranks.any}
-        others = {"same_on_all_ranks": ranks.same_on_all_ranks, "agree": ranks.agree, "compare": ranks.agree}
-        vars(self).update(sums | others, number_of=lambda n: offsets[-1])
+        own = vars(self)
+        own.update(sum=ranks.total, sums=ranks.totals, maximum=ranks.maximum, any=ranks.any, agree=ranks.agree)
+        own.update(compare=ranks.agree, same_on_all_ranks=ranks.same_on_all_ranks, number_of=lambda n: offsets[-1])
         self.halo = Halo(ranks, offsets, needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()

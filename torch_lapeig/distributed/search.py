@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.graph.distances import Metric, least_reach, measured, pair_distances
+from torch_lapeig.graph.search.exact import Metric, least_reach, measured, pair_distances
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles
 from torch_lapeig.support import checks, precision

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.functions import near_zero
+from torch_lapeig.eigen.gradient.matrix_functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.system import Complement, GradientOptions, off_diagonal
 from torch_lapeig.eigen.laplacian import needs_derivatives
@@ -104,10 +104,10 @@ def eigh(matrix: Tensor) -> AllPairs:
     >>> matrix.grad.diagonal()
     tensor([1., 1., 1.], dtype=torch.float64)
     """
-    checks.check_instance(matrix, "matrix", Tensor, "a tensor (..., N, N)")
+    checks.check_tensor(matrix, "matrix")
     matrix = checks.half_to_float32(matrix)
-    if matrix.layout != torch.strided or matrix.dtype not in (*checks.FLOATS, torch.complex64, torch.complex128):
-        raise TypeError(f"matrix must be a dense float or complex tensor, got {matrix.dtype} in {matrix.layout}")
+    if matrix.dtype not in (*checks.FLOATS, torch.complex64, torch.complex128):
+        raise TypeError(f"matrix must be float or complex, got {matrix.dtype}; use matrix.float()")
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"matrix must have shape (..., N, N), got {tuple(matrix.shape)}")
     checks.check_outside_func(matrix, "matrix")

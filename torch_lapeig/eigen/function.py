@@ -75,9 +75,7 @@ class FunctionOperator(Operator):
         device = torch.device(self.device or ("cpu" if first is None else first.device))
         checks.set_frozen(self, dtype=dtype, device=device)
         self.check()
-        if dtype not in checks.FLOATS:
-            real = "; a Hermitian matrix has a real form" if dtype.is_complex else ""
-            raise TypeError(f"{name} must be float32 or float64, got {dtype}{real}")
+        checks.check_dtype(dtype, name)
         unit = self._probe(checks.check_seed(seed))
         with torch.no_grad():
             self._set_bound(seed, unit)

@@ -120,7 +120,7 @@ def mesh_laplacian(
         areas = (volumes[:, None] * numbers**3 / 4).expand(-1, 4)
         return MeshLaplacian(stiffness, _mass(areas, corners, shape, mass).to(vertices.dtype))
     lengths = _norms(points.roll(-2, 1) - points.roll(-1, 1))
-    _refuse_faces((lengths == 0).any(1), corners, "have sides of positive length", "merge equal vertices")
+    _refuse_faces((lengths == 0).any(1), corners, "have sides of positive length", "drop them, merge equal vertices")
     eps, triangles, copies = torch.finfo(vertices.dtype).eps, Triangles.of_points(points), 1
     is_flat = triangles.twice_area <= 4 * eps * lengths.amax(1).square()
     if intrinsic:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.pattern import PatternBase
-from torch_lapeig.native.loops import Rows
+from torch_lapeig.native.calls import Rows
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property, deep_copy, own_state
 from torch_lapeig.support.precision import matmul
@@ -85,10 +85,7 @@ class Operator:
     def gradients(
         self, x: Tensor, y: Tensor, to_mass: Tensor | None, needed: Sequence[bool]
     ) -> Sequence[Tensor | None] | None:
-        """Return the gradients of <Y, A(θ) X> + <``to_mass``, M(θ) X> in the tensors θ that need them by a formula.
-
-        None where autograd is to compute them. They are differentiable in X and Y.
-        """
+        """Return the gradients of <Y, A(θ) X> + <``to_mass``, M(θ) X> in θ by a formula; None where autograd has to."""
         return None
 
     @property
@@ -232,8 +229,8 @@ class Operator:
         """Yield the operator of each graph of a batch."""
         if self.batch_size > 1:
             raise TypeError(
-                f"operator must yield its graphs one by one to this solver, got a batch of {type(self).__name__}; "
-                "define items()"
+                f"operator must yield its graphs one by one to this solver, got a batch of {name_of(self)}; "
+                "use ChebyshevSubspace(), or define items()"
             )
         yield self
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
 from torch_lapeig.eigen.operator import Operator, name_of
-from torch_lapeig.eigen.problem import RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
-from torch_lapeig.eigen.solvers.blocks import eigh
+from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
+from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
 from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
@@ -42,7 +42,7 @@ SHIFT = 0.1  # s over an estimate of the first eigenvalue
 F = TypeVar("F")
 
 
-def is_scaling(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
+def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
     """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
 
     So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
@@ -92,10 +92,8 @@ def _not_definite(seen: str) -> ValueError:
 def _check_diagonal(mass: Any) -> None:
     """Raise ValueError unless the diagonal of M is positive."""
     if not (mass > 0).all():
-        raise _not_definite(
-            f"{float(mass.min()):.1e} on its diagonal; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or "
-            "leave out those that are held at 0"
-        )
+        way = "; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or leave out those that are held at 0"
+        raise _not_definite(f"{float(mass.min()):.1e} on its diagonal{way if mass.min() == 0 else ''}")
 
 
 def solve_pencil(problem: Problem, solver: Solver, progress: Progress | None) -> Solution:
@@ -133,7 +131,7 @@ def _solve_whole(problem: Problem, null: Tensor) -> tuple[RitzPairs, Measure]:
     eye = torch.eye(operator.num_nodes, dtype=null.dtype, device=null.device)
     stiffness, mass = (f(eye)[nodes][:, nodes] for f in (operator.matmul, operator.weigh))
     if operator.mass is None:
-        (values, found), low, shift = eigh(stiffness), mass, math.inf
+        (values, found), low, shift = symmetric_eigh(stiffness), mass, math.inf
     else:
         values, found, low, shift = _eigh_of_pencil(stiffness, mass, is_inside=problem.target is not None)
     rank, order = problem.rank(values).sort(stable=True)
@@ -182,14 +180,14 @@ def _least_shift(factor: Callable[[float], F | None], stiffness: Any, mass: Any)
     """
     ratio = abs(float(stiffness.sum())) / (float(mass.sum()) * max(len(mass), 1))
     failed, shift = 0.0, SHIFT * ratio if ratio > 0 else 1.0
-    for _ in range(100):
+    for _ in range(500):  # to the end of float64
         if (found := factor(shift)) is not None:
             break
         failed, shift = shift, 4 * shift
     else:
-        raise checks.ConvergenceError("no shift makes K + s M positive definite; rescale the operator or the mass")
+        raise checks.ConvergenceError(f"no shift makes K + s M positive definite; {CONGRUENT}")
     for _ in range(3 if failed else 0):  # a Krylov space with −s near the spectrum needs fewer steps
-        middle = (failed * shift) ** 0.5
+        middle = failed**0.5 * shift**0.5
         if (closer := factor(middle)) is None:
             failed = middle
         else:
@@ -291,7 +289,7 @@ def _polished(
     round_off = RESIDUAL_UNITS * torch.finfo(x.dtype).eps * float(operator.bound)
     for _ in range(POLISH_STEPS):
         x = _orthonormal(operator, inverse(operator.weigh(x)))
-        values, turn = eigh(x.mT @ operator.matmul(x))
+        values, turn = symmetric_eigh(x.mT @ operator.matmul(x))
         order = problem.rank(values).argsort(stable=True)
         values, x = values[order], x @ turn[:, order]
         left = operator.matmul(x) - operator.weigh(x) * values

@@ -240,6 +240,7 @@ def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor, s
     return (every.amax(1) - every.amin(1) > floor) | are_equal | (known >= k)
 
 
+CONGRUENT = "take D K D and D M D of the same eigenvalues, D = diag(M)^-½"  # way out of a pencil
 ROUNDOFF_UNITS = 8  # error of an eigenvalue over eps ‖A‖, at most
 RESIDUAL_UNITS = 40  # residual of exact eigenvectors over eps ‖A‖, at most
 
@@ -283,11 +284,13 @@ def report_failure(solution: Solution, on_failure: str) -> None:
     residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
     worst = int(residuals.argmax())
     operator, x = solution.operator, solution.vectors
-    if bool((operator.dots(x, operator.matmul(x)) < -operator.round_off[:, None]).any()):
+    if operator.mass is not None:
+        advice = f"{CONGRUENT}, or a larger tolerance"
+    elif bool((operator.dots(x, operator.matmul(x)) < -operator.round_off[:, None]).any()):
         advice = "an operator with negative eigenvalues goes in as a matrix, or a FunctionOperator without a bound"
     elif isinstance(solution.solver, Eigh):
-        advice = "dense arithmetic may not resolve the entries: rescale or prune the weights"
-    elif not isinstance(operator, SymmetricOperator):
+        advice = "dense arithmetic may not resolve the entries: prune the smallest weights"
+    elif not isinstance(operator, SymmetricOperator) or operator.nodes.is_sharded:
         advice = "use Lobpcg(preconditioner=...) with an approximate inverse, more iterations, or a larger tolerance"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"

@@ -19,7 +19,7 @@ from torch_lapeig.eigen.gradient.system import DEGENERACIES, Complement, Degener
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.pencil import checked_mass, is_scaling, solve_pencil
+from torch_lapeig.eigen.pencil import checked_mass, scales_entries, solve_pencil
 from torch_lapeig.eigen.problem import (
     Differentiated,
     Problem,
@@ -348,7 +348,7 @@ def eigenpairs(
         refuse("eigenpairs, nearest", operator=operator)
         nearest = _check_nearest(nearest, solve, is_free=not (largest or fill) and len(operator.shape) == 1)
     is_iterative = not isinstance(solve.solver, Eigh | Auto)
-    scales = mass is None or is_scaling(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
+    scales = mass is None or scales_entries(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
     if mass is not None:
         refuse("eigenpairs, mass", operator=operator, laplacian=exact)
         if isinstance(exact, Laplacian) and exact.graph.similarity is not None:

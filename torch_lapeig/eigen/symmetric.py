@@ -15,7 +15,7 @@ from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
-from torch_lapeig.native.loops import Rows
+from torch_lapeig.native.calls import Rows
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, make_usable
 from torch_lapeig.support.threads import slices

@@ -14,7 +14,8 @@ The functions with derivatives take their values from the methods ``direct_...``
 float32 are added in float64: in float32 a sum of two million equal edges, one after the other, is wrong by 1 %. The
 processor adds in the order of the values. On an accelerator ``index_add`` would add by atomic operations in any order.
 There ``index_put`` with accumulation sorts the values by group, and one thread adds the values of a group one by one.
-Large groups are therefore divided, and the sums of the parts added.
+Large groups are therefore divided, and the sums of the parts added. Groups ``(total, 1)`` are the rows of a matrix of
+values ``(total, n)``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import rows_of_block, steps_between_checks
 
@@ -363,6 +364,8 @@ def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
     >>> sum_of_groups(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 2]), 3)
     tensor([2., 0., 4.])
     """
+    if group.ndim == 2:
+        return values.sum(1)
     wide = values.double() if values.dtype == torch.float32 else values
     if values.device.type == "cpu":
         return wide.new_zeros(total, *values.shape[1:]).index_add(0, group, wide).to(values.dtype)
@@ -407,9 +410,10 @@ def offsets_of_groups(group: Tensor, total: int) -> Tensor:
 
 def segment_logsumexp(values: Tensor, group: Tensor, total: int) -> Tensor:
     """Return log Σ exp of the values of each of ``total`` groups; −∞ where a group is empty."""
-    top = values.new_full((total,), -torch.inf).scatter_reduce(0, group, values.detach(), "amax")
+    bare, none = values.detach(), values.new_full((total,), -torch.inf)
+    top = bare.amax(1) if group.ndim == 2 else none.scatter_reduce(0, group, bare, "amax")
     shift = torch.where(top.isinf(), 0, top)
-    summed = sum_of_groups((values - gather(shift, group)).exp(), group, total)
+    summed = sum_of_groups((values - shift[group]).exp(), group, total)
     return torch.where(summed > 0, torch.where(summed > 0, summed, 1).log() + shift, -torch.inf)
 
 

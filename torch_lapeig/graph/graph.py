@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.distances import Metric
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
+from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
@@ -274,7 +274,7 @@ class Graph:
             raise TypeError(f"affinity must hold real numbers, got {affinity.dtype}; use abs(affinity), for instance")
         checks.check_dtype(dtype, "dtype")
         if len(affinity.shape) != 2 or affinity.shape[0] != affinity.shape[1]:
-            raise ValueError(f"affinity must be square, got {affinity.shape}")
+            raise ValueError(f"affinity must be square, got {affinity.shape}; points: torch.tensor(affinity.toarray())")
         checked_shape(affinity.shape[:1], "affinity")
         matrix = canonical_csr(affinity, "affinity").copy()  # the caller's matrix stays as it is
         matrix.eliminate_zeros()
@@ -325,7 +325,7 @@ class Graph:
         n = checks.check_count(_nodes_of(hyperedge_index[:1]) if num_nodes is None else num_nodes, "num_nodes", 0)
         checks.check_indices(node, "nodes of hyperedge_index", n)
         checks.check_indices(hyperedge, "hyperedges of hyperedge_index", len(weight))
-        checks.check_distinct(hyperedge * n + node, "memberships hyperedge * num_nodes + node of hyperedge_index")
+        checks.check_distinct(hyperedge * n + node, "hyperedge * num_nodes + node", "hyperedge_index.unique(dim=1)")
         node, hyperedge = node[order := hyperedge.argsort(stable=True)], hyperedge[order]
         size = hyperedge.bincount(minlength=len(weight))
         # Each member meets all members of its hyperedge, one after the other.

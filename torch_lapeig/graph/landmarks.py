@@ -15,11 +15,17 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.algebra import both_ways, segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import Metric, differentiable_pair_distances, measured, squared_distances
+from torch_lapeig.graph.algebra import both_ways, sum_of_groups
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.search.exact import principal_directions, spread_rows
+from torch_lapeig.graph.search.exact import (
+    Metric,
+    differentiable_pair_distances,
+    measured,
+    principal_directions,
+    spread_rows,
+    squared_distances,
+)
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
@@ -179,14 +185,6 @@ class Landmarks:
         ones = torch.ones_like(row, dtype=x.dtype)
         graph = Graph.trusted(SparsePattern.trusted(row, col, (total,), False), ones)
         return weights.state(torch.cat([measured(x, self.metric), landmarks]), graph)[len(x) :]
-
-
-def shares_of(edges: NewEdges, log_affinity: Tensor) -> Shares:
-    """Return affinities of points and landmarks, given their logarithms ``(E,)``, over their sums at each point."""
-    total = segment_logsumexp(log_affinity, edges.query, edges.num_queries)
-    known = torch.where(total.isinf(), 0, total)[edges.query]
-    share = torch.where(log_affinity.isinf(), 0, (log_affinity - known).exp())
-    return Shares(edges.point.reshape(edges.num_queries, -1), share.reshape(edges.num_queries, -1))
 
 
 def _principal_coordinates(x: Tensor) -> Tensor:

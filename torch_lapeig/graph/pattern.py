@@ -27,8 +27,8 @@ from torch_lapeig.graph.algebra import (
     order_of_groups,
     sum_of_groups,
 )
-from torch_lapeig.graph.distances import squared_distances
-from torch_lapeig.native import loops as native
+from torch_lapeig.graph.search.exact import squared_distances
+from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, make_usable
 from torch_lapeig.support.tuning import check_dense
@@ -344,7 +344,7 @@ class SparsePattern(PatternBase):
     def to_dense(self, values: Tensor) -> Tensor:
         """Return the matrix ``(..., N, N)``, with gradients."""
         n = self.shape[-1]
-        advice = "keep it sparse, and leave out solvers of dense matrices, such as Eigh()"
+        advice = "keep it sparse: ask for fewer pairs, and leave out solvers of dense matrices, such as Eigh()"
         what = f"a sparse graph of {n} nodes as dense"
         check_dense(self.total, n, values.element_size(), values.device, what, advice)
         place = self.row.long() * n + self.col % n
@@ -398,7 +398,7 @@ class SparsePattern(PatternBase):
             pattern.crow = crow
             return pattern, edge
         checks.check_indices(nodes, "nodes", self.total)
-        checks.check_distinct(nodes, "nodes")
+        checks.check_distinct(nodes, "nodes", "nodes.unique()")
         row, edge = self.edges_of(nodes)
         place = nodes.new_full((self.total,), -1).scatter_(0, nodes, torch.arange(count, device=nodes.device))
         col = place.index_select(0, self.col.index_select(0, edge))
@@ -557,7 +557,7 @@ class DensePattern(PatternBase):
     def restrict(self, nodes: Tensor) -> Part:
         """Return all pairs of ``nodes``, int64 ``(M,)``, which are ``b * N + i`` for one graph b."""
         checks.check_indices(nodes, "nodes", math.prod(self.shape))
-        checks.check_distinct(nodes, "nodes")
+        checks.check_distinct(nodes, "nodes", "nodes.unique()")
         item, place = nodes // self.shape[-1], nodes % self.shape[-1]
         if (item != item[0]).any():
             raise ValueError("nodes of a dense batch must be of one graph, got nodes of several; use graph.to_sparse()")

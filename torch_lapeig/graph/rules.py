@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import both_ways
-from torch_lapeig.graph.distances import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import Metric, least_reach, radii_no_less
 from torch_lapeig.graph.search.neighbors import (
     Backend,
     NeighborPairs,

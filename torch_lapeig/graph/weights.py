@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph.algebra import gather, kth_of_groups, segment_logsumexp
-from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import measured
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
 from torch_lapeig.support.kinds import refuse
@@ -28,7 +28,8 @@ class NewEdges(NamedTuple):
     """Edges between new points and training points, the argument of `Weighting.extend`.
 
     Attributes:
-        query, point: int64 ``(E,)``, the number of the new point and of the training point of each edge.
+        query, point: int64 ``(E,)``, the number of the new point and of the training point of each edge; of all pairs,
+            in frozen maps, ``(Q, 1)`` and ``(N,)``, with ``(Q, N)`` of the others, and a connectivity of 0 for no edge.
         squared_lengths: ``(E,)``, float32 or float64, with gradients.
         connectivity: ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``.
         num_queries: number of new points.
@@ -76,7 +77,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     A subclass defines the weights of a graph (``forward``) and their extension to new points (``state``, ``extend``).
     It names in ``CONFIGURATION`` the attributes that its results depend on: a saved fit is not loaded into a module in
-    which they differ. Parameters are learned and moved as in any module. The three methods run in full precision under
+    which they differ. Parameters are learned and moved as in any module. Methods run the three in full precision under
     autocast. With a graph of ``metric="cosine"`` they receive the points scaled to length 1, and the squared lengths
     of edges between these.
 
@@ -125,9 +126,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in {"forward", "state", "extend"} & vars(cls).keys():
-            method = vars(cls)[name]
-            setattr(cls, name, precision.full_precision(method if name == "extend" else _by_metric(method)))
+        for name in {"forward", "state"} & vars(cls).keys():  # methods of embeddings call `extend` in full precision
+            setattr(cls, name, precision.full_precision(_by_metric(vars(cls)[name])))
 
     def __call__(self, x: Tensor, graph: Graph) -> Graph:
         """Return `forward` of a graph; raise TypeError for anything else."""
@@ -154,12 +154,12 @@ class Weighting(Configured, nn.Module, abc.ABC):
                 `DensePattern`; `Graph.with_weight` makes the result.
         """
 
-    @abc.abstractmethod
     def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return the numbers of each training point that `extend` needs: ``(N, s)``, s ≥ 1.
+        """Return the numbers of each training point that `extend` needs: ``(N, s)``, s ≥ 1; zeros for no number.
 
         ``x`` is ``(N, D)``, and ``graph`` is the argument of ``forward``, not its result.
         """
+        return x.new_zeros(len(x), 1)
 
     @abc.abstractmethod
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -185,10 +185,6 @@ class SimpleWeights(Weighting):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return the graph as it is."""
         return graph
-
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return zeros ``(N, 1)``: `extend` needs no state."""
-        return x.new_zeros(len(x), 1)
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return the logarithm of the connectivity."""
@@ -222,8 +218,8 @@ class KernelWeights(Weighting):
         """Return ``graph`` with its weights times the kernel."""
         return graph.with_weight(graph.weight * self._values(graph.pattern.squared_lengths(_check_points(x, graph))))
 
-    def _values(self, squared_lengths: Tensor) -> Tensor:
-        """Return the kernel, checked."""
+    def _values(self, squared_lengths: Tensor, is_read: bool = True) -> Tensor:
+        """Return the kernel, checked; its numbers only if they may be read."""
         values = self.kernel(squared_lengths.clone())  # which it may change
         checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
@@ -231,20 +227,18 @@ class KernelWeights(Weighting):
                 f"kernel must return a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
                 f"{tuple(values.shape)}"
             )
-        if not (torch.isfinite(values) & (values >= 0)).all():
+        if is_read and not (torch.isfinite(values) & (values >= 0)).all():
             raise ValueError(
                 "kernel must return finite, non-negative weights of squared distances, got values from "
                 f"{values.detach().min():.3g} to {values.detach().max():.3g}"
             )
         return values
 
-    def state(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return zeros ``(N, 1)``: `extend` needs no state."""
-        return x.new_zeros(len(x), 1)
-
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return log f of the squared lengths."""
-        values = edges.connectivity * self._values(edges.squared_lengths)
+        # At lengths of no edge the kernel may have no value, or no derivative.
+        lengths = torch.where(edges.connectivity > 0, edges.squared_lengths, 1).to(state.dtype)
+        values = edges.connectivity * self._values(lengths, is_read=edges.query.ndim == 1)
         positive = values > 0
         values = torch.where(positive, checks.finite_gradient(values), 1)
         return torch.where(positive, values.log(), -torch.inf)
@@ -370,9 +364,11 @@ class SelfTuning(Weighting):
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
         """Return −‖x − x_i‖² / (σ_x σ_i), with σ_x from the edges of the new point."""
-        sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
-        scale = sigma[edges.query] * state[edges.point, 0]
-        return edges.connectivity.log() - edges.squared_lengths / scale
+        if edges.query.ndim == 2:
+            sigma = _scales_of_rows(torch.where(edges.connectivity > 0, edges.squared_lengths, torch.inf), self.m)
+        else:
+            sigma = local_scales(edges.squared_lengths, edges.query, edges.num_queries, self.m)
+        return edges.connectivity.log() - edges.squared_lengths / (sigma[edges.query] * state[edges.point, 0])
 
 
 class DensityCorrected(Weighting):
@@ -552,6 +548,14 @@ def local_scales(squared_lengths: Tensor, node: Tensor, total: int, m: int) -> T
     # For 0, the shortest positive length, or 1 where all are 0: weights between copies are 1 anyway.
     shortest = functools.partial(kth_of_groups, total=total, k=1)
     return _above_zero(squared, squared_lengths, node, shortest, message).sqrt()
+
+
+def _scales_of_rows(lengths: Tensor, m: int) -> Tensor:
+    """Return `local_scales` of rows of squared lengths ``(Q, N)``, ∞ for no edge, in operations that are exported."""
+    nearest = lengths.topk(min(m, lengths.shape[1]), largest=False).values
+    own = torch.where(nearest.isinf(), 0, nearest).amax(1)
+    other = torch.where(lengths > 0, lengths, torch.inf).amin(1)
+    return torch.where(own > 0, own, torch.where(other.isinf(), 1, other)).sqrt()
 
 
 def _above_zero(

@@ -7,14 +7,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.cuts import normalized_cut
-from torch_lapeig.methods.labels import (
+from torch_lapeig.methods.assignment import (
     ASSIGNMENTS,
     Assignment,
     cluster_qr,
@@ -23,6 +22,7 @@ from torch_lapeig.methods.labels import (
     nearest_axis,
     nearest_centre,
 )
+from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
 from torch_lapeig.support import checks, precision
@@ -150,14 +150,14 @@ class SpectralClustering(GraphEmbedding):
         solved.append(pairs)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
-    def _rows(self, y: Tensor) -> Tensor:
-        """Return the rows that get labels, given generalised eigenvectors."""
+    def _rows(self, y: Tensor, unit: float | None = None) -> Tensor:
+        """Return the rows that get labels, given generalised eigenvectors, in a unit of each row or a given one."""
         if self.variant == "shi_malik":
             return y
         # Scaled to length 1, rows of D^-½ V equal rows of V. The first column is constant on all but isolated nodes,
         # so that other rows are not zero.
         active = y[..., :1].detach() != 0
-        y = y / checks.power_of_two(y, (-1,))  # so that no square overflows
+        y = y / (checks.power_of_two(y, (-1,)) if unit is None else unit)  # so that no square overflows
         length: Tensor = torch.linalg.vector_norm(torch.where(active, y, 1), dim=-1, keepdim=True)
         return y / length
 
@@ -168,9 +168,8 @@ class SpectralClustering(GraphEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._rows(super()._extend(x, state))
 
-    def _frozen(self, state: State) -> nn.Module:
-        rows = super()._frozen(state)
-        return rows if self.variant == "shi_malik" else nn.Sequential(rows, _UnitRows())
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        return self._rows(super()._of_all(x, state, dtype), 1.0)
 
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, and return the module.
@@ -341,10 +340,3 @@ def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
         return float("nan")
     size = 2000 if len(rows) > 2000 else None
     return float(silhouette_score(rows.cpu().numpy(), labels.cpu().numpy(), sample_size=size, random_state=seed))
-
-
-class _UnitRows(nn.Module):
-    def forward(self, y: Tensor) -> Tensor:
-        """Return rows scaled to length 1, and rows of zeros as they are."""
-        length = torch.where((y != 0).any(1, keepdim=True), y, 1).square().sum(1, keepdim=True).sqrt()
-        return y / torch.where(length > 0, length, 1)

@@ -100,12 +100,6 @@ class DiffusionMap(LaplacianEigenmaps):
         state = super()._fit_points(self._graph(x, None), solved, fill=fill)
         return {**state, "train_density": self._correction.state(_nowhere(x), x)[:, 0]}
 
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        if self.pairs_given is not None:  # rows of P sum to 1, whatever the density at the new point
-            density = state["train_density"]
-            x = x * (density - density.detach().max()).exp()
-        return super()._extend(x, state)
-
 
 def _nowhere(graph: Graph) -> Tensor:
     """Return points of a graph whose edges have no lengths, in any metric."""

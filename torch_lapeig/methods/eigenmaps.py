@@ -6,22 +6,21 @@ import math
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
+from torch_lapeig.eigen.dense_sets import dense_from_normalized, small_eigenpairs
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
-from torch_lapeig.eigen.small import dense_from_normalized, small_eigenpairs
 from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph.dense_sets import small_graph
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.small import small_graph
 from torch_lapeig.graph.weights import Bandwidth, Weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs
 from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.tuning import is_small
 
@@ -220,36 +219,13 @@ class LaplacianEigenmaps(GraphEmbedding):
         refuse("fit_stream", neighbors=self.neighbors)
         checks.check_flag(resume, "resume")
         checks.check_flag(progress, "progress")
-        assert isinstance(self._steps, OnLandmarks)
-        self._steps.fit_stream(blocks, resume=resume, progress=progress)
+        self._steps.fit_stream(getattr(blocks, "to_numpy", lambda: blocks)(), resume=resume, progress=progress)
         return self
 
     @property
-    def _on_landmarks(self) -> OnLandmarks | None:
-        """Return the steps on landmarks, where the rule is `Landmarks`; None where a graph joins the points."""
-        if not isinstance(self.neighbors, Landmarks) or self.weights is None:
-            return None
-        return OnLandmarks(self, self.neighbors, self.weights)
-
-    @property
-    def _steps(self) -> OnLandmarks | GraphEmbedding:
-        """Return the object with the steps from points to rows: `OnLandmarks`, or this module as `GraphEmbedding`."""
-        return self._on_landmarks or super()  # type: ignore[return-value]
-
-    def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
-        return self._steps._embed(x, mask, solved)
-
-    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        return self._steps._fit_points(x, solved, fill=fill)
-
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._steps._extend(x, state)
-
-    def _width(self, state: State) -> int:
-        return self._steps._width(state)
-
-    def _frozen(self, state: State) -> nn.Module:
-        return self._steps._frozen(state)
+    def _steps(self) -> Any:
+        rule = self.neighbors
+        return OnLandmarks(self, rule, self.weights) if isinstance(rule, Landmarks) else self
 
     def _embed_small(self, x: Tensor, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding | None:
         sets, nodes = math.prod(x.shape[:-2]), x.shape[-2]
@@ -289,7 +265,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
-        can_separate = self._on_landmarks is None and not laplacian.graph.pattern.is_sharded
+        can_separate = self._steps.can_separate and not laplacian.graph.pattern.is_sharded
         way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
@@ -327,18 +303,23 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Return the embedding of the active nodes: columns, scaled, and their eigenvalues."""
         first = int(self.drop_trivial)
         y, values, residuals = pairs.vectors[..., first:], pairs.values[..., first:], pairs.residuals[..., first:]
-        if (on := self._on_landmarks) is not None:
-            y = on.columns(y, pairs, first)
-        elif self.scale == "unit":
-            y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
-            count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
-            # A column that a small graph lacks is zero and stays zero.
-            y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
-            if y.requires_grad and self.normalization == "random_walk":
-                _warn_of_lengths(y, values.detach(), residuals, nodes)
+        y = self._steps._columns(y, pairs, active, nodes)
         if self.diffusion > 0:
             y = precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
         return Embedding(y, values, residuals, pairs.gap, ())
+
+    def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
+        """Return generalised eigenvectors, the last columns of ``pairs``, in the scale of the module."""
+        if self.scale != "unit":
+            return y
+        y = y / checks.power_of_two(nodes.largest(y)[..., None, :], (-2,))  # so that no square overflows
+        count, squares = nodes.sum(active.sum(-1))[..., None, None], nodes.sum(y.square().sum(-2, keepdim=True))
+        # A column that a small graph lacks is zero and stays zero.
+        y = y * (count / torch.where(squares > 0, squares, 1)).sqrt()
+        if y.requires_grad and self.normalization == "random_walk":
+            first = int(self.drop_trivial)
+            _warn_of_lengths(y, pairs.values[..., first:].detach(), pairs.residuals[..., first:], nodes)
+        return y
 
 
 def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: PatternBase) -> None:

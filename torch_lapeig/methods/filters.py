@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen.gradient.functions import Expansion, expanded
+from torch_lapeig.eigen.gradient.matrix_functions import Expansion, expanded
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.kinds import refuse

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.eigen.gradient.functions import Expansion
+from torch_lapeig.eigen.gradient.matrix_functions import Expansion
 from torch_lapeig.eigen.solve import Eigenpairs
 from torch_lapeig.methods.filters import Response, check_pairs, expansion
 from torch_lapeig.support import checks, precision

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
 from torch_lapeig.graph.algebra import geodesic_distances
-from torch_lapeig.graph.distances import measured
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
+from torch_lapeig.graph.search.exact import measured
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
 from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
 from torch_lapeig.support import checks
@@ -82,7 +82,7 @@ class Isomap(CentredKernelEmbedding):
             landmarks = checks.check_count(landmarks, "landmarks", 2)
         elif landmarks is not None:
             checks.check_indices(landmarks, "landmarks")
-            checks.check_distinct(landmarks, "landmarks")
+            checks.check_distinct(landmarks, "landmarks", "landmarks.unique()")
         self.neighbors = neighbors
         self.landmarks = landmarks
         self.seed = checks.check_seed(seed)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import Precomputed
-from torch_lapeig.graph.distances import differentiable_squared_distances
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.methods.frozen import FixedPoints, FrozenKernelMap
+from torch_lapeig.graph.search.exact import differentiable_squared_distances
+from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -51,8 +51,7 @@ class CentredKernelEmbedding(EmbeddingModule):
             pairs, positive = self._largest(kernel, count)
         solved.append(pairs)
         # No gradient flows from a missing column.
-        both = positive[:, None] & positive
-        matrix = torch.where(both, pairs.projected, 0)
+        matrix = torch.where(positive[:, None] & positive, pairs.projected, 0)
         values = matrix.diagonal()
         columns = precision.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
         more = (0, k - len(values))
@@ -79,15 +78,18 @@ class CentredKernelEmbedding(EmbeddingModule):
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
         # Terms of the sums must not overflow, nor underflow: its square is at most the largest eigenvalue.
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
-        kernel = kernel / (unit * unit)
-        kernel = centred(kernel, kernel.mean(1), state["train_means"] / unit / unit)
         vectors = precision.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
-        return precision.matmul(kernel, vectors) * unit
+        return extended_kernel(kernel / (unit * unit), state["train_means"] / unit / unit, vectors) * unit
 
 
 def centred(kernel: Tensor, own_means: Tensor, means: Tensor) -> Tensor:
     """Return K(x, i) − E_x' K(x, x') − E_x' K(x', i) + E K over the training points x' (Bengio et al. 2003)."""
     return (kernel - own_means[:, None]).sub_(means - means.mean())
+
+
+def extended_kernel(kernel: Tensor, means: Tensor, vectors: Tensor) -> Tensor:
+    """Return rows of new points by their uncentred kernel ``(Q, N)``, given training vectors over the eigenvalues."""
+    return precision.matmul(centred(kernel, kernel.mean(1), means), vectors)
 
 
 def _power(matrix: Tensor, power: float) -> Tensor:
@@ -97,14 +99,17 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     return function_of_matrix(matrix, lambda value: value**power)
 
 
-class LivePoints(NamedTuple):
-    """Training points, with the kernels that `FixedPoints` has too, differentiable in the points and checked."""
+class KernelPoints(NamedTuple):
+    """Training points, and their kernels with new ones, differentiable in all points."""
 
     points: Tensor  # (N, D)
+    dtype: torch.dtype | None = None  # of the fit, where a frozen map keeps the points in float64
 
     def squared(self, x: Tensor) -> Tensor:
         """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
-        return differentiable_squared_distances(x, self.points)
+        return (
+            differentiable_squared_distances(x, self.points) if self.dtype is None else squared_to_all(x, self.points)
+        )
 
     def products(self, x: Tensor) -> Tensor:
         """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
@@ -117,33 +122,40 @@ class LivePoints(NamedTuple):
 
     def kernel(self, function: Kernel, x: Tensor) -> Tensor:
         """Return a kernel of the user's own, ``(Q, N)``."""
-        kernel = function(x.clone(), self.points.clone())  # which it may change
+        kernel = function(*(part.to(self.dtype, copy=True) for part in (x, self.points)))  # which it may change
         checks.check_floating(kernel, "kernel(x, y)")
         if kernel.shape != (len(x), len(self.points)):
             raise ValueError(f"kernel(x, y) must have shape {(len(x), len(self.points))}, got {tuple(kernel.shape)}")
-        checks.check_finite(kernel, "kernel", "check the function")
-        return kernel
+        if self.dtype is None:
+            checks.check_finite(kernel, "kernel", "check the function")
+        return kernel.to(x.dtype)
 
 
 class KernelEmbedding(CentredKernelEmbedding):
     """Embedding by a kernel of any two points, or by a given matrix."""
 
     @abstractmethod
-    def _kernel(self) -> Callable[[Tensor, Any], Tensor]:
-        """Return the function of ``x`` and live or fixed points to their kernel; of given pairs ``x`` and None."""
+    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+        """Return the kernel of new and training points, ``(Q, N)``; of pairs ``x`` where no points are given."""
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
 
     def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
         """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
-        kernel = self._kernel()(x, None if points is None else LivePoints(points))
+        kernel = self._kernel(x, None if points is None else KernelPoints(points))
         checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
         return kernel
 
     def _frozen(self, state: State) -> nn.Module:
-        points = FixedPoints(state["train_points"]) if "train_points" in state else None
-        return FrozenKernelMap(self._kernel(), points, state)
+        values, means = state["eigenvalues_"].double(), state["train_means"].double()
+        vectors = state["embedding_"].double() / torch.where(values > 0, values, 1)
+        points = fixed_points(state["train_points"]) if "train_points" in state else {}
+        return Frozen(self, {"means": means - means.mean(), "vectors": vectors, **points}, state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        points = KernelPoints(state["points"] + state["centre"], dtype) if "points" in state else None
+        return extended_kernel(self._kernel(x, points), state["means"], state["vectors"])
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
@@ -224,13 +236,9 @@ class MDS(KernelEmbedding):
             checks.check_non_negative(x, "distances")
         return super()._kernel_of(x, points, name)
 
-    def _kernel(self) -> Callable[[Tensor, Any], Tensor]:
-        return _scaling_kernel
-
-
-def _scaling_kernel(x: Tensor, points: LivePoints | FixedPoints | None) -> Tensor:
-    """Return −½ d² of given distances, or x · y, which is the same once centred, and more accurate for far points."""
-    return x.square() / -2 if points is None else points.products(x)
+    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+        # Inner products are −½ d² once centred, and more accurate for far points.
+        return x.square() / -2 if points is None else points.products(x)
 
 
 class KernelPCA(KernelEmbedding):
@@ -289,19 +297,7 @@ class KernelPCA(KernelEmbedding):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
             checks.check_symmetric_matrix(kernel, kernel.mT, name, DensePattern(kernel.shape[:-1]))
 
-    def _kernel(self) -> nn.Module:
-        return _KernelByName(self)
-
-
-class _KernelByName(nn.Module):
-    """Kernel of `KernelPCA` between any points and live or fixed ones."""
-
-    def __init__(self, of: KernelPCA) -> None:
-        super().__init__()
-        self.kernel, self.gamma, self.degree, self.coef0 = of.kernel, of.gamma, of.degree, of.coef0
-
-    def forward(self, x: Tensor, points: LivePoints | FixedPoints | None) -> Tensor:
-        """Return the kernel ``(Q, N)``, or the one given as ``x``."""
+    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
         if points is None:
             return x
         gamma = 1 / x.shape[1] if self.gamma is None else self.gamma

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian
-from torch_lapeig.eigen.gradient.functions import function_of_matrix
-from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares, shares_of
-from torch_lapeig.graph.weights import DensityCorrected, Weighting
-from torch_lapeig.methods.frozen import FrozenGraphMap
+from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
+from torch_lapeig.graph.landmarks import Landmarks, LandmarkSums, Shares
+from torch_lapeig.graph.pattern import PatternBase
+from torch_lapeig.graph.weights import DensityCorrected, NewEdges
+from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
-from torch_lapeig.methods.on_graph import GraphEmbedding, warn_of_unreached
+from torch_lapeig.methods.on_graph import GraphEmbedding, shares_at, warn_of_unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, check_like
 from torch_lapeig.support.progress import bar
@@ -39,7 +40,8 @@ class OnLandmarks:
 
     layer: GraphEmbedding
     rule: Landmarks
-    weights: Weighting  # of edges between points and landmarks
+    weights: Any  # of edges between points and landmarks
+    can_separate: ClassVar[bool] = False
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         return EmbeddingModule._embed(self.layer, x, mask, solved)
@@ -83,30 +85,45 @@ class OnLandmarks:
         logarithm = state["train_weighting"][:, 0]
         return (logarithm - logarithm.mean()).exp()  # the sums of a sample are smaller
 
-    def _row_counts(self, state: State) -> Tensor | None:
-        """Return the counts whose roots orthonormal columns C^½ Z Y take; None where rows are Z Y."""
-        return self._counts(state) if self.layer.scale == "orthonormal" else None
-
     def _rows(self, shares: Shares, state: State) -> Tensor:
         """Return the rows of points, given their shares: Z Y, for orthonormal columns C^½ Z Y."""
-        rows, counts = shares.rows(state["train_vectors"]), self._row_counts(state)
-        return rows if counts is None else rows * shares.rows(counts[:, None]).sqrt()
+        rows, counts = shares.rows(state["train_vectors"]), self._counts(state)
+        if counts is None or self.layer.scale != "orthonormal":
+            return rows
+        count = shares.rows(counts[:, None])
+        return rows * torch.where(count > 0, count, 1).sqrt()
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
         edges = self.rule.edges(x, state["train_points"])
-        shares = shares_of(edges, self.weights.extend(edges, state["train_weighting"]))
+        shares = self._shares_at(edges, state)
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
+    def _shares_at(self, edges: NewEdges, state: State) -> Shares:
+        """Return the weights of edges over their sum at each point."""
+        share = shares_at(self.weights.extend(edges, state["train_weighting"]), edges.query, edges.num_queries)[0]
+        return Shares(edges.point.reshape(edges.num_queries, -1), share.reshape(edges.num_queries, -1))
+
     def _frozen(self, state: State) -> nn.Module:
-        return FrozenGraphMap(self.rule, self.weights, state, counts=self._row_counts(state))
+        frozen.check_exported(self.weights)
+        kept = {"vectors": state["train_vectors"].double(), "state": state["train_weighting"]}
+        # As they are: means of points on the sphere lie within it.
+        return frozen.Frozen(self.layer, kept | frozen.fixed_points(state["train_points"]), state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        squared = frozen.lengths_to_all(x, state, self.rule.metric)
+        near = squared.topk(min(self.rule.r, squared.shape[1]), largest=False)
+        edges = frozen.edges_to_all(near.values, torch.ones_like(near.values), near.indices)
+        state = {"train_vectors": state["vectors"], "train_weighting": state["state"]}
+        return self._rows(self._shares_at(edges, state), state)
 
     def _width(self, state: State) -> int:
         return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
 
-    def columns(self, y: Tensor, pairs: Eigenpairs, first: int) -> Tensor:
+    def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
+        first = pairs.vectors.shape[-1] - y.shape[-1]
         projected = pairs.projected[..., first:, first:]
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
         least = 1e-3  # as with Nyström's formula
@@ -155,11 +172,14 @@ def _blocks_of(blocks: Any, progress: bool, name: str) -> Iterator[Tensor]:
     """Yield blocks of points ``(b, D)`` of an array or an iterable, each as a tensor in at least single precision."""
     is_array = hasattr(blocks, "shape")
     rows = rows_of_block(64 * max(math.prod(blocks.shape[1:]), 1), torch.device("cpu")) if is_array else 1
-    items: Iterable[Any] = range(0, len(blocks), rows) if is_array else blocks
+    items: Iterable[Any] = range(0, blocks.shape[0], rows) if is_array else blocks
     for item in bar(iterable=items, desc=name, unit=" blocks") if progress else items:
         part = blocks[item : item + rows] if is_array else item
         first = part[0] if isinstance(part, (tuple, list)) else part
-        yield checks.half_to_float32(torch.from_numpy(np.array(first)) if isinstance(first, np.ndarray) else first)
+        if isinstance(first, np.ndarray):  # a masked number is missing, and integers are exact
+            is_other = first.dtype.kind in "biuf" and first.dtype not in (np.float16, np.float32, np.float64)
+            first = torch.from_numpy(np.array(np.ma.filled(first.astype(float) if is_other else first, np.nan)))
+        yield checks.half_to_float32(first)
 
 
 def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
@@ -168,7 +188,7 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
     if hasattr(blocks, "shape"):
         if len(blocks.shape) != 2 or blocks.shape[0] < 2:
             raise ValueError(f"blocks must have shape (N, D) with N of at least 2, got {tuple(blocks.shape)}")
-        chosen = torch.randperm(len(blocks), generator=generator)[: rule.sample_size].sort().values
+        chosen = torch.randperm(blocks.shape[0], generator=generator)[: rule.sample_size].sort().values
         return next(_blocks_of([blocks[chosen.numpy() if isinstance(blocks, np.ndarray) else chosen]], False, ""))
     if isinstance(blocks, Iterator):
         raise TypeError(

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.graph import KNN, nearest_neighbors
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.distances import least_reach, measured
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search.exact import least_reach, measured
 from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
@@ -161,8 +161,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: i
 def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:
     """Return (I − W)ᵀ(I − W) for the weights ``(N, m)`` of each point's neighbours, differentiable in these."""
     n = len(indices)
-    node = torch.arange(n, device=indices.device)[:, None]
-    place = torch.cat([node, indices], 1)
+    place = torch.cat([torch.arange(n, device=indices.device)[:, None], indices], 1)
     row = torch.cat([torch.ones_like(weights[:, :1]), -weights], 1)  # of I − W
     keys = (place[:, :, None] * n + place[:, None, :]).flatten()
     keys, order = keys.sort()

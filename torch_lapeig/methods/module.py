@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
-from torch_lapeig.methods.frozen import Frozen
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
@@ -74,6 +73,11 @@ class PointsModule(FittedModule):
     def pairs_given(self) -> str | None:
         """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
         return next((option.kind for option in vars(self).values() if isinstance(option, Precomputed)), None)
+
+    @property
+    def _steps(self) -> Any:
+        """Return the object with the hooks from points to rows: the module, unless its rule brings its own."""
+        return self
 
     @precision.full_precision
     def transform(self, x_new: Tensor) -> Tensor:
@@ -162,7 +166,7 @@ class PointsModule(FittedModule):
         """Return rows of new points, in blocks."""
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
-        return in_blocks(lambda block: self._extend(block, state), x, self._width(state))
+        return in_blocks(lambda block: self._steps._extend(block, state), x, self._steps._width(state))
 
     def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
         """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
@@ -268,7 +272,7 @@ class EmbeddingModule(PointsModule):
         points, mask = self._checked(checks.half_to_float32(x), mask)
         solved: list[Eigenpairs] = []
         with self._reported():
-            return as_returned(self._embed(points, mask, solved), x, solved)
+            return as_returned(self._steps._embed(points, mask, solved), x, solved)
 
     @torch.no_grad()
     @precision.full_precision
@@ -282,7 +286,7 @@ class EmbeddingModule(PointsModule):
         """
         points, _ = self._checked_one(x)
         with self._reported():
-            self._keep(self._fit_points(points, [], fill=False), x)
+            self._keep(self._steps._fit_points(points, [], fill=False), x)
         return self
 
     def fit_transform(self, x: Tensor | Graph) -> Tensor:
@@ -339,12 +343,13 @@ class EmbeddingModule(PointsModule):
         ... )
         True
         """
-        self.check_fitted()
+        if type(self)._frozen is not EmbeddingModule._frozen:  # else no fit helps
+            self.check_fitted()
         state = {name: checks.half_to_float32(value).detach() for name, value in self._fitted().items()}
-        return Frozen(self._frozen(state), state.get("train_points", state[self.FITTED[0]].mT).shape[1]).eval()
+        return self._steps._frozen(state).eval()  # type: ignore[no-any-return]
 
     def _frozen(self, state: State) -> nn.Module:
-        """Return the module of ``frozen``."""
+        """Return the module of ``frozen``, which calls ``_of_all`` for the rows."""
         raise TypeError(
             f"{type(self).__name__} cannot be frozen: its rows of new points are no fixed number of dense operations; "
             "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
@@ -366,7 +371,7 @@ class EmbeddingModule(PointsModule):
             if of_batch and places is not None and len(places) < 2:
                 yield self._nothing(item.weight if isinstance(item, Graph) else item, len(places)), places
             else:
-                yield self._fit_points(item, solved, fill=of_batch), places
+                yield self._steps._fit_points(item, solved, fill=of_batch), places
 
     def _nothing(self, values: Tensor, n: int) -> State:
         """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""

@@ -1,15 +1,8 @@
 """Methods on a weighted graph: their bases, the state that a fit keeps, and new points by Nyström's formula.
 
 One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
-"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik;
-they differ in the kernel:
-
-| method | K̃(x, i) | eigenvalue |
-|---|---|---|
-| Laplacian eigenmaps | W(x, i) / D(x), see `nystrom` | 1 − λ |
-| MDS, Isomap | −½ d² centred, d Euclidean or geodesic, see `kernels.centred` | of the training kernel |
-| kernel PCA | K centred | of the training kernel |
-| LLE | weights that reconstruct x from its neighbours | 1 |
+"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik.
+They differ in the kernel K̃ (docs/theory.md). Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
 """
 
 from __future__ import annotations
@@ -27,7 +20,6 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import differentiable_pair_distances, measured
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -38,8 +30,9 @@ from torch_lapeig.graph.rules import (
     graph_with_state,
     weighted_graph,
 )
+from torch_lapeig.graph.search.exact import differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting
-from torch_lapeig.methods.frozen import FrozenGraphMap, growth_of
+from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
@@ -49,12 +42,18 @@ GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivi
 
 
 class NewAffinities(NamedTuple):
-    """Affinities between new points and fitted points."""
+    """Affinities between new points and fitted points: a list, or all pairs as in `NewEdges`."""
 
     log_affinity: Tensor  # (E,), with gradients
     query: Tensor  # int64 (E,), the new point of each
     point: Tensor  # int64 (E,), the fitted point of each
     same: Tensor  # int64 (Q,), the fitted point that a new point equals, or −1
+
+    def combined(self, share: Tensor, rows: Tensor) -> Tensor:
+        """Return Σ_i share_i rows_i ``(Q, k)`` of each new point."""
+        if self.query.ndim == 2:
+            return share @ rows
+        return sum_of_groups(share[:, None] * rows.index_select(0, self.point), self.query, len(self.same))
 
 
 class OnGraph(PointsModule):
@@ -102,6 +101,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
+    can_separate = True
     _normalization: Normalization = "random_walk"  # of the Laplacian
 
     def __init__(
@@ -175,7 +175,37 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
-        return FrozenGraphMap(self.neighbors, self.weights, state, normalized=self._normalization != "unnormalized")
+        frozen.check_exported(self.weights)
+        if self._normalization == "unnormalized" and self.components == "separate":
+            raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
+        wide = {name: value.double() for name, value in state.items() if value.is_floating_point()}
+        kept = prepared(wide, self._normalization)
+        kept.pop("small", None)
+        kept["state"] = state.get("train_weighting", state.get("train_density", kept["values"].new_zeros(1)))
+        if "train_points" in state:
+            metric, points = self.neighbors.metric, state["train_points"]  # type: ignore[union-attr]
+            # Rounded up, as fixed points lie at the reach of others.
+            reach = state["train_rule"].double() * (1 + 8 * torch.finfo(points.dtype).eps)
+            kept["reach"] = (reach + least_reach(metric, points.dtype)).square()
+            kept |= frozen.fixed_points(points, metric)
+        return frozen.Frozen(self, kept, state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        rule: Any = self.neighbors
+        if self.weights is None:
+            none, edges = x == 0, frozen.edges_to_all(x, x)
+            logs = torch.where(none, -torch.inf, torch.where(none, 1, x).log()) + state["state"]
+            same = torch.full_like(edges.query[:, 0], -1)
+        else:
+            squared, n = frozen.lengths_to_all(x, state, rule.metric), len(state["points"])
+            # A point that equals a fixed point (the first of equal ones) has no edge to it.
+            number = torch.arange(n, device=x.device)
+            same = torch.where(squared <= least_reach(rule.metric, dtype) ** 2, number, n).amin(1)
+            own = number == same.unsqueeze(1)
+            there = frozen.connectivity_to_all(rule, torch.where(own, torch.inf, squared), state["reach"])
+            edges = frozen.edges_to_all(squared, torch.where(own, 0, there))
+            logs, same = self.weights.extend(edges, state["state"]), torch.where(same < n, same, -1)
+        return nystrom(NewAffinities(logs, edges.query, edges.point, same), state, self._normalization)
 
     @torch.no_grad()
     def _completed(self, saved: State) -> State:
@@ -188,7 +218,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
-        return nystrom(new, state, normalized=self._normalization != "unnormalized")
+        return nystrom(new, state, self._normalization)
 
 
 def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:
@@ -225,6 +255,8 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
         query, point = x.detach().nonzero(as_tuple=True)
         # Given affinities do not show which new points equal fitted ones.
         log_affinity, same = x[query, point].log(), query.new_full((len(x),), -1)
+        if "train_density" in state:
+            log_affinity = log_affinity + state["train_density"][point]
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
         points = measured(state["train_points"], metric)
@@ -276,7 +308,7 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
     if not found.query.shape == found.point.shape == found.connectivity.shape:
         shapes = ", ".join(str(tuple(part.shape)) for part in found[:3])
         raise ValueError(f"query, point and connectivity of the Extension must have one shape (E,), got {shapes}")
-    checks.check_distinct(found.query * len(x) + found.point, "query and point of the Extension")
+    checks.check_distinct(found.query * len(x) + found.point, "query * N + point of the Extension", "each edge once")
     return found
 
 
@@ -290,38 +322,68 @@ def warn_of_unreached(unreached: int, queries: int) -> None:
         )
 
 
-def nystrom(new: NewAffinities, state: State, *, normalized: bool = True) -> Tensor:
+def shares_at(log_affinity: Tensor, query: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+    """Return affinities over their sum D(x) at each new point, zero without any, and log D(x) ``(Q,)``."""
+    total = segment_logsumexp(log_affinity, query, queries)
+    return (log_affinity - torch.where(total.isinf(), 0, total)[query]).exp(), total
+
+
+def prepared(state: State, normalization: Normalization) -> State:
+    """Return what `nystrom` needs of a fit: Y with the factors that are the same at all new points, and λ."""
+    rows, values = state.get("train_vectors"), state["train_eigenvalues"]
+    rows = vectors = state["embedding_"] if rows is None else rows
+    if normalization == "symmetric":  # 0 for a training point without edges, whose row is zero
+        degrees = state["train_degrees"]
+        vectors = vectors / torch.where(degrees > 0, degrees, torch.inf).sqrt()[:, None]
+    made = {"rows": rows, "values": values} | ({"off": state["off"]} if "off" in state else {})
+    if normalization == "unnormalized":
+        made["noise"] = state.get("train_noise", values.new_zeros(1))
+    else:
+        vectors, made["small"] = _grown(vectors, values.new_ones(()), values, values.new_zeros(()), made.get("off"))
+    return made | {"vectors": vectors}
+
+
+def nystrom(new: NewAffinities, state: State, normalization: Normalization = "random_walk") -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
-    For the generalised problem L y = λ D y (``normalized``) the solution is
+    For the generalised problem L y = λ D y the solution is
 
         y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
 
     Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). The form of that
-    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``degrees``). For L y = λ y
-    the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of the
-    problem and returns its row of Y.
+    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``"symmetric"``). For L y =
+    λ y the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of
+    the problem and returns its row of Y.
 
     Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ, they are
     the training row of a training point, and zero, with a `GraphWarning`, for another query.
 
     The state has Y ``(N, k)`` as ``train_vectors``, or else ``embedding_``, and λ as ``train_eigenvalues``, ``(k,)``,
-    or ``(N, k)`` if training points belong to separate problems. It may have ``train_degrees``, d ``(N,)``, if Y has
-    the eigenvectors of L_sym; ``train_noise``, the error ``(N,)`` of λ at each training point, for L y = λ y; ``off``,
-    Λ off its diagonal, ``(k, k)`` or ``(N, k, k)``: 0, with derivatives at equal eigenvalues.
+    or ``(N, k)`` if training points belong to separate problems. It may have ``train_degrees``, d ``(N,)``;
+    ``train_noise``, the error ``(N,)`` of λ at each training point, for L y = λ y; ``off``, Λ off its diagonal,
+    ``(k, k)`` or ``(N, k, k)``: 0, with derivatives at equal eigenvalues. Or it is `prepared`.
     """
+    state = state if "vectors" in state else prepared(state, normalization)
     log_affinity, query, point, same = new
-    num_queries, is_known = len(same), same >= 0
-    eigenvalues, embedding = state["train_eigenvalues"], state.get("train_vectors")
-    embedding = state["embedding_"] if embedding is None else embedding
-    degrees, off, noise = (state.get(name) for name in ("train_degrees", "off", "train_noise"))
-    total = segment_logsumexp(log_affinity, query, num_queries)
-    level = torch.where(total.isinf(), 0, total)
-    share = scaled = torch.where(log_affinity.isinf(), 0, (log_affinity - level[query]).exp())
-    edge_values = eigenvalues if eigenvalues.ndim == 1 else eigenvalues[point]
-    error = edge_values.new_zeros(1) if noise is None else noise[point]
-    degree = total.new_ones(1, 1) if normalized else total[query].exp()[:, None]
-    small, growth, inverse = growth_of(degree, edge_values, error[:, None])
+    values, vectors, off = state["values"], state["vectors"], state.get("off")
+    noise, small = state.get("noise", values.new_zeros(1)), state.get("small")
+    share, total = shares_at(log_affinity, query, same.shape[0])  # `len` would fix the number in an exported map
+    reached = total.isfinite()[:, None]
+    if normalization != "unnormalized":
+        y = new.combined(share, vectors)
+    elif values.ndim == 1:
+        y, small = _grown(new.combined(share, vectors), total.exp()[:, None], values, noise[:1], off)
+    else:
+        near = (vectors[point], total.exp()[query, None], values[point], noise[point, None])
+        parts, small = _grown(*near, None if off is None else off[point])
+        y = sum_of_groups(share[:, None] * parts, query, len(same))
+        small = sum_of_groups((small & (share > 0)[:, None]).to(y), query, len(same)) > 0
+    if normalization == "symmetric":
+        root = (torch.where(reached, total[:, None], 0).double() / 2).exp()
+        y = (y.double() * root).to(y.dtype)
+    if query.ndim == 2:  # a fixed point has its own row, with the derivatives that its edges to others give
+        row = state["rows"][same.clamp_min(0)]
+        return torch.where(same[:, None] >= 0, row + (y - y.detach()), y)
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
         checks.warn(
@@ -329,24 +391,38 @@ def nystrom(new: NewAffinities, state: State, *, normalized: bool = True) -> Ten
             "rows are those of the nearest training points (over 1 − λ)",
             checks.GraphWarning,
         )
-    if degrees is not None:  # D(x)^½ / d_i^½, by logarithms; 0 for a training point without edges, whose row is zero
-        root = torch.where(degrees > 0, torch.where(degrees > 0, degrees, 1).log() / 2, torch.inf)
-        scaled = share * ((level / 2)[query] - root[point]).exp()
-    grown = embedding.index_select(0, point) * growth
-    if off is not None:  # y D (F + F E F + F E F E F + …), F = (D − λ)⁻¹; later terms vanish to second order
-        off = off if off.ndim == 2 else off[point]
-        once = precision.matmul(grown[:, None], off)[:, 0] * inverse
-        grown = grown + once + precision.matmul(once[:, None], off)[:, 0] * inverse
-    rows = sum_of_groups(scaled[:, None] * grown, query, num_queries)
+    is_known = (same >= 0)[:, None]
     # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
-    faint = is_known[query] & (total.exp()[query] < 1e3 * error)
+    faint = is_known[:, 0] & (total.exp() < 1e3 * noise.expand(len(vectors))[same.clamp_min(0)])
+    assert small is not None
     if not (small.any() or faint.any()):
-        return rows
-    lost = sum_of_groups(((small | faint[:, None]) & (share > 0)[:, None]).to(rows.dtype), query, num_queries) > 0
-    if (lost & ~is_known[:, None]).any():
+        return y
+    if normalization != "unnormalized" and values.ndim == 2:
+        small = new.combined((share > 0).to(y), small.to(y)) > 0
+    lost = (small & reached) | faint[:, None]
+    if (lost & ~is_known).any():
         checks.warn(
             "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
             "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
             checks.GraphWarning,
         )
-    return torch.where(lost & is_known[:, None], embedding[same.clamp_min(0)], rows)
+    return torch.where(lost & is_known, state["rows"][same.clamp_min(0)], y)
+
+
+def _grown(
+    rows: Tensor, degree: Tensor, values: Tensor, error: Tensor, off: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return rows y D (D − Λ)⁻¹, and where divisors are tiny; zero there."""
+    # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
+    degree = torch.where(values == 0, 1, degree)
+    # Where 1 − λ / D is smaller, the formula divides by almost nothing, or by the error of λ.
+    small = (degree - values).abs() < torch.where(values == 0, 0, 1e3 * error).maximum(1e-3 * degree)
+    rest, info = torch.where(small, 1, degree - values), torch.finfo(degree.dtype)
+    grown = rows * torch.where(small, 0, degree / rest)
+    if off is None:
+        return grown, small
+    # y D (F + F E F + F E F E F + …) with F = (D − λ)⁻¹; later terms vanish to second order.
+    overflows = rest.abs() < info.tiny / info.eps
+    inverse = torch.where(small | overflows, 0, 1 / torch.where(overflows, 1, rest))
+    once = precision.matmul(grown.unsqueeze(-2), off).squeeze(-2) * inverse
+    return grown + once + precision.matmul(once.unsqueeze(-2), off).squeeze(-2) * inverse, small

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.system import off_diagonal
-from torch_lapeig.eigen.laplacian import needs_derivatives
+from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
@@ -87,7 +87,7 @@ class LabelSpreading(SemiSupervised):
         self.class_prior = _checked(class_prior)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; for 1 use HarmonicFunction")
+            raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; HarmonicFunction keeps all labels")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
         refuse(type(self), affinities=graph)
@@ -134,7 +134,7 @@ class LabelSpreading(SemiSupervised):
         return _times_power(scores, units)
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
-        return _own_row(new, state, self.alpha)
+        return _own_row(new, state, self.alpha, "symmetric")
 
 
 class HarmonicFunction(SemiSupervised):
@@ -335,10 +335,11 @@ def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, 
     return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
-def _own_row(new: NewAffinities, state: State, growth: float) -> Tensor:
+def _own_row(new: NewAffinities, state: State, growth: float, normalization: Normalization = "random_walk") -> Tensor:
     """Return the rows of the system at new points: scores of their neighbours, plus the own label of a fitted point."""
     scores = state["scores_"]
-    rows = nystrom(new, state | {"embedding_": scores, "train_eigenvalues": scores.new_zeros(scores.shape[1])})
+    values = scores.new_zeros(scores.shape[1])
+    rows = nystrom(new, state | {"embedding_": scores, "train_eigenvalues": values}, normalization)
     is_fitted, place = new.same >= 0, new.same.clamp_min(0)
     factor = torch.where(is_fitted, state["train_growth"][place], growth)[:, None]
     return factor * rows + torch.where(is_fitted[:, None], state["train_source"][place], 0)

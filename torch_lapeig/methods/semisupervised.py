@@ -276,9 +276,7 @@ def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> T
     has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
     reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
     valid = torch.ones_like(reached) if graph.mask is None else graph.mask
-    lost = valid & ~reached
-    if unreached == "nearest":
-        lost = lost & ~labelled.any(-1, keepdim=True)
+    lost = valid & ~reached & ~(labelled.any(-1, keepdim=True) & (unreached == "nearest"))
     if lost.any():
         checks.warn(
             f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "

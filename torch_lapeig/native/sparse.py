@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.loops import NUMBERS, call, fill_struct, library, num_threads
+from torch_lapeig.native.calls import NUMBERS, call, fill_struct, library, num_threads
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]

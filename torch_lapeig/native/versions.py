@@ -8,7 +8,7 @@ from importlib import metadata
 
 import torch
 
-from torch_lapeig.native import loops
+from torch_lapeig.native import calls
 from torch_lapeig.support import checks
 
 LIBRARIES = ("torch-lapeig", "torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "lightning", "onnx")
@@ -24,7 +24,7 @@ def show_versions() -> None:
     installed["torch-lapeig"] = sys.modules["torch_lapeig"].__version__  # a clone's record may be older
     print(f"Python {platform.python_version()}, {platform.platform()}")
     print(*(f"{name} {installed.get(name, 'is not installed')}" for name in LIBRARIES), sep="\n")
-    print("compiled loops:", "yes" if loops.library() else "no")
+    print("compiled loops:", "yes" if calls.library() else "no")
     print(f"threads: torch {torch.get_num_threads()}, machine {os.cpu_count()}")
     print("devices:", *("cpu", *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))))
 
@@ -32,7 +32,7 @@ def show_versions() -> None:
 @functools.cache
 def warn_of_no_loops() -> None:
     """Warn once that an installation has no compiled loops, unless ``TORCH_LAPEIG_COMPILED=0`` chose that."""
-    if loops.library() is None and os.environ.get("TORCH_LAPEIG_COMPILED") != "0":
+    if calls.library() is None and os.environ.get("TORCH_LAPEIG_COMPILED") != "0":
         checks.warn(
             "torch_lapeig was installed without its compiled loops, and torch takes several times as long on graphs "
             "of this size: install it with a C compiler at hand (docs/troubles.md), or set TORCH_LAPEIG_COMPILED=0",

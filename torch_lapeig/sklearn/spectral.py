@@ -19,8 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch_lapeig import methods
 from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.weights import Weighting
+from torch_lapeig.methods.assignment import Assignment
 from torch_lapeig.methods.clustering import Variant
-from torch_lapeig.methods.labels import Assignment
 from torch_lapeig.sklearn.affinities import (
     MatrixFunction,
     OfDistances,

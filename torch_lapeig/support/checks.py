@@ -199,7 +199,7 @@ def describe(value: Any) -> str:
 def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"] = "tensor") -> str:
     """Return how an object becomes what is wanted, by where its type comes from: ``; use …``, or nothing."""
     items = value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in ("O", "U", "S") else value
-    items = items if type(items) in (list, tuple) else ()
+    items = items if type(items) in (list, tuple) else [*value.unbind()] if getattr(value, "is_nested", 0) else ()
     if wanted == "tensor" and any(isinstance(item, str) for item in items):
         return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
     if items and all(isinstance(item, (Tensor, np.ndarray)) for item in items):
@@ -209,7 +209,7 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
         are_sets = {len(shape) for shape in shapes} == {2} and len({shape[1] for shape in shapes}) == 1
         numbers = f"torch.repeat_interleave(torch.tensor([len(part) for part in {name}]))"
         sets = f"; pad sets of unequal size: pad_batch(torch.cat({parts}), {numbers}) are points and their mask"
-        return sets if are_sets and wanted == "tensor" else ""
+        return sets if are_sets and name == "x" else ""
     keys = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__]
     own = [key for key in keys if key[0] == "torch_lapeig"]  # a named tuple of ours is no tuple
     keys = own or [*keys, *[("toarray", "")] * hasattr(value, "toarray")]
@@ -288,9 +288,11 @@ def check_tensor(value: Any, name: str) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {describe(value)}{way_out(value, name)}")
     if value.is_nested:
-        raise TypeError(f"{name} must be a dense tensor, got a nested one{way_out([*value.unbind()], name)}")
+        raise TypeError(f"{name} must be a dense tensor, got a nested one{way_out(value, name)}")
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}; use {name}.to_dense()")
+    if value.is_quantized:
+        raise TypeError(f"{name} must be a tensor of numbers, got {value.dtype}; use {name}.dequantize()")
     if value.is_meta:
         raise TypeError(f"{name} must hold data, got a tensor on the device meta; make it on 'cpu' or 'cuda'")
     if functorch.is_functorch_wrapped_tensor(value) and _is_of_vmap(value):
@@ -358,13 +360,13 @@ def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> N
         )
 
 
-def check_distinct(value: Tensor, name: str) -> None:
+def check_distinct(value: Tensor, name: str, way_out: str) -> None:
     """Raise ValueError if a number occurs twice in indices ``(M,)``."""
     if value.ndim != 1:
         raise ValueError(f"{name} must be of shape (M,), got {tuple(value.shape)}")
     ascending = value.sort().values
     if (twice := ascending[1:] == ascending[:-1]).any():
-        raise ValueError(f"{name} must be distinct, got {int(ascending[1:][twice][0])} twice; use {name}.unique()")
+        raise ValueError(f"{name} must be distinct, got {int(ascending[1:][twice][0])} twice; use {way_out}")
 
 
 def half_to_float32(value: Any) -> Any:
@@ -442,8 +444,7 @@ def check_points(
     # With `is_squared`, squared distances, and sums of several of them, must be finite too.
     check_floating(x, name)
     if x.ndim not in ((2, 3) if batched else (2,)):
-        expected = "(N, D) or (B, N, D)" if batched else "(N, D)"
-        raise ValueError(f"{name} must have shape {expected}, got {tuple(x.shape)}")
+        raise ValueError(f"{name} must have shape (N, D){' or (B, N, D)' * batched}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
     known, most = known_size(x), torch.finfo(x.dtype).max
@@ -510,8 +511,7 @@ def check_number(
     if not (abs(number) <= sys.float_info.max and low <= number <= high) or (is_positive and number <= 0):
         least = f"a finite number of at least {low:g}" if low > -math.inf else "a finite number"
         expected = f"a number in [{low:g}, {high:g}]" if high < math.inf else least
-        expected = "positive and finite" if is_positive else expected
-        raise ValueError(f"{name} must be {expected}, got {describe(number)}")
+        raise ValueError(f"{name} must be {'positive and finite' if is_positive else expected}, got {describe(number)}")
     is_beyond_int64 = isinstance(number, int) and number.bit_length() > 63  # which torch does not take
     return float(number) if is_beyond_int64 else number
 
@@ -610,8 +610,8 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     largest = torch.finfo(gradient.dtype).max
     warn(
         f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
-        f"{gradient.dtype} and replaced by its largest number; use float64, a larger bandwidth, larger "
-        'weights, or smaller outputs (scale="unit")',
+        f"{gradient.dtype} and replaced by its largest number; use {'' if largest > 1e300 else 'float64, '}"
+        'a larger bandwidth, larger weights, or smaller outputs (scale="unit")',
         DegeneracyWarning,
     )
     return gradient.clamp(-largest, largest)

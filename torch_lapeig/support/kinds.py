@@ -66,7 +66,8 @@ corrected graph → DiffusionMap
 sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest;
     eigenpairs, fixed
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass, largest, nearest and fixed must be left out where rows lie on several ranks; gather the graph
+  ValueError mass, largest, nearest and fixed must be left out on several ranks; use the graph of
+    ranks.gather(x)
 operator of products → eigenpairs, fixed
   because Rows and columns are taken out of entries.
   TypeError fixed must be None for a matrix known by products; give a function of the free nodes only
@@ -91,7 +92,7 @@ operator without affinities → Lobpcg, multigrid
   says must be a Laplacian for multigrid.*use Lobpcg\(preconditioner=SparseFactors\(\)\)
 sharded pairs → SpectralFilter*; wavelets; StableEncoding*; canonicalize
   because Vᴴ x sums over the rows of all processes.
-  ValueError {name} must be of a graph on one process, got rows on several ranks; gather the graph
+  ValueError {name} must be of a graph on one process, got rows on several ranks; use that of ranks.gather(x)
 pairs with a mass or degrees → canonicalize
   because U Uᴴ is no projector where Uᴴ M U = I, so that lengths ‖P e_i‖ order no nodes.
   ValueError {name} must have orthonormal vectors, got a "{value.inner_product}" inner product, in which P e_i has other

@@ -21,7 +21,7 @@ from sklearn.datasets import load_sample_image
 
 from torch_lapeig import Graph, Laplacian, Solve, eigenpairs, normalized_cut
 from torch_lapeig.methods import refine_cut
-from torch_lapeig.methods.labels import cluster_qr
+from torch_lapeig.methods.assignment import cluster_qr
 
 image = torch.from_numpy(load_sample_image("china.jpg").copy()).double() / 255
 image = torch.nn.functional.avg_pool2d(image.permute(2, 0, 1), 2).permute(1, 2, 0)

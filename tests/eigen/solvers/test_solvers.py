@@ -249,7 +249,7 @@ def test_progress_bar(capsys):
 def test_reports_of_a_search_count_its_blocks_down():
     reports = []
     solve = tl.Solve(progress=lambda *report: reports.append(report))
-    tl.LaplacianEigenmaps(2, tl.KNN(5), solve=solve).fit(points(50_000, 3))
+    tl.LaplacianEigenmaps(2, tl.KNN(5), solve=solve).fit(points(30_000, 3))
     search = [report for report in reports if report[2] == 0]
     assert len(search) > 20
     assert search == reports[: len(search)]

@@ -66,8 +66,10 @@ def test_a_known_recall_is_reported_as_such(cells, monkeypatch):
     monkeypatch.setattr(approximate._Index, "set_cells", with_all_cells)
     monkeypatch.setattr(approximate._Index, "_search_block", hiding)
     expected = 1 - 2 / K * bad[1::2].double().mean()
-    with pytest.warns(ConvergenceWarning, match=rf"found {expected:.2%} of the true.*recall=0.96.*recall=0.98"):
-        found = nearest_neighbors(points(N, 6), K, recall=0.96)
+    with pytest.warns(ConvergenceWarning, match=rf"found {expected:.2%} of the true.*exact search, recall=1"):
+        found = nearest_neighbors(points(N, 6), K, recall=0.96, backend="faiss")
+    exact = nearest_neighbors(points(N, 6), K, recall=1, backend="faiss")  # as the warning says
+    assert torch.equal(exact.indices, nearest_neighbors(points(N, 6), K).indices)
     assert found.recall == pytest.approx(float(expected), abs=1e-9)
 
 

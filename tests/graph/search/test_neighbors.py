@@ -8,16 +8,16 @@ from sklearn.neighbors import radius_neighbors_graph
 
 from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning
-from torch_lapeig.graph import distances, nearest_neighbors, radius_neighbors
+from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 
 
 @pytest.fixture(autouse=True, params=["small sets directly", "by products"])
 def path(request, monkeypatch):
     """Sets of any size as small ones are searched, where there are compiled loops for that, and as large ones are."""
     if request.param == "by products":
-        monkeypatch.setattr(distances, "DIRECT_BYTES", 0)
+        monkeypatch.setattr(exact, "DIRECT_BYTES", 0)
     elif native.library() is None:
         pytest.skip("nothing is compiled here")
 

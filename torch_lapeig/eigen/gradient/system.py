@@ -14,7 +14,7 @@ from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.problem import Solution, norms
 from torch_lapeig.eigen.solvers.solver import Inverse
-from torch_lapeig.native.loops import System
+from torch_lapeig.native.calls import System
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together

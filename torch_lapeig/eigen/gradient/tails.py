@@ -86,7 +86,7 @@ def tiny_degree_rows(
         solved = _solved(inner, torch.where(unknown, rhs, given), matrix, unknown)
         solved = torch.where(null[b], checks.primal(given) + (solved - checks.primal(solved)), solved)
         y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, given))
-    return _with_warnings(y, lost, null)
+    return _with_warnings(y, lost, null, "" if laplacian.graph.weight.dtype == y.dtype else ", or float64")
 
 
 def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
@@ -99,14 +99,14 @@ def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
     return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
 
-def _with_warnings(y: Tensor, lost: Tensor, null: Tensor) -> Tensor:
+def _with_warnings(y: Tensor, lost: Tensor, null: Tensor, more: str) -> Tensor:
     """Warn of lost entries; null vectors are accurate, so warn of lost entries in them only in a derivative."""
 
     def warn(entries: Tensor, affected: str) -> None:
         if count := int(entries.sum()):
             checks.warn(
                 f"{count} entries of eigenvectors at nodes of tiny degree are hidden in round-off: {affected} not "
-                "accurate; use a larger bandwidth, more neighbours, or float64",
+                f"accurate; use a larger bandwidth or more neighbours{more}",
                 checks.GraphWarning,
             )
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.native import loops as native
+from torch_lapeig.native import calls as native
 from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import by_rows, in_parts
 from torch_lapeig.support.tuning import PART_OF_EIGH
@@ -78,7 +78,7 @@ def _is_by_columns(x: Tensor) -> bool:
     return x.stride(0) == 1 and x.mT.is_contiguous()
 
 
-def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
+def symmetric_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenpairs of the symmetric part of a small matrix, or of each of several."""
     values, vectors = torch.linalg.eigh((a + a.mT) / 2)
     return values, vectors
@@ -97,7 +97,7 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and VERSION < (2, 12):
         values, vectors = eigh_of_batch(a.cpu(), count)
         return to_device(values, a), to_device(vectors, a)
-    if (pairs := native.eigh(a, count)) is not None:
+    if (pairs := native.small_eigh(a, count)) is not None:
         return pairs
     # Smaller ones are solved single-threaded: beside other processes, 300² took 11 ms, and 70 to 1700 on two threads.
     if a.shape[-1] > 512 and len(a) < torch.get_num_threads():
@@ -126,7 +126,7 @@ def basis(operator: Any, w: Tensor, *others: Tensor) -> Tensor:
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = operator.same_on_all_ranks(*eigh(scale[:, None] * gram * scale))
+        values, turn = operator.same_on_all_ranks(*symmetric_eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         # In place from the second step on: new memory for large blocks costs as much as the products.
         own = to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)

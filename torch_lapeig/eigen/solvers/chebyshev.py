@@ -16,7 +16,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, to_
 from torch_lapeig.eigen.solvers.solver import SETTLED, Array, RitzPairs, check_options, joined, numbers, ratios
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.native.loops import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
+from torch_lapeig.native.calls import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
 from torch_lapeig.support.threads import together

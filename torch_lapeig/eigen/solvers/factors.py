@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.symmetric import entries_of
-from torch_lapeig.native import loops
+from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks
 
@@ -41,7 +41,7 @@ class Shifted(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """Return whether compiled loops factorise the matrix."""
-        return loops.library() is not None and self.col.dtype == self.crow.dtype == np.int32
+        return calls.library() is not None and self.col.dtype == self.crow.dtype == np.int32
 
     def at(self, sigma: float) -> Shifted:
         """Return this matrix − σ M."""
@@ -249,6 +249,6 @@ def factors_of(matrix: Shifted, needed_by: object, threshold: float = 0.0) -> Fa
     except (RuntimeError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         raise checks.ConvergenceError(
-            f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason}); use Krylov() or "
-            "ChebyshevSubspace()"
+            f"{needed_by} has no factors of the matrix of {len(matrix.diagonal)} nodes ({reason})"
+            + ("" if isinstance(needed_by, str) else "; use Krylov() or ChebyshevSubspace()")
         ) from error

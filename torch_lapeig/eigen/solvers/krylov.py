@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.solvers.blocks import basis, eigh, residual, to_device, to_host
+from torch_lapeig.eigen.solvers.blocks import basis, residual, symmetric_eigh, to_device, to_host
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, check_options, one_by_one, ratio_to_allowed
-from torch_lapeig.native import loops
+from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import BLOCK, LEAST_LEFT, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
 
@@ -108,7 +108,7 @@ class Form:
         mass, is_plain = self.mass, self.operator.has_plain_sums and not self.operator.nodes.is_sharded
         if mass is None or not is_plain or mass.layout is not torch.sparse_csr:
             return is_plain and mass is None
-        return loops.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())
+        return calls.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
@@ -324,7 +324,7 @@ class _Search:
         ax, values, turns = operator.matmul(x), [], []
         (small,) = to_host(operator.inner(x, ax))
         for part in (slice(own), slice(own, None)):
-            ritz, turn = form.same_on_all_ranks(*eigh(small[part, part]))
+            ritz, turn = form.same_on_all_ranks(*symmetric_eigh(small[part, part]))
             order = (ritz if form.target is None else (ritz - form.target).abs()).argsort(stable=True)
             values.append(ritz[order])
             turns.append(turn[:, order])
@@ -371,7 +371,7 @@ class Space:
         self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
         self.next_block = self._next_block
-        can_load = loops.memory_supported(known) and loops.library() is not None and known.dtype == torch.float64
+        can_load = calls.memory_supported(known) and calls.library() is not None and known.dtype == torch.float64
         if can_load and self.width <= BLOCK and form.has_plain_sums:
             self.next_block = partial(next_block, mass=form.mass)
         self._begin(0)
@@ -460,7 +460,7 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.form.same_on_all_ranks(*eigh(self._projected()))
+        values, turn = self.form.same_on_all_ranks(*symmetric_eigh(self._projected()))
         return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
 
     def _tail(self, turn: Tensor) -> Tensor:

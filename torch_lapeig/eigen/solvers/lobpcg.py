@@ -155,7 +155,7 @@ def lobpcg(
     """
     first = _whole_basis(operator, x, null)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = operator.same_on_all_ranks(*blocks.eigh(*to_host(operator.inner(first, image))))
+    values, turn = operator.same_on_all_ranks(*blocks.symmetric_eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
@@ -189,7 +189,7 @@ def lobpcg(
         aw = operator.matmul(w)
         cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
-        ritz, c = operator.same_on_all_ranks(*blocks.eigh(whole))
+        ritz, c = operator.same_on_all_ranks(*blocks.symmetric_eigh(whole))
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
         cp[:m] = 0

@@ -132,8 +132,8 @@ class SmoothedAggregation:
 
     def __call__(self, operator: Operator) -> Inverse | None:
         """Return one cycle for a Laplacian, of all nodes of a batch as one; None where coarsening stops early."""
-        if isinstance(operator, SymmetricOperator) and operator.nodes.is_sharded:
-            return cycle_on_ranks(operator.pattern, operator, self)
+        if (cycle := cycle_on_ranks(operator.nodes, operator, self)) is not NotImplemented:
+            return cycle  # type: ignore[no-any-return]
         edges = entries_of(operator, self).affinities()
         assert isinstance(operator, SymmetricOperator)  # the only kind with affinities
         assert operator.null is not None  # else it is not made of affinities
@@ -197,9 +197,9 @@ class SmoothedAggregation:
 
 
 @singledispatch
-def cycle_on_ranks(pattern: Any, operator: SymmetricOperator, options: SmoothedAggregation) -> Inverse | None:
-    """Return one cycle for a Laplacian whose rows lie on several ranks; their pattern registers how."""
-    raise NotImplementedError(f"{type(pattern).__name__} must register cycle_on_ranks")
+def cycle_on_ranks(nodes: Any, operator: Any, options: SmoothedAggregation) -> Any:
+    """Return one cycle for a Laplacian by the way that a pattern on several ranks registers; else NotImplemented."""
+    return NotImplemented
 
 
 class Coarsening(NamedTuple):

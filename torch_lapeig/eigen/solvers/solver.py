@@ -159,7 +159,8 @@ def ratios(
 
     With them the largest residuals of the wanted pairs ``(B,)``, and their maxima ``(B,)``.
     """
-    gap = np.diff(np.pad(values, ((0, 0), (1, 0)))[:, wanted : wanted + 2]).sum(1)  # 0 without a next value
+    last = values[:, wanted - 1 : wanted].sum(1) if wanted else 0.0
+    gap = (values[:, wanted : wanted + 1] - np.reshape(last, (-1, 1))).sum(1)  # 0 without a next value
     allowed = allowed_residual(tolerance, gap, round_off)
     worst = residuals[:, :wanted].max(1, initial=0)
     # Ritz values are upper bounds: if the gap between them is round-off, so is the gap of the eigenvalues.

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import Nearest, nearest_of_candidates
-from torch_lapeig.graph.search.exact import Sets
+from torch_lapeig.graph.search.exact import Nearest, Sets, nearest_of_candidates
 from torch_lapeig.support import checks
 from torch_lapeig.support.extras import how_to_install
 from torch_lapeig.support.tuning import rows_of_block
@@ -64,10 +63,9 @@ def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch)
                     "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, lists.nprobe, lists.nlist
                 )
                 if share < recall:
-                    more = f"request more (recall={(1 + recall) / 2:.4g}), or " if recall < 1 else ""
                     checks.warn(
                         f"the approximate search found {share:.2%} of the true neighbours of a sample of "
-                        f"{len(measured)} queries, less than recall={recall}; {more}use the exact search (recall=None)",
+                        f"{len(measured)} queries, less than recall={recall}; use the exact search, recall=1",
                         checks.ConvergenceWarning,
                     )
                 return found, share

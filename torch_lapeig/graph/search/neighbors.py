@@ -13,17 +13,21 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import (
+from torch_lapeig.graph.search.approximate import approximate_neighbors
+from torch_lapeig.graph.search.exact import (
+    IMAGED_DIMENSIONS,
     Metric,
     Nearest,
+    Sets,
+    images_that_pay,
     least_reach,
     measured,
+    nearest_in_sets,
     pair_distances,
+    pairs_in_sets,
     radii_no_less,
     roots_no_less,
 )
-from torch_lapeig.graph.search.approximate import approximate_neighbors
-from torch_lapeig.graph.search.exact import IMAGED_DIMENSIONS, Sets, images_that_pay, nearest_in_sets, pairs_in_sets
 from torch_lapeig.graph.search.exact import NeighborPairs as NeighborPairs
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles, without_own
 from torch_lapeig.support import checks, precision

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.distances import Nearest
 from torch_lapeig.graph.search.exact import (
+    Nearest,
     NeighborPairs,
     Sets,
     nearest_in_sets,

@@ -11,8 +11,6 @@ Generalised eigenvectors y are judged by v = D^½ y. At nodes of tiny degree row
 come in of a neighbouring eigenvector, at an angle of up to 3 √eps, which v had: its residual may be as much more.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.reference import Reference
+from tests.campaign.edges import Floats
+from tests.campaign.reference import Reference
 from torch_lapeig import Eigenpairs
 
 GAP_ACCURACY = 0.1

@@ -7,8 +7,6 @@ weights over 24 decades the small eigenvalues have no correct digits in the refe
 them beyond this.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from benchmarks.campaign.edges import Edges, Floats
+from tests.campaign.edges import Edges, Floats
 
 # Relative to round-off, where values of a spectrum count as one for the choice of k.
 EQUAL = 1e-12

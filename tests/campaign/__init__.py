@@ -1,7 +1,7 @@
 """A search for wrong answers: random hard problems, each judged against a reference that does not use the library.
 
-    python -m benchmarks.campaign [--minutes 10] [--seed 0] [--probes solve gradient …] [--folder runs/campaign]
-    python -m benchmarks.campaign --replay runs/campaign [FILE …]
+    python -m tests.campaign [--minutes 10] [--seed 0] [--probes solve gradient …] [--folder runs/campaign]
+    python -m tests.campaign --replay runs/campaign [FILE …]
 
 Case i of a probe depends on the seed and i alone. Each failure is a file with the whole problem in it, which
 ``--replay`` solves and judges again, without the random numbers it came from.

@@ -1,7 +1,5 @@
 """Command line of the campaign; see the package."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -9,9 +7,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from benchmarks import campaign
-from benchmarks.campaign import outcomes, runner
 from experiments.tables import Table
+from tests import campaign
+from tests.campaign import outcomes, runner
 
 
 def counted(tally: runner.Tally) -> Table:
@@ -49,7 +47,7 @@ def replay(console: Console, paths: list[Path]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        "benchmarks.campaign", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "tests.campaign", description=campaign.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)

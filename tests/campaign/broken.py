@@ -5,8 +5,6 @@ memory that is not its own. Numbers of answers are judged elsewhere. Each draw h
 one can be repeated alone.
 """
 
-from __future__ import annotations
-
 import traceback
 import warnings
 import zlib

@@ -1,7 +1,5 @@
 """Weighted graphs as arrays, and what the library makes of them: the campaign's inputs, which a file can hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +29,7 @@ class Edges:
         return {"nodes": self.nodes, "pairs": pairs, "weight": weight}
 
     @classmethod
-    def unpack(cls, packed: dict[str, object]) -> Edges:
+    def unpack(cls, packed: dict[str, object]) -> "Edges":
         nodes, pairs, weight = packed["nodes"], packed["pairs"], packed["weight"]
         assert isinstance(nodes, int)
         assert isinstance(pairs, Tensor)
@@ -44,7 +42,7 @@ class Edges:
         same = bool((self.weight.astype(np.float32) == self.weight).all())
         return same and (len(self.weight) == 0 or float(self.weight.min()) >= SMALLEST)
 
-    def narrowed(self) -> Edges:
+    def narrowed(self) -> "Edges":
         """Return the graph with its weights rounded to float32, without the edges that are too light for it."""
         weight = np.clip(self.weight, 0, 1e30).astype(np.float32).astype(np.float64)
         keep = weight >= SMALLEST

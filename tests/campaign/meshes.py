@@ -4,9 +4,6 @@ The reference sums cotangents face by face. After flips it is the library's own 
 rows of sum 0, the area of the given faces, and no more energy than their stiffness (Rippa's theorem).
 """
 
-from __future__ import annotations
-
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,11 +12,11 @@ import torch
 from scipy.spatial import ConvexHull, Delaunay
 from torch import Tensor
 
-from benchmarks.campaign import families, pairs
-from benchmarks.campaign.edges import Floats
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
-from benchmarks.campaign.reference import Reference, quotients, splitting
-from benchmarks.campaign.solves import DTYPES
+from tests.campaign import families, pairs
+from tests.campaign.edges import Floats
+from tests.campaign.outcomes import Case, Finding, Outcome, is_due, may_be_off, watched
+from tests.campaign.reference import Reference, quotients, splitting
+from tests.campaign.solves import DTYPES
 from torch_lapeig import Eigenpairs, eigenpairs, mesh_laplacian
 
 Rng = np.random.Generator
@@ -103,7 +100,7 @@ class Mesh:
             yield {**case, "k": min(k, truth.size), "dtype": dtype}
 
     def check(self, case: Case) -> Outcome:
-        begin, findings, counts, unconverged = time.perf_counter(), list[Finding](), {}, False
+        findings, counts, unconverged = list[Finding](), {}, False
         vertices = case["vertices"].to(DTYPES[case["dtype"]]).clone().requires_grad_()
         given = assembled(case, vertices.detach().double().numpy())
         with watched(findings) as caught:
@@ -123,9 +120,7 @@ class Mesh:
         if unconverged and not any(is_due(w) for w in caught):
             findings.append(Finding("unconverged without a warning", str(answer.solver)))
         kind = f"{case['family']}{', flipped' * case['intrinsic']}"
-        return Outcome(
-            f"default {case['dtype']}", kind, findings, time.perf_counter() - begin, unconverged, counts=counts
-        )
+        return Outcome(f"default {case['dtype']}", kind, findings, unconverged, counts=counts)
 
 
 def solved(case: Case, vertices: Tensor) -> tuple[Eigenpairs, Floats, Floats]:

@@ -1,6 +1,4 @@
-"""A short form of `benchmarks.campaign`; its checks find the faults that they are for."""
-
-from __future__ import annotations
+"""A short form of `tests.campaign`; its checks find the faults that they are for."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,18 +9,18 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.campaign import clouds, edges, families, outcomes, reference, solves
-from benchmarks.campaign.__main__ import main
-from benchmarks.campaign.directed import Directed
-from benchmarks.campaign.functions import Function
-from benchmarks.campaign.gradients import Gradient
-from benchmarks.campaign.layers import Layer
-from benchmarks.campaign.meshes import Mesh
-from benchmarks.campaign.outcomes import Case, Probe
-from benchmarks.campaign.pencils import PencilProbe
-from benchmarks.campaign.products import Products
-from benchmarks.campaign.solves import Solve
 from problems import MissesOneCopy
+from tests.campaign import clouds, edges, families, outcomes, reference, solves
+from tests.campaign.__main__ import main
+from tests.campaign.directed import Directed
+from tests.campaign.functions import Function
+from tests.campaign.gradients import Gradient
+from tests.campaign.layers import Layer
+from tests.campaign.meshes import Mesh
+from tests.campaign.outcomes import Case, Probe
+from tests.campaign.pencils import PencilProbe
+from tests.campaign.products import Products
+from tests.campaign.solves import Solve
 
 seeds = st.integers(0, 2**32 - 1)
 names = st.sampled_from(sorted(families.FAMILIES))

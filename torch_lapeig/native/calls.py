@@ -296,7 +296,7 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     return new_crow, row, new_col, edge
 
 
-def eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+def small_eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
 
     Only the lower triangle of symmetric ``a`` ``(B, n, n)`` is read. The pairs are computed in float64 and returned in

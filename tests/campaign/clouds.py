@@ -1,14 +1,12 @@
 """Point sets: symmetric ones, and those that layers meet in training. ``CLOUDS[name](rng, n)`` is ``(about n, D)``."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.campaign.edges import Edges, Floats, of_dense
+from tests.campaign.edges import Edges, Floats, of_dense
 
 Rng = np.random.Generator
 Cloud = Callable[[Rng, int], Floats]

@@ -16,10 +16,7 @@ that tells columns apart, an eigenspace is split to working precision of float64
 come. A warning where all is well is counted, but is no failure.
 """
 
-from __future__ import annotations
-
 import math
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign import families
-from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.functions import KINDS, Function
-from benchmarks.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
-from benchmarks.campaign.reference import Reference, dense_laplacian, reference, splitting
-from benchmarks.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
+from tests.campaign import families
+from tests.campaign.edges import Edges
+from tests.campaign.functions import KINDS, Function
+from tests.campaign.outcomes import Case, Finding, Outcome, may_be_off, watched
+from tests.campaign.reference import Reference, dense_laplacian, reference, splitting
+from tests.campaign.solves import DTYPES, NORMALIZATIONS, SOLVERS
 
 Rng = np.random.Generator
 STEP = 0.02
@@ -73,7 +70,6 @@ class Gradient:
 
     def check(self, case: Case) -> Outcome:
         """Return the gradient of one loss, and in float64 its second derivative in a random direction."""
-        begin = time.perf_counter()
         edges, function, dtype = case["graphs"][0], Function(**case["function"]), DTYPES[case["dtype"]]
         truth = Truth(edges, function)
         second = dtype == torch.float64 and edges.nodes <= SECOND_ORDER_NODES
@@ -85,7 +81,7 @@ class Gradient:
         if got is not None:
             findings, counts = _judged(truth, got, may_be_off(caught), dtype)
         group = f"{case['solver']} {case['dtype']}"
-        return Outcome(group, case["family"], findings, time.perf_counter() - begin, counts=counts)
+        return Outcome(group, case["family"], findings, counts=counts)
 
 
 def _with_moderate_degrees(edges: Edges) -> Edges:

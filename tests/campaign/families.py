@@ -1,7 +1,5 @@
 """Families of graphs, most with many equal eigenvalues: ``FAMILIES[name](rng, n)`` has about ``n`` nodes."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable
@@ -9,8 +7,8 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 
-from benchmarks.campaign import clouds
-from benchmarks.campaign.edges import Edges, product, shuffled, simple, union
+from tests.campaign import clouds
+from tests.campaign.edges import Edges, product, shuffled, simple, union
 
 Rng = np.random.Generator
 Family = Callable[[Rng, int], Edges]

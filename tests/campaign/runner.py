@@ -1,7 +1,5 @@
 """Runs probes in turn for some minutes, counts what they find, and keeps failures as files."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections import Counter, defaultdict
@@ -12,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.campaign import outcomes
-from benchmarks.campaign.directed import Directed
-from benchmarks.campaign.gradients import Gradient
-from benchmarks.campaign.layers import Layer
-from benchmarks.campaign.meshes import Mesh
-from benchmarks.campaign.outcomes import Outcome, Probe
-from benchmarks.campaign.pencils import PencilProbe
-from benchmarks.campaign.products import Products
-from benchmarks.campaign.solves import Solve
+from tests.campaign import outcomes
+from tests.campaign.directed import Directed
+from tests.campaign.gradients import Gradient
+from tests.campaign.layers import Layer
+from tests.campaign.meshes import Mesh
+from tests.campaign.outcomes import Outcome, Probe
+from tests.campaign.pencils import PencilProbe
+from tests.campaign.products import Products
+from tests.campaign.solves import Solve
 
 PROBES: dict[str, Probe] = {
     probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products(), PencilProbe())
@@ -44,13 +42,13 @@ class Tally:
     counts: Counter[Key] = field(default_factory=Counter)
     slowest: list[tuple[float, str, str, str]] = field(default_factory=list)
 
-    def add(self, probe: str, outcome: Outcome) -> None:
+    def add(self, probe: str, outcome: Outcome, seconds: float) -> None:
         group = outcome.group
         self.counts[Key(probe, group)] += outcome.tests
         self.counts[Key(probe, group, "(unconverged)")] += outcome.unconverged
         self.counts.update({Key(probe, group, kind): 1 for kind, _ in outcome.findings})
         self.counts.update({Key(probe, group, kind): count for kind, count in outcome.counts.items()})
-        self.slowest.append((round(outcome.seconds, 2), probe, group, outcome.family))
+        self.slowest.append((round(seconds, 2), probe, group, outcome.family))
         self.slowest = sorted(self.slowest, reverse=True)[:5]
 
     def total(self, probes: str, groups: str, kinds: str | None) -> int:
@@ -109,8 +107,9 @@ def run(minutes: float, seed: int, probes: Sequence[str], failures: Path) -> Tal
             start, index = time.perf_counter(), tally.draws[name]
             rng = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
             for case in PROBES[name].draw(rng):
+                before = time.perf_counter()
                 outcome = PROBES[name].check(case)
-                tally.add(name, outcome)
+                tally.add(name, outcome, time.perf_counter() - before)
                 if outcome.findings:
                     outcomes.save(failures, name, case, outcome)
             tally.draws[name] += 1

@@ -1,7 +1,5 @@
 """Inputs and results of a check of the campaign; failures as files."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import warnings
@@ -13,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from benchmarks.campaign.edges import Edges
-from benchmarks.campaign.pairs import Finding
+from tests.campaign.edges import Edges
+from tests.campaign.pairs import Finding
 from torch_lapeig import ConvergenceWarning, DegeneracyWarning, GraphWarning
 
 __all__ = ["Case", "Finding", "Outcome", "Probe", "is_due", "load", "may_be_off", "save", "watched"]
@@ -30,7 +28,6 @@ class Outcome:
     group: str
     family: str
     findings: list[Finding]
-    seconds: float
     unconverged: bool = False
     tests: int = 1
     counts: dict[str, int] = field(default_factory=dict)

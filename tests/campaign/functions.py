@@ -6,8 +6,6 @@ linear solve of the backward. Where f is a function of the eigenvalue ("projecto
 loss is blind to the basis of an eigenspace; "columns" weights each vector by a number of its own and is not.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.campaign.edges import Edges, graph_of
-from benchmarks.campaign.reference import dense_laplacian
+from tests.campaign.edges import Edges, graph_of
+from tests.campaign.reference import dense_laplacian
 from torch_lapeig import Laplacian, LaplacianEigenmaps, Precomputed, eigenpairs
 from torch_lapeig.methods import spectral_function
 

@@ -1,0 +1,1 @@
+"""`python -m tests.campaign` finds its package here, and no other of this name."""
