@@ -115,7 +115,6 @@ def test_second_derivatives_of_values_and_of_their_products_with_a_projector(k, 
 
     Vectors in float32 leave an error of eps/Δ² in a product.
     """
-    dtype = torch.float64 if dtype.is_complex and kind is PAIRS["pencil"] else dtype  # a complex pencil is refused
     a, c, d, pairs = problem("clustered", gap, dtype)
     aim = hermitian(len(a), dtype, 4)
 
