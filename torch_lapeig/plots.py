@@ -67,7 +67,7 @@ def plot_embedding(
         ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
-    >>> y = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> y = np.random.default_rng(0).random((50, 3))
     >>> axes = plot_embedding(y, ["a", "b"] * 25, axes=Figure().subplots())
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
     ['a', 'b']
@@ -181,7 +181,7 @@ def plot_graph(
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
-    >>> x = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
+    >>> x = Tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
     >>> axes = plot_graph(knn_graph(x, 1), x, axes=Figure().subplots())
     >>> len(axes.collections[0].get_segments())
     2
