@@ -38,7 +38,16 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 import torch_lapeig as tl
 from problems import distances, grams, saved_and_loaded, sheet
 from torch_lapeig import methods
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs, solve_linear
+from torch_lapeig.eigen import (
+    ChebyshevSubspace,
+    Eigh,
+    Krylov,
+    Lobpcg,
+    ShiftInvert,
+    component_eigenpairs,
+    resistance_distances,
+    solve_linear,
+)
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
@@ -173,6 +182,16 @@ def whitened(made):
     _, degrees, expected = of_degrees(made)
     has, found = degrees.sum(-1) > 0, found.reshape(expected.shape)
     close(found[has], (expected * made.nodes[..., None])[has], atol=1e-5, rtol=1e-5)
+
+
+def resistances(made):
+    found = resistance_distances(made.value, torch.tensor([[0, 1, 2, 3], [3, 2, 1, 3]]))
+    inverse = torch.linalg.pinv(laplacian(made.matrix[0]), hermitian=True)
+    expected = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
+    labels = made.value.to_sparse().connected_components()
+    for one, (i, j) in zip(found, ((0, 3), (1, 2), (2, 1), (3, 3)), strict=True):
+        is_apart = i != j and (labels[i] != labels[j] or labels[i] < 0)
+        close(one, torch.tensor(torch.inf).double() if is_apart else expected[i, j])
 
 
 def whitening_map(made):
@@ -405,6 +424,7 @@ OF_GRAPHS = {
     "orthogonality": orthogonal,
     "whiten": whitened,
     "Whitening": whitening_map,
+    "resistance_distances": resistances,
     "spectral_loss": spectral,
     "normalized_cut": cuts,
     "refine_cut": refined,
@@ -809,6 +829,7 @@ DOORS = {
         "normalized_cut": lambda v: tl.normalized_cut(NODES, v),
         "refine_cut": lambda v: methods.refine_cut(NODES, v),
         "spectral_init": tl.spectral_init,
+        "resistance_distances": lambda v: resistance_distances(v, torch.zeros(2, 1, dtype=torch.int64)),
         "NeighborhoodSampler": NeighborhoodSampler,
         "EdgeSampler": EdgeSampler,
         "weighting": lambda v: tl.HeatKernel()(COLUMNS, v),

@@ -60,6 +60,7 @@ from torch_lapeig.methods import (
     SpectralClustering as SpectralClustering,
     SpectralFilter as SpectralFilter,
     StableEncoding as StableEncoding,
+    align as align,
     laplacian_positional_encoding as laplacian_positional_encoding,
     normalized_cut as normalized_cut,
     spectral_signature as spectral_signature,

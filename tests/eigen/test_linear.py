@@ -5,7 +5,14 @@ import torch
 
 from problems import check_derivatives, grid, on_every_device, points, random_affinity, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
-from torch_lapeig.eigen import NullSpace, SmoothedAggregation, SymmetricOperator, linear, solve_linear
+from torch_lapeig.eigen import (
+    NullSpace,
+    SmoothedAggregation,
+    SymmetricOperator,
+    linear,
+    resistance_distances,
+    solve_linear,
+)
 
 
 def roll(n, orders=0):
@@ -138,3 +145,54 @@ def test_unsolved_columns_are_warned_of(monkeypatch):
     monkeypatch.setattr(linear, "MOST_PRODUCTS", 2)
     with pytest.warns(ConvergenceWarning, match="linear solve has not reached its tolerance for 2 of 2 columns"):
         solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*isolated")
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_laplacians_have_the_pseudo_inverse(is_sparse):
+    affinity = torch.block_diag(random_affinity(9), random_affinity(7, seed=1), torch.zeros(1, 1)).double()
+    graph = Graph.from_dense(affinity)
+    graph = graph.to_sparse() if is_sparse else graph
+    inverse = torch.linalg.pinv(torch.diag(affinity.sum(1)) - affinity, hermitian=True)
+    rhs = inverse @ points(17, 3)  # sums to zero on each component
+    torch.testing.assert_close(solve_linear(Laplacian(graph, "unnormalized"), rhs), inverse @ rhs)
+    with pytest.raises(ValueError, match="rhs must sum to 0 on each component"):
+        solve_linear(Laplacian(graph, "unnormalized"), points(17, 3))
+    with pytest.raises(ValueError, match="null vectors that are constant"):
+        solve_linear(Laplacian(graph), rhs)
+    resistance, (i, j) = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse, torch.triu_indices(17, 17, 1)
+    found = resistance_distances(graph, torch.stack([i, j]))
+    part = torch.tensor([0] * 9 + [1] * 7 + [2])
+    same = part[i] == part[j]
+    torch.testing.assert_close(found[same], resistance[i, j][same])
+    assert found[~same].isinf().all()
+
+
+def test_resistances_of_edges_obey_the_theorem_of_foster():
+    graph = roll(300)
+    resistance = resistance_distances(graph)
+    assert (graph.weight * resistance).sum() / 2 == pytest.approx(300 - 1, rel=1e-8)  # nodes less components
+    assert (resistance_distances(graph, torch.tensor([[5], [5]])) == 0).all()
+
+
+def test_commute_times_are_those_of_a_walk():
+    affinity = random_affinity(6, keep=1)
+    walk = affinity / affinity.sum(1, keepdim=True)
+    times = resistance_distances(Graph.from_dense(affinity), torch.tensor([[0], [4]]), commute_time=True)
+    hits = []
+    for start, end in ((0, 4), (4, 0)):
+        others = [node for node in range(6) if node != end]
+        steps = torch.linalg.solve(torch.eye(5) - walk[others][:, others], torch.ones(5, dtype=torch.float64))
+        hits.append(steps[others.index(start)])
+    assert times.item() == pytest.approx(float(sum(hits)))
+
+
+def test_derivatives_of_resistances_and_of_the_pseudo_inverse():
+    def graph_of(weight):
+        return Graph.from_dense((weight + weight.mT) * (1 - torch.eye(6)))
+
+    pairs = torch.tensor([[0, 1, 2], [3, 4, 2]])
+    weight = random_affinity(6, keep=1)
+    check_derivatives(lambda w: resistance_distances(graph_of(w), pairs, commute_time=True), weight)
+    rhs = points(6, 2)
+    check_derivatives(lambda w, b: solve_linear(Laplacian(graph_of(w), "unnormalized"), b - b.mean(0)), weight, rhs)

@@ -279,3 +279,41 @@ def test_an_eigenvalue_far_below_the_others_is_found():
     stiffness, mass = torch.tensor([[0, 1e30, 0], [1e30, 0, 1], [0, 1, 2]]).double(), torch.tensor([1e-30, 1, 1e30])
     value = eigenpairs(stiffness, 1, mass=mass.diag().double()).values
     torch.testing.assert_close(value, torch.full_like(value, -1e45), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("n", [40, 400])
+def test_hermitian_pencils(n, layout):
+    a, b = (torch.complex(noise(n, n, seed=s) - 0.5, noise(n, n, seed=s + 1) - 0.5) for s in (1, 3))
+    matrix, mass = a + a.mH, b @ b.mH / n + torch.eye(n)
+    exact = scipy.linalg.eigh(matrix.numpy(), mass.numpy(), eigvals_only=True)
+    nearest = np.sort(exact[np.argsort(abs(exact - 0.1))[:4]])
+    for ends, values in (({}, exact[:4]), ({"largest": True}, exact[::-1][:4]), ({"nearest": 0.1}, nearest)):
+        pairs = eigenpairs(layout(matrix), 4, mass=layout(mass), **ends)
+        torch.testing.assert_close(pairs.values, torch.tensor(values.copy()), rtol=1e-9, atol=1e-9)
+        u = pairs.vectors
+        torch.testing.assert_close(u.mH @ mass @ u, torch.eye(4).to(u), rtol=0, atol=1e-9)
+        torch.testing.assert_close(matrix @ u, mass @ u * pairs.values, rtol=0, atol=1e-8)
+        assert pairs.converged
+        assert pairs.residuals.max() < 1e-8
+    with pytest.raises(ValueError, match="mass must have shape"):
+        eigenpairs(matrix, 2, mass=mass[:3, :3])
+
+
+def test_hermitian_pencils_with_copies_and_derivatives():
+    a, b = (torch.complex(noise(9, 9, seed=s) - 0.5, noise(9, 9, seed=s + 1) - 0.5) for s in (1, 3))
+    mass, turn = b @ b.mH + torch.eye(9), torch.linalg.qr(a)[0]
+    low = torch.linalg.cholesky(mass)
+    values = torch.tensor([1.0, 1.0, 1.0, *range(2, 8)], dtype=torch.float64)
+    matrix = low @ (turn * values) @ turn.mH @ low.mH
+    pairs = eigenpairs((matrix + matrix.mH) / 2, 4, mass=mass)
+    torch.testing.assert_close(pairs.values, values[:4])
+    diagonal = noise(9) + 0.5
+    expected = scipy.linalg.eigh((a + a.mH).numpy(), np.diag(diagonal.numpy()), eigvals_only=True)[:3]
+    torch.testing.assert_close(eigenpairs(a + a.mH, 3, mass=diagonal).values, torch.tensor(expected))
+
+    def loss(x, y):
+        found = eigenpairs(x + x.mH, 3, mass=y @ y.mH + torch.eye(5))
+        return (found.vectors @ torch.matrix_exp(-found.projected) @ found.vectors.mH).abs().square().sum()
+
+    assert gradcheck(loss, (a[:5, :5].clone().requires_grad_(), b[:5, :5].clone().requires_grad_()), atol=1e-6)

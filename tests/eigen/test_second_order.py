@@ -121,8 +121,6 @@ def test_second_derivatives_of_values_projectors_and_their_products(spectrum, ki
 
     Vectors in float32 leave an error of eps/Δ² in a product.
     """
-    if kind == "pencil" and dtype.is_complex:
-        pytest.skip("a complex pencil is refused")
     if kind == "eigenpairs" and dtype.is_complex and gap == 1e-6:  # accurate, but reported as if it were not
         warnings.simplefilter("ignore", DegeneracyWarning)
     a, c, d, pairs = problem(spectrum, gap, dtype)

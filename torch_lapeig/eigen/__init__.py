@@ -5,7 +5,7 @@ from torch_lapeig.eigen.choose import Choice
 from torch_lapeig.eigen.factored import FactoredCosine
 from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.linear import solve_linear
+from torch_lapeig.eigen.linear import resistance_distances, solve_linear
 from torch_lapeig.eigen.magnetic import MagneticLaplacian
 from torch_lapeig.eigen.meshes import MeshLaplacian, mesh_laplacian
 from torch_lapeig.eigen.operator import Operator
@@ -54,6 +54,7 @@ __all__ = [
     "eigenpairs",
     "eigh",
     "mesh_laplacian",
+    "resistance_distances",
     "solve_linear",
     "svd",
 ]

@@ -1,6 +1,6 @@
-"""Linear systems A Z = B of symmetric positive definite matrices on the edges of a graph, with gradients.
+"""Linear systems A Z = B of matrices on the edges of a graph, with gradients, and resistance distances.
 
-Their derivatives come from `torch_lapeig.eigen.gradient.rule.Outside` with no eigenvectors to project out.
+Their derivatives come from `torch_lapeig.eigen.gradient.rule.Outside`, with null vectors in the place of eigenvectors.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.rule import Outside
+from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
 from torch_lapeig.eigen.problem import in_unit
 from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.algebra import sum_of_groups
+from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
-from torch_lapeig.support.tuning import DENSE_SOLVE
+from torch_lapeig.support.tuning import DENSE_SOLVE, rows_of_block
 
 SOLVE_TOLERANCE = 1e-12  # residual relative to the right-hand side, near the limit of float64
 EASY_PRODUCTS = 150  # products before a preconditioner is built: about the cost of building multigrid
 MOST_PRODUCTS = 3000  # maximum products of the last candidate
 
 
-def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
+def solve_linear(operator: SymmetricOperator | Laplacian, rhs: Tensor) -> Tensor:
     """Return Z of A Z = B by preconditioned conjugate gradients, differentiable in A's entries and in B, at any order.
 
     A small or dense matrix is factorised. Otherwise conjugate gradients with 150 products show whether the system is
@@ -33,15 +36,18 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     multigrid preconditions it.
 
     Args:
-        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode, too.
-        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64; each column of each graph is a system of its own.
+        operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode, too. Or
+            the Laplacian D − W of a graph, ``"unnormalized"``, whose null vectors are constant on each component.
+        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64; each column of each graph is a system of its own. Beside a
+            Laplacian columns sum to 0 on each component.
 
     Returns:
         Z of the shape of B; with a `ConvergenceWarning` where the residual of a column is above 1e-12 of its norm and
-        above round-off.
+        above round-off. Of a Laplacian Z = L⁺ B, by the pseudo-inverse: its columns sum to 0 on each component, too.
 
     Raises:
-        TypeError: no `SymmetricOperator`, not float64. ValueError: another shape, known null vectors.
+        TypeError: another type, not float64. ValueError: another shape, null vectors that are not constant; a
+            right-hand side beside a Laplacian that does not sum to 0.
 
     >>> from torch_lapeig.graph.pattern import DensePattern
     >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
@@ -52,20 +58,92 @@ def solve_linear(operator: SymmetricOperator, rhs: Tensor) -> Tensor:
     tensor([[1.0000],
             [0.5000]], dtype=torch.float64)
     """
-    expected = "a positive definite SymmetricOperator; a Laplacian is singular: torch.linalg.pinv(L.to_dense()) @ rhs"
-    checks.check_instance(operator, "operator", SymmetricOperator, expected)
-    if operator.most_null:
-        raise ValueError(f"operator must be {expected}, got {operator.most_null} null vectors")
+    expected = "a positive definite SymmetricOperator, or a Laplacian"
+    checks.check_instance(operator, "operator", (SymmetricOperator, Laplacian), expected)
+    operator = operator.symmetric if isinstance(operator, Laplacian) else operator
+    null = operator.null
+    if null is not None and operator.most_null and not torch.equal(null.ground > 0, null.ground == 1):
+        raise ValueError(
+            "operator must have null vectors that are constant on each component, which do not depend on its entries; "
+            'use Laplacian(graph, "unnormalized")'
+        )
     checks.check_tensor(rhs, "rhs")
     if operator.dtype != torch.float64 or rhs.dtype != torch.float64:
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
     if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
         raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
     system = _System(*in_unit(operator.frozen())[:2])
-    b, n, m = operator.batch_size, operator.num_nodes, rhs.shape[-1]
-    nothing = rhs.new_zeros(b, 0, 0), rhs.new_zeros(b, n, 0)  # Λ and V
-    z: Tensor = Outside.apply(system, *nothing, -rhs.reshape(b, n, m), *operator.parameters)
-    return z.reshape(rhs.shape)
+    blocks = rhs.reshape(operator.batch_size, operator.num_nodes, -1)
+    left = checks.primal(blocks) - system.project(checks.primal(blocks))
+    if system.null.shape[2] and (left.abs().amax(1) > 1e-9 * checks.primal(blocks).abs().amax(1)).any():
+        raise ValueError(
+            "rhs must sum to 0 on each component of a Laplacian, and be 0 at isolated nodes, got sums of up to "
+            f"{left.sum(1).abs().max():.1e}; subtract the mean of each component"
+        )
+    return _solution(system, operator, blocks).reshape(rhs.shape)
+
+
+def _solution(system: _System, operator: SymmetricOperator, rhs: Tensor) -> Tensor:
+    """Return the solution for ``(B, N, m)``, with derivatives in the operator's tensors."""
+    z: Tensor = Outside.apply(system, rhs.new_zeros(len(rhs), 0, 0), system.null, -rhs, *operator.parameters)
+    return z
+
+
+def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_time: bool = False) -> Tensor:
+    """Compute the effective resistances of pairs of nodes, or commute times, differentiable in the weights.
+
+    R_ij = (e_i − e_j)ᵀ L⁺ (e_i − e_j) with L = D − W is the resistance between i and j of a network with conductances W
+    (Klein & Randić 1993). A random walk takes R_ij Σ d steps from i to j and back, with the degrees d of the component
+    (Chandra et al. 1989). Each pair is a linear system, solved in blocks; backward passes solve them again.
+
+    Args:
+        graph: one graph, sparse or dense, whose weights are conductances.
+        pairs: numbers of nodes, int64 ``(2, P)``; default: the ends ``edge_index`` of the edges.
+        commute_time: whether to return R_ij Σ d.
+
+    Returns:
+        ``(P,)``, of the dtype of the weights: 0 from a node to itself, infinite between components.
+
+    Raises:
+        TypeError, ValueError: no `Graph`, a batch, weights that are not symmetric, numbers out of range.
+
+    >>> triangle = Graph.from_dense(torch.ones(3, 3, dtype=torch.float64).fill_diagonal_(0))
+    >>> resistance_distances(triangle, torch.tensor([[0], [1]]))
+    tensor([0.6667], dtype=torch.float64)
+    """
+    check_graph(graph, "graph", "resistance_distances")
+    if pairs is None:
+        pairs = graph.edge_index
+    checks.check_indices(pairs, "pairs", graph.num_nodes)
+    if pairs.ndim != 2 or len(pairs) != 2:
+        raise ValueError(f"pairs must have shape (2, P), got {tuple(pairs.shape)}")
+    laplacian, total = Laplacian(graph, "unnormalized"), graph.num_nodes
+    operator = laplacian.symmetric
+    system = _System(*in_unit(operator.frozen())[:2])
+    labels = graph.pattern.components(checks.primal(graph.weight))
+    place = (labels[pairs[0]] == labels[pairs[1]]).nonzero().flatten()
+
+    def of_block(block: Tensor) -> Tensor:
+        (i, j), column = pairs[:, block], torch.arange(len(block), device=block.device)
+        rhs = torch.zeros(1, total, len(block), dtype=torch.float64, device=block.device)
+        rhs[0, i, column] += 1
+        rhs[0, j, column] -= 1
+        z = _solution(system, operator, rhs)[0]
+        return z[i, column] - z[j, column]
+
+    blocks = place.split(rows_of_block(64 * total, pairs.device)) if len(place) else ()
+    if len(blocks) > 1 and needs_derivatives(*operator.parameters):
+        from torch.utils.checkpoint import checkpoint  # loads torch's compiler
+
+        found = [checkpoint(of_block, block, use_reentrant=False) for block in blocks]
+    else:
+        found = [of_block(block) for block in blocks]
+    resistance = torch.full_like(pairs[0], torch.inf, dtype=torch.float64)
+    resistance = resistance.index_copy(0, place, torch.cat(found)) if found else resistance
+    if commute_time:
+        volume = sum_of_groups(laplacian.exact_degrees, labels, total)
+        resistance = resistance * volume[labels[pairs[0]]]
+    return resistance.to(graph.weight.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +153,21 @@ class _System:
     operator: SymmetricOperator
     factor: Tensor | None
 
+    @cached_property
+    def null(self) -> Tensor:
+        """Return V, the known null vectors, ``(B, N, c)``."""
+        return self.operator.null_vectors(self.operator.most_null)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return (I − V Vᵀ) X at active nodes."""
+        if self.null.shape[2] == 0:
+            return x
+        return (x - self.null @ self.operator.inner(self.null, x)) * self.operator.active[..., None]
+
     @torch.no_grad()
     def solve(self, g: Tensor) -> Tensor:
         """Return Z of A Z = −G: candidates continue from each other's best iterate until all columns are solved."""
-        operator, target = self.operator, -g
+        operator, target = self.operator, -self.project(g)
         # Scale by powers of two, which is exact, so that columns of any size are solved alike.
         size = checks.power_of_two(target, (1,))
         target = target / size
@@ -93,7 +182,8 @@ class _System:
         for number, (precondition, limit) in enumerate(self._candidates()):
             # In an easy system residuals stay above round-off, and testing for round-off takes a third of the time.
             goal = allowed if number else lambda _: enough
-            change, left = conjugate_gradients(operator.matmul, precondition, rest, operator.dots, goal, limit)
+            inverse = precondition if not self.null.shape[2] else lambda r, m=precondition: self.project(m(r))
+            change, left = conjugate_gradients(operator.matmul, inverse, rest, operator.dots, goal, limit)
             solved = (left <= allowed(change)) | ~left.isfinite()
             z = z + change
             if solved.all():
@@ -124,14 +214,16 @@ class _System:
     @cached_property
     def _scaling(self) -> Map:
         diagonal = self.operator.diagonal.detach().reshape(self.operator.batch_size, -1, 1)
-        return (lambda r: r) if (diagonal == 1).all() else lambda r: r / diagonal
+        return (lambda r: r) if (diagonal == 1).all() else lambda r: r / torch.where(diagonal > 0, diagonal, 1)
 
     @cached_property
     def _cholesky(self) -> Map | None:
         """Return the preconditioner by Cholesky factors of dense matrices; None if round-off makes one indefinite."""
         operator = self.operator
         n = operator.num_nodes
-        factors, failed = torch.linalg.cholesky_ex(operator.to_dense().detach().reshape(-1, n, n))
+        dense = operator.to_dense().detach().reshape(-1, n, n) + self.null @ self.null.mT
+        dense.diagonal(dim1=-2, dim2=-1).add_(~operator.active)
+        factors, failed = torch.linalg.cholesky_ex(dense)
         return None if failed.any() else lambda r: torch.cholesky_solve(r, factors)
 
     @cached_property

@@ -110,11 +110,24 @@ def is_complex(matrix: Any) -> bool:
     return matrix.dtype in (torch.complex64, torch.complex128) or getattr(matrix.dtype, "kind", "") == "c"
 
 
-def real_form_of_matrix(matrix: Any) -> tuple[SymmetricOperator, tuple[int, ...]]:
+def real_form_of_matrix(matrix: Any, name: str) -> tuple[SymmetricOperator, tuple[int, ...]]:
     """Return the real form of Hermitian matrices, and their shape ``(N,)`` or ``(B, N)``."""
-    pattern, values = entries_of_matrix(matrix, "matrix")
-    real, imaginary = values.real[..., None], values.imag[..., None]
-    return operator_of_entries(*real_form(pattern, real, imaginary, pattern.shape[:-1])), pattern.shape
+    pattern, values = entries_of_matrix(matrix, name)
+    real, imaginary = (values.real, values.imag) if values.is_complex() else (values, torch.zeros_like(values))
+    return operator_of_entries(
+        *real_form(pattern, real[..., None], imaginary[..., None], pattern.shape[:-1])
+    ), pattern.shape
+
+
+def real_form_of_mass(mass: Any, shape: tuple[int, ...]) -> Any:
+    """Return the real form of a mass, a diagonal of a shape ``(N,)`` or ``(B, N)`` or matrices."""
+    if not is_matrix(mass):
+        return mass
+    if isinstance(mass, Tensor) and tuple(mass.shape) == shape:
+        return mass.repeat_interleave(2, -1)
+    if tuple(mass.shape) != (*shape, shape[-1]):
+        raise ValueError(f"mass must have shape {shape} or {(*shape, shape[-1])}, got {tuple(mass.shape)}")
+    return real_form_of_matrix(mass, "mass")[0]
 
 
 def real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int, ...]) -> tuple[Pattern, Tensor]:
@@ -134,13 +147,15 @@ def real_form(pattern: Pattern, real: Tensor, imaginary: Tensor, lead: tuple[int
     return SparsePattern.trusted(row[order], col[order], shape), blocks.flatten().index_select(0, order)
 
 
-def complex_pairs(pairs: Any, operator: SymmetricOperator, shape: tuple[int, ...], k: int, *, largest: bool) -> Any:
-    """Return k complex pairs of the shape ``(..., N)`` from 2k real `Eigenpairs` of the real form."""
+def complex_pairs(pairs: Any, operator: SymmetricOperator, mass: Any, shape: tuple[int, ...], k: int) -> Any:
+    """Return k complex pairs of the shape ``(..., N)`` from 2k real `Eigenpairs` of real forms of A and M."""
     batch, lead = operator.batch_size, shape[:-1]
     real, vectors = pairs.projected.reshape(batch, 2 * k, -1), pairs.vectors.reshape(batch, -1, 2 * k)
     present = pairs.values.reshape(batch, -1).isfinite()
-    turn, columns, residuals = _combined(operator, checks.primal(real), checks.primal(vectors), present, largest)
-    allowed = 100 * pairs.residuals.reshape(batch, -1).amax(1) + operator.round_off
+    errors = pairs.residuals.reshape(batch, -1)
+    bare = checks.primal(real), checks.primal(vectors)
+    turn, columns, residuals = _combined(operator, mass, *bare, errors, present, pairs.which == "largest")
+    allowed = 100 * errors.amax(1) + (operator.round_off if mass is None else 1e-12 * bare[0].abs().amax((1, 2)))
     if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
         raise checks.ConvergenceError(
             f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "
@@ -184,16 +199,28 @@ def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _combined(
-    operator: SymmetricOperator, projected: Tensor, vectors: Tensor, present: Tensor, largest: bool
+    operator: SymmetricOperator,
+    mass: Any,
+    projected: Tensor,
+    vectors: Tensor,
+    errors: Tensor,
+    present: Tensor,
+    largest: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
     k, vectors = vectors.shape[-1] // 2, vectors.double()
-    exact, factor, _ = in_unit(operator.double().frozen())  # squares of residuals may leave the range of the dtype
+    # Squares of residuals may leave the range of the dtype.
+    exact, factor, _ = in_unit(operator.double().frozen(), is_pencil=mass is not None)
+    unit = torch.ones_like(exact.bound) if factor is None else factor.abs()
     z, image, above = _complex(vectors), _complex(exact.matmul(vectors)), exact.above[:, None]
+    if isinstance(mass, SymmetricOperator):
+        weighted = _complex(mass.double().matmul(vectors))
+    else:
+        weighted = z if mass is None else _complex(mass.double().reshape(vectors.shape[:2])[..., None] * vectors)
     # Every other missing column stands for a pair above the spectrum.
     lacking = 2.0 * ~present
     lacking[:, 1::2] = 0
-    size, basis = torch.linalg.eigh(z.mH @ z + torch.diag_embed(lacking))
+    size, basis = torch.linalg.eigh(z.mH @ weighted + torch.diag_embed(lacking))
     basis = basis[..., k:]
     columns = basis * size[:, None, k:].rsqrt()
     action = z.mH @ image
@@ -202,8 +229,11 @@ def _combined(
     columns, turn = columns @ turn, basis @ turn
     residuals = torch.linalg.vector_norm(image @ columns - (z @ columns) * level[:, None], dim=1)
     values = torch.where(present, projected.diagonal(dim1=1, dim2=2), operator.above[:, None])
+    if mass is not None:  # A z_j − μ M z_j is the residual of pair j and (λ_j − μ) M z_j, in the norm of M⁻¹
+        far = (values[..., None] * unit[:, None, None] - level[:, None]).abs()
+        residuals = (columns.abs() * (far + (errors * unit[:, None])[..., None])).sum(1)
     # Round-off may exchange equal values.
     order = (turn.abs().square() * values[..., None]).sum(1).argsort(stable=True, descending=largest)
     at, is_there = order[:, None, :].expand_as(turn), present[:, None, ::2]
-    residuals = residuals.gather(1, order) * is_there[:, 0] / (1 if factor is None else factor[:, None])
+    residuals = residuals.gather(1, order) * is_there[:, 0] / unit[:, None]
     return turn.gather(2, at) * is_there, columns.gather(2, at) * is_there, residuals

@@ -57,18 +57,21 @@ def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool,
 
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     """Return a mass, a diagonal ``(N,)`` or a matrix ``(N, N)``, in the operator's dtype, zero at inactive nodes."""
+    pattern: Pattern
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
-    if not is_matrix(mass):
+    if not is_matrix(mass) and not isinstance(mass, SymmetricOperator):
         checks.check_tensor(mass, "mass")
     if tuple(operator.shape) != (n,) or shape not in ((n,), (n, n)):
         batch = operator.shape[:-1]
         other = f"{(*batch, n, n)} beside matrices of that shape" if batch else f"{(n, n)}"
         raise ValueError(f"mass must have shape {tuple(operator.shape)} or {other}, got {shape}")
-    if len(shape) == 1:
+    if isinstance(mass, SymmetricOperator):  # the real form of a Hermitian matrix
+        pattern, values, diagonal = mass.pattern, mass.values, mass.diagonal
+    elif len(shape) == 1:
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")
         nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
-        pattern: Pattern = SparsePattern.trusted(nothing, nothing, (n,))
+        pattern = SparsePattern.trusted(nothing, nothing, (n,))
         values, diagonal = mass[:0], mass
     else:
         pattern, values = entries_of_matrix(mass, "mass")

@@ -248,6 +248,7 @@ OF_OTHERS = {
     "X": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
     "tol": "use tolerance=, relative to the gap",
     "maxiter": "use a solver with a limit, such as Krylov(max_products=1000)",
+    "mask": "padding belongs to the graph; fixed= holds nodes at 0",
     "niter": "use a solver with a limit, such as Krylov(max_products=1000)",
 }
 
@@ -262,6 +263,7 @@ def eigenpairs(
     fill: bool = False,
     largest: bool = False,
     nearest: float | None = None,
+    fixed: Tensor | None = None,
     **options: Any,
 ) -> Eigenpairs:
     """Compute the ``k`` smallest eigenpairs of a Laplacian or any symmetric matrix, differentiable in its entries.
@@ -293,6 +295,8 @@ def eigenpairs(
         nearest: σ, for the ``k`` pairs whose values are nearest to it, ascending, of one matrix or pencil with entries.
             Sparse ones are solved by factors of A − σM (Grimes, Lewis & Simon 1994), as by SciPy's ``eigsh(sigma=)``,
             and two counts of inertia prove that none is missing.
+        fixed: nodes held at 0, as Dirichlet's condition asks: bool of the operator's shape, or int64 numbers ``(M,)``
+            of one graph. Their entries are 0, and the pairs are those of the rows and columns of all other nodes.
 
     Gradients follow the implicit rule of ``torch_lapeig.eigen.gradient.rule``, not that of ``torch.linalg.eigh``. They
     are finite. With equal eigenvalues they are exact for losses that do not depend on the choice of basis in an
@@ -314,20 +318,26 @@ def eigenpairs(
     solve = Solve.of(solve, **options)
     laplacian, mass = checks.half_to_float32(laplacian), checks.half_to_float32(mass)
     if not isinstance(laplacian, Laplacian) and matrices.is_matrix(laplacian):
-        if matrices.is_complex(laplacian):
-            if nearest is not None or mass is not None:
-                raise ValueError("nearest and mass must be None for a complex A; use eigh(A), M^-½ A M^-½ for a mass")
-            return pairs_of_real_form(*matrices.real_form_of_matrix(laplacian), k, solve, fill, largest=largest)
+        if matrices.is_complex(laplacian) or (matrices.is_matrix(mass) and matrices.is_complex(mass)):
+            real, size = matrices.real_form_of_matrix(laplacian, "matrix")
+            ends = {"mass": matrices.real_form_of_mass(mass, size), "largest": largest, "nearest": nearest}
+            if fixed is not None:
+                real = real.clamped(_mask_of(fixed, size, real).repeat_interleave(2, -1))
+            return pairs_of_real_form(real, size, k, solve, fill, **ends)
         laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
     if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
-        each = matrices.pencils_of(given, mass)
+        held = given if fixed is None else given.clamped(_mask_of(fixed, shape, given))
+        each = matrices.pencils_of(held, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if isinstance(given, Operator) else given
-    operator = _operator_of(exact)
+    operator: Any = _operator_of(exact)
+    if fixed is not None:
+        refuse("eigenpairs, fixed", operator=operator)
+        operator = operator.clamped(_mask_of(fixed, tuple(operator.shape), operator))
     k = _check_request(operator, k, fill, solve)
     if isinstance(exact, Laplacian) and exact.has.isolated:
         warn_of_isolated(exact.active, exact.graph.mask)
@@ -370,6 +380,20 @@ def eigenpairs(
     return dataclasses.replace(
         pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=_inner_product(exact, mass), which=end
     )
+
+
+def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
+    """Return a mask of a shape ``(N,)`` or ``(B, N)`` of nodes given by a mask, or by their numbers in one graph."""
+    if not isinstance(fixed, Tensor) or fixed.dtype != torch.bool:
+        checks.check_indices(fixed, "fixed", shape[-1])
+        if fixed.ndim != 1 or len(shape) > 1:
+            raise ValueError(f"fixed must be numbers (M,) of nodes of one graph, or a mask {shape}, got {fixed.shape}")
+        fixed = torch.zeros(shape, dtype=torch.bool, device=fixed.device).index_fill(0, fixed, True)
+    if tuple(fixed.shape) != shape:
+        raise ValueError(f"fixed must have shape {shape}, got {tuple(fixed.shape)}")
+    checks.check_same_device(fixed, "fixed", operator.bound, "laplacian")
+    mask: Tensor = fixed
+    return mask
 
 
 def _check_nearest(nearest: Any, solve: Solve, *, is_free: bool) -> float:
@@ -431,9 +455,16 @@ def _pairs_of(
 
 
 def pairs_of_real_form(
-    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, *, largest: bool = False
+    operator: SymmetricOperator,
+    shape: tuple[int, ...],
+    k: int,
+    solve: Solve,
+    fill: bool,
+    *,
+    mass: Tensor | SymmetricOperator | None = None,
+    **ends: Any,
 ) -> Eigenpairs:
-    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of a real form."""
+    """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of real forms of a matrix and a mass."""
     if solve.degeneracy == "exact" or solve.cluster_width is not None:
         raise ValueError(
             'degeneracy must be "mask" or "lorentz", and cluster_width None, got '
@@ -445,8 +476,12 @@ def pairs_of_real_form(
             f"k must be at most the number of nodes of positive degree, got k={k} with "
             f"{operator.fewest_active // 2} of them"
         )
-    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, largest=largest)
-    return matrices.complex_pairs(pairs, operator, shape, k, largest=largest)  # type: ignore[no-any-return]
+    if isinstance(mass, SymmetricOperator) and len(mass.shape) == 2:
+        each = zip(operator.items(), mass.items(), strict=True)
+        pairs = Eigenpairs.stacked([eigenpairs(a, 2 * k, solve, fill=fill, mass=m, **ends) for a, m in each])
+    else:
+        pairs = eigenpairs(operator, 2 * k, solve, fill=fill, mass=mass, **ends)
+    return matrices.complex_pairs(pairs, operator, mass, shape, k)  # type: ignore[no-any-return]
 
 
 @singledispatch

@@ -272,6 +272,33 @@ class SymmetricOperator(Operator):
             null=null,
         )
 
+    def clamped(self, fixed: Tensor) -> SymmetricOperator:
+        """Return the operator on the other nodes than ``fixed``, bool of the operator's shape, which take no part."""
+        pattern, free = self.pattern, ~fixed
+        keep, null, excess = pattern.at_row(free) & pattern.at_col(free), None, None
+        if self.of_affinities and self._reaches_all(fixed):  # edges to fixed nodes only count on the diagonal
+            assert self.null is not None
+            ground = self.null.ground * free.reshape(self.active.shape)
+            lost = pattern.scaled(checks.primal(self.values), self.null.ground.reshape(self.shape)).masked_fill(keep, 0)
+            excess = pattern.sum_rows(lost).reshape(ground.shape) + (0 if self.excess is None else self.excess)
+            excess = excess.masked_fill(ground == 0, 0)
+            null = NullSpace(ground, torch.zeros_like(self.null.part), torch.zeros_like(self.null.counts))
+        return self._with(
+            values=torch.where(keep, self.values, 0),
+            diagonal=torch.where(free, self.diagonal, 0),
+            active=self.active & free.reshape(self.active.shape),
+            null=null,
+            excess=excess,
+            of_affinities=null is not None,
+        )
+
+    def _reaches_all(self, fixed: Tensor) -> bool:
+        """Return whether all known parts have fixed nodes, so that no null vector is left."""
+        if self.null is None:
+            return False
+        fixed, part = fixed.reshape(self.active.shape).to(self.dtype), self.null.part
+        return bool((torch.zeros_like(fixed).scatter_reduce(1, part, fixed, "amax").gather(1, part) > 0).all())
+
     @cached_property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""

@@ -1,5 +1,6 @@
 """Embeddings: graphs or kernels of points to coordinates, and new points."""
 
+from torch_lapeig.methods.alignment import Alignment, align
 from torch_lapeig.methods.clustering import SpectralClustering
 from torch_lapeig.methods.cuts import normalized_cut, refine_cut
 from torch_lapeig.methods.diffusion import DiffusionMap
@@ -25,6 +26,7 @@ from torch_lapeig.methods.semisupervised import SemiSupervised
 __all__ = [
     "LLE",
     "MDS",
+    "Alignment",
     "Canonical",
     "DiffusionMap",
     "EigenmapsRegression",
@@ -45,6 +47,7 @@ __all__ = [
     "StableEncoding",
     "WaveResponse",
     "WaveletResponse",
+    "align",
     "canonicalize",
     "laplacian_positional_encoding",
     "normalized_cut",

@@ -36,7 +36,7 @@ edgeless → LaplacianEigenmaps; DiffusionMap; SpectralClustering; EigenmapsRegr
   because No node takes part, so that there is no eigenvector, no weighted mean and no edge to draw. In a batch such an
     item has zeros.
   says nodes of positive degree|without edges|vary over the graph|edges? of positive weight|cells with neighbours
-batch → Whitening; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph
+batch → Whitening; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph; resistance_distances
   because A picture, a map that is kept, a layout and the numbers of rows of a data set belong to one graph.
   ValueError {name} must be one graph, got a batch of shape {value.shape}; take one with graph.subgraph
 batch → plot_embedding
@@ -46,7 +46,7 @@ mask → spectral_init
   because Padding has no place in a layout.
   ValueError {name} must be without a mask, got padding; take its nodes with graph.subgraph
 ImprovedWeights → spectral_loss; Whitening; normalized_cut; refine_cut; spectral_init; weighting, density; DiffusionMap;
-    HarmonicFunction; LabelSpreading
+    HarmonicFunction; LabelSpreading; resistance_distances
   because W = K diag(1/κ) is similar to a symmetric matrix, but not symmetric: a cut, tr Yᵀ L Y, scores and a correction
     for density differ from W to Wᵀ.
   ValueError {name} must be symmetric, got ImprovedWeights; use HeatKernel()
@@ -63,9 +63,14 @@ corrected graph → DiffusionMap
   because The kernel would be corrected twice.
   ValueError {name} must be a Graph of the kernel K, got one that DensityCorrected({value.density_correction:g}) has
     corrected for density already; weight it by K, or use alpha=0
-sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest
+sharded operator → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest; eigenpairs, nearest;
+    eigenpairs, fixed
   because Solvers on several ranks find the smallest pairs of one matrix.
-  ValueError mass, largest and nearest must be left out on several ranks; use the graph of ranks.gather(x)
+  ValueError mass, largest, nearest and fixed must be left out on several ranks; use the graph of
+    ranks.gather(x)
+operator of products → eigenpairs, fixed
+  because Rows and columns are taken out of entries.
+  TypeError fixed must be None for a matrix known by products; give a function of the free nodes only
 normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   because A normalised Laplacian has the degrees as its mass: L y = λ D y.
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
@@ -77,8 +82,8 @@ complex pairs → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest
   because A Hermitian matrix is solved in its real form, whose orthonormal pairs combine to complex ones.
   says got MagneticLaplacian; use its eigenpairs\(k\)
 singular operator → solve_linear
-  because The matrix has null vectors: a system has no solution, or many.
-  says must be a positive definite SymmetricOperator; a Laplacian is singular
+  because A system has a solution where the right-hand side sums to 0 on each component, beside constant null vectors.
+  says null vectors that are constant|rhs must sum to 0|must be a positive definite SymmetricOperator
 operator of products → Eigh; ShiftInvert; Lobpcg, multigrid; solve_linear
   because Decompositions, factors and multigrid are made of entries, which products do not give.
   says needs the entries .* which has products only; use Krylov\(\)|must be a positive definite Symm
@@ -144,7 +149,7 @@ LLE → frozen
   because Each new point is reconstructed by a linear system of its own.
   says LLE cannot be frozen
 sharded graph → Whitening; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph;
-    HarmonicFunction; LabelSpreading; EigenmapsRegression
+    HarmonicFunction; LabelSpreading; EigenmapsRegression; resistance_distances
   because A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.
   TypeError {name} must lie in one process, got a graph on several ranks; see docs/distributed.md
 sharded graph → conversions; components, subgraph; component_eigenpairs
@@ -170,7 +175,7 @@ GROUPS = {
     "AFFINITIES": "Laplacian; eigenpairs; component_eigenpairs; laplacian_smoothness; orthogonality; whiten; "
     "Whitening; spectral_loss; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler; "
     "weighting, *; LaplacianEigenmaps; DiffusionMap; SpectralClustering; HarmonicFunction; LabelSpreading; "
-    "EigenmapsRegression",
+    "EigenmapsRegression; resistance_distances",
     "FACES": "AddLaplacianPE; AddSpectralFeatures; anndata.*; SmoothnessCallback",
 }
 
@@ -200,6 +205,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "similarity": lambda value: value.graph.similarity is not None,
     "normalised Laplacian": lambda value: _is("Laplacian")(value) and value.normalization != "unnormalized",
     "sharded operator": lambda value: hasattr(value, "nodes") and value.nodes.is_sharded,
+    "operator of products": lambda value: not _is("SymmetricOperator")(value),
     "sharded pairs": lambda value: value.is_sharded,
     "complex pairs": lambda value: value.dtype.is_complex,
     "pairs with a mass or degrees": lambda value: value.inner_product != "identity",

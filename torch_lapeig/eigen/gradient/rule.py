@@ -231,7 +231,7 @@ def values_of(projected: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Outside(_Implicit):
-    """Function (Λ, V, G, θ) -> Z of A(θ) Z − M(θ) Z Λ + M V μ = −G, Vᵀ M Z = 0; V may have no columns.
+    """Function (Λ, V, G, θ) -> Z of A(θ) Z − M(θ) Z Λ + M V μ = −G, Vᵀ M Z = 0; Λ and V may have no columns.
 
     The system that is given has an ``operator`` of A and M, and a method ``solve(g)``, which returns Z.
     """
@@ -278,7 +278,7 @@ def _equations(system: Any, tensors: Sequence[Tensor], z: Tensor, mu: Tensor) ->
     """Return both sides' differences at Z and μ, the second one of the rows of this rank."""
     projected, vectors, g, *parameters = tensors
     image, weighted = system.operator.images(parameters, z)
-    if vectors.shape[2] == 0:
-        return image + g, matmul(vectors.mH, z)
     beside = system.operator.images(parameters, vectors)[1] if system.operator.mass is not None else vectors
-    return image - matmul(weighted, projected) + matmul(beside, mu) + g, matmul(beside.mH, z)
+    image = image - matmul(weighted, projected) if projected.shape[2] else image
+    image = image + matmul(beside, mu) if vectors.shape[2] else image
+    return image + g, matmul(beside.mH, z)

@@ -1,0 +1,58 @@
+"""Alignment to a reference: orthogonal Procrustes, signs and order, against SciPy and by derivatives."""
+
+import pytest
+import scipy.linalg
+import torch
+
+from problems import check_derivatives, points
+from torch_lapeig import KNN, DegeneracyWarning, LaplacianEigenmaps, align, eigenpairs
+
+Y, REFERENCE = points(20, 4), points(20, 4, seed=1)
+TURN = torch.linalg.qr(points(4, 4, seed=2))[0]
+SIGNS, ORDER = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64), torch.tensor([2, 0, 3, 1])
+
+
+def test_a_rotation_is_undone_and_is_that_of_scipy():
+    found = align(Y @ TURN, Y)
+    torch.testing.assert_close(found.embedding, Y)
+    torch.testing.assert_close(found.transform, TURN.mT)
+    expected, _ = scipy.linalg.orthogonal_procrustes(Y.numpy(), REFERENCE.numpy())
+    torch.testing.assert_close(align(Y, REFERENCE).transform, torch.from_numpy(expected))
+    batch = align((Y @ TURN).expand(2, 20, 4), torch.stack([Y, REFERENCE]))
+    torch.testing.assert_close(batch.embedding[0], Y)
+    assert batch.distance[0] < 1e-12 < 0.5 < batch.distance[1]
+
+
+def test_common_rows_signs_and_order():
+    rows = torch.tensor([3, 4, 7, 9, 11])
+    torch.testing.assert_close(align(Y @ TURN, Y[rows], rows).embedding, Y)
+    assert align(Y * SIGNS, Y, how="signs").distance == 0
+    mixed = (Y * SIGNS)[:, ORDER]
+    torch.testing.assert_close(align(mixed, Y, how="order").embedding, Y, rtol=0, atol=0)
+    torch.testing.assert_close(align(mixed, Y[:, :2], how="order").embedding, Y[:, :2], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "reference", [REFERENCE[:6], torch.eye(6, 4, dtype=torch.float64)], ids=["any", "equal values"]
+)
+def test_derivatives(reference):
+    y = points(6, 4) if reference is not None and reference[0, 1] else torch.eye(6, 4, dtype=torch.float64)
+    check_derivatives(lambda y, r: align(y, r).embedding, y, reference)
+
+
+def test_separated_columns_may_not_be_mixed():
+    pairs = eigenpairs(torch.arange(9.0).double().diag(), 3)
+    turned = pairs.vectors @ torch.linalg.qr(points(3, 3))[0]
+    with pytest.warns(DegeneracyWarning, match="well separated"):
+        align(pairs, turned)
+    embedding = LaplacianEigenmaps(2, KNN(8)).embed(points(60, 2))
+    assert align(embedding, -embedding.embedding).distance < 1e-12
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="rows must determine the rotation of 4 columns"):
+        align(Y, REFERENCE[:3], torch.arange(3))
+    with pytest.raises(ValueError, match=r"reference must have shape \(20, 4\)"):
+        align(Y, REFERENCE[:, :3])
+    with pytest.raises(ValueError, match="how must be one of"):
+        align(Y, REFERENCE, how="affine")
