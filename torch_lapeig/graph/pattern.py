@@ -213,7 +213,7 @@ class SparsePattern(PatternBase):
 
     def _put(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None) -> None:
         self.shape, self.loops = shape, loops
-        self.total = math.prod(shape)
+        self.total = self.columns = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
         if torch.is_inference_mode_enabled() or self.row.is_inference():
@@ -355,12 +355,12 @@ class SparsePattern(PatternBase):
         crow, col, edge, node = self._with_diagonal
         entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
-        return algebra.csr(crow, col, entries, (self.total, self.total))
+        return algebra.csr(crow, col, entries, (self.total, self.columns))
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
-        return algebra.csr(self.crow, self.col, values.detach(), (self.total, self.total))
+        return algebra.csr(self.crow, self.col, values.detach(), (self.total, self.columns))
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""

@@ -32,6 +32,7 @@ from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
+PROCESS = os.getpid()
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
 DTYPES = {name: dtype for dtype, name in TYPES.items()}
 DTYPES |= {"int32_t": torch.int32, "int64_t": torch.int64, "uint8_t": torch.bool}
@@ -45,46 +46,21 @@ LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
 NUMBERS = {"LINE": LINE, "BLOCK": 4, "SINGULAR": -1, "NO_MEMORY": -2, "FINISHED": 2, "DEPENDENT": 4, "STOPPED": 5}
 KINDS = {"int64_t": c_int64, "double": c_double, "float": c_float}  # of fields that are no addresses
 
-# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer.
-FUNCTIONS = {
-    "count_edges": "n:p",
-    "fill_edges": ":p",
-    "subspace": "n:p",
-    "is_symmetric": "n:nnppp",
-    "symbolic_factor": "p:nppp",
-    "release": ":p",
-    "room_of_factors": "n:p",
-    "numeric_factor": "n:ppppdpp",
-    "solve_factors": "n:ppppnnn",
-    "next_block": "n:pnn",
-}
-
-
-class Library(ctypes.CDLL):
-    """Compiled library, with the structures that it declares by name."""
-
-    structures: dict[str, Any]
-
 
 @functools.cache
-def library() -> Library | None:
+def library() -> Any:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
     chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
     path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
     if chosen == "0" or not path.exists():
         return None
     try:
-        found = Library(str(path))
+        found: Any = ctypes.CDLL(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         if found.source() != hashlib.sha256(sources).hexdigest().encode():
             raise OSError("they belong to other C sources")
         found.structures = _structures(found)
-        for name, signature in FUNCTIONS.items():
-            result, arguments = signature.split(":")
-            kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
-            function = getattr(found, name)
-            function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
     except (OSError, AttributeError) as error:
         warnings.warn(
             f"the compiled loops cannot be used, {error}; torch is used instead: install torch_lapeig again",
@@ -100,7 +76,7 @@ class _Declared(ctypes.Structure):
     _fields_ = (("name", c_char_p), ("value", c_int64), ("fields", c_char_p))
 
 
-def _structures(found: Library) -> dict[str, Any]:
+def _structures(found: Any) -> dict[str, Any]:
     """Build the structures that a library declares, by name; raise OSError where C and Python differ."""
     found.declared.restype = ctypes.POINTER(_Declared)
     kinds: dict[str, Any] = dict(KINDS)
@@ -123,7 +99,7 @@ def _structures(found: Library) -> dict[str, Any]:
 
 def fill_struct(name: str, /, **fields: Any) -> Any:
     """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
-    kind = library().structures[name]  # type: ignore[union-attr]
+    kind = library().structures[name]
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
         raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
@@ -137,8 +113,13 @@ def fill_struct(name: str, /, **fields: Any) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Call a function of `FUNCTIONS`."""
-    return getattr(library(), name)(*arguments)
+    """Call a function that is no task; C has an int64 or an address for an int, and a double for a float."""
+    function, given = getattr(library(), name), [*arguments]
+    function.restype = c_int64
+    for i, x in enumerate(arguments):
+        if type(x) in (int, float):
+            given[i] = c_int64(x) if type(x) is int else c_double(x)
+    return function(*given)
 
 
 def _run(name: str, parts: int, **fields: Any) -> None:
@@ -184,17 +165,7 @@ def is_for_one_thread(numbers: int) -> bool:
 
 def num_threads() -> int:
     """Return the threads for a loop: 1 in a forked process, which has no threads of OpenMP and would wait for them."""
-    return 1 if _is_forked else torch.get_num_threads()
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-_is_forked = False
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+    return torch.get_num_threads() if os.getpid() == PROCESS else 1
 
 
 def _parts(work: int) -> int:
