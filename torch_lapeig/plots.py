@@ -78,7 +78,7 @@ def plot_embedding(
     n = len(y)
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
-    of_points, order, classes, scale = _colours(labels, n)
+    of_points, order, classes, scale = colours_of(labels, n)
     panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
     if not panels or (axes is not None and np.size(axes) != len(panels)):
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
@@ -192,7 +192,7 @@ def plot_graph(
     refuse("plot_graph", graph=graph)
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
-    of_points, order, classes, scale = _colours(labels, len(y))
+    of_points, order, classes, scale = colours_of(labels, len(y))
     axes = _new_axes()[0] if axes is None else axes
     _draw_edges(axes, graph.to_sparse(), y)
     nodes = order[is_there[order]]
@@ -223,7 +223,7 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
         axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
 
-def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
+def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable

@@ -18,9 +18,8 @@ from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
-from torch_lapeig.graph.algebra import edge_products, label_components, multiply
+from torch_lapeig.graph.algebra import label_components
 from torch_lapeig.graph.pattern import PatternBase, SparsePattern
-from torch_lapeig.graph.search.exact import pair_distances
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -50,6 +49,7 @@ class ShardedPattern(SparsePattern):
     """
 
     is_sharded = True
+    has_hubs = False  # all ranks have to exchange rows of one dtype
 
     def __init__(self, ranks: Ranks, offsets: list[int], row: Tensor, place: Tensor, numbers: Tensor) -> None:
         begin, end = offsets[ranks.rank], offsets[ranks.rank + 1]
@@ -77,10 +77,6 @@ class ShardedPattern(SparsePattern):
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
         return self.ranks.maximum(super().largest(x).nan_to_num(torch.inf, torch.inf))
-
-    def centre(self, x: Tensor) -> Tensor:
-        """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
-        return self.ranks.sum(checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
@@ -140,9 +136,9 @@ class ShardedPattern(SparsePattern):
         """Return values ``(1,)`` on the edges."""
         return values.expand(len(self))
 
-    def at_col(self, nodes: Tensor) -> Tensor:
-        """Return node values at the second node of each edge."""
-        return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
+    def at_columns(self, y: Tensor) -> Tensor:
+        """Return the own rows ``(n, m)`` and those that this rank needs from others."""
+        return self.halo.with_halo(y)
 
     def transpose(self, values: Tensor) -> Tensor:
         """Return the values of the reversed edges."""
@@ -166,31 +162,11 @@ class ShardedPattern(SparsePattern):
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
-    def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """Return `matmul` without gradients, for ``(n, m)``."""
-        return self.multiply(self.to_matrix(values), y)
-
-    def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return `products` without gradients, for ``(n, m)``."""
-        return edge_products(self.crow, self.row, self.col, x, self.halo.with_halo(y.detach()))
-
-    def direct_lengths(self, x: Tensor) -> Tensor:
-        """Return `squared_lengths` without gradients."""
-        others = self.halo.with_halo(self._points(x.detach()))
-        return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
-
     direct_tension = PatternBase.direct_tension  # the ends lie on several ranks: a product is used
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return this rank's share of ½ Σ m_ij ‖y_i − y_j‖², from the edges that begin here; differentiable."""
         return (values * self.squared_lengths(y)).sum() / 2
-
-    def multiply(
-        self, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, in_place: bool = False, **factors: float
-    ) -> Tensor:
-        """Return `PatternBase.multiply` with the rows that this rank needs from others, without gradients."""
-        others, every = None if other is None else self._points(other), self.halo.with_halo(self._points(y.detach()))
-        return multiply(matrix, every, others, out=others if in_place else None, **factors).reshape(y.shape)
 
     # Operations that one rank cannot do.
     keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = needs_whole

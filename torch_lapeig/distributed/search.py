@@ -46,7 +46,6 @@ class ShardedSearch:
         # Store points in the order of their numbers, so that ties go to the smaller number.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
-        self._made: tuple[int, Tiles] | None = None
 
     @precision.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
@@ -126,29 +125,15 @@ class ShardedSearch:
 
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return positions and squared distances ``(Q, k)`` of this rank's points nearest to queries or own points."""
-        budget = budget_of(self.x.device).search
-        tiles = self._tiles(k)
-        by_tiles = None if tiles is None else tiles.nearest(k, queries, budget, reach)
-        if by_tiles is None:
-            asked = None if queries is None else queries[None]
-            found = nearest_neighbors(self.sorted[None], k, asked).indices[0]
-        else:
-            found = by_tiles.indices
-        index = self.order[found]
+        asked, found = self.x if queries is None else queries, None
+        if self.x.device.type == "cpu" and min(len(self.x), 2 * len(asked)) >= TILED_SET:
+            found = Tiles(self.sorted, k).nearest(k, queries, budget_of(self.x.device).search, reach)
+        index = self.order[(nearest_neighbors(self.sorted, k, queries) if found is None else found).indices]
         if queries is None:
             index = torch.empty_like(index).index_copy_(0, self.order, index)
-        asked = self.x if queries is None else queries
         row = torch.arange(len(asked), device=index.device).repeat_interleave(k)
         # Measure all pairs by one function, so that distances do not depend on the ranks of the points.
         return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
-
-    def _tiles(self, k: int) -> Tiles | None:
-        """Return the tiles of this rank's points, made again only for a larger k; None for small sets."""
-        if self.x.device.type != "cpu" or len(self.x) < TILED_SET:
-            return None
-        if self._made is None or k > self._made[0]:
-            self._made = k, Tiles(self.sorted, k)
-        return self._made[1]
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)

@@ -122,9 +122,11 @@ def call(name: str, *arguments: Any) -> Any:
     return function(*given)
 
 
-def _run(name: str, parts: int, **fields: Any) -> None:
-    """Run a task in parts that threads share; raise MemoryError where there is no room for what they work with."""
-    task, threads = fill_struct(name.capitalize(), **fields), num_threads() if parts > 1 else 1
+def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> None:
+    """Run a task of so many multiplications, or of items, in parts that threads share; MemoryError without room."""
+    threads = num_threads()
+    parts = max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)) if items is None else items
+    task, threads = fill_struct(name.capitalize(), **fields), threads if parts > 1 else 1
     if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
 
@@ -168,11 +170,6 @@ def num_threads() -> int:
     return torch.get_num_threads() if os.getpid() == PROCESS else 1
 
 
-def _parts(work: int) -> int:
-    """Return the number of parts for so many multiplications."""
-    return max(1, min(PARTS_OF_THREAD * num_threads(), work // COMPILED_PART))
-
-
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
 
 
@@ -185,7 +182,7 @@ def product(
     part = {"is_system": False, "start": 0, "stop": len(crow) - 1, "base": 0, "columns": columns}
     steps = {"y_step": y.stride(0), "other_step": 0 if other is None else other.stride(0), "out_step": out.stride(0)}
     terms = {"y": y, "other": other, "out": out, "times": times, "plus": plus, "centre": 0}
-    _run(f"product_{real}", _parts(len(col) * columns), rows=rows, **part, **steps, **terms)
+    _run(f"product_{real}", len(col) * columns, rows=rows, **part, **steps, **terms)
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
@@ -206,7 +203,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     out = x.new_empty(count)
     columns = x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
-    _run(f"pairs_{TYPES[x.dtype]}", _parts(count * columns), i=i, j=j, **sizes, x=x, y=y, out=out)
+    _run(f"pairs_{TYPES[x.dtype]}", count * columns, i=i, j=j, **sizes, x=x, y=y, out=out)
     return out
 
 
@@ -216,7 +213,7 @@ def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -
     sizes = {"rows": len(crow) - 1, "columns": columns}
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
     edges = {"crow": crow, "col": col, "x": x, "y": y, "out": out}
-    _run(f"edges_{TYPES[x.dtype]}", _parts(len(col) * columns), **edges, **sizes, **steps)
+    _run(f"edges_{TYPES[x.dtype]}", len(col) * columns, **edges, **sizes, **steps)
     return out
 
 
@@ -227,7 +224,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
     (rows, columns), pull, energy = y.shape, y.new_empty(y.shape), y.new_empty(len(y))
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
     edges = {"crow": crow, "col": col, "values": values, "y": y, "out": pull, "energy": energy}
-    _run(f"tension_{TYPES[y.dtype]}", _parts(2 * len(col) * columns), **edges, **sizes)
+    _run(f"tension_{TYPES[y.dtype]}", 2 * len(col) * columns, **edges, **sizes)
     return pull, energy
 
 
@@ -241,7 +238,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
     sizes = {"sets": sets, "points": n, "queries": q, "dimensions": dims, "neighbors": k, "is_self_search": itself}
     blocks = {"point": points, "query": queries, "valid": valid, "found": found, "squares": squares}
-    _run(f"nearest_{TYPES[points.dtype]}", _parts(sets * q * n * dims), **sizes, **blocks)
+    _run(f"nearest_{TYPES[points.dtype]}", sets * q * n * dims, **sizes, **blocks)
     return found, squares
 
 
@@ -283,7 +280,7 @@ def small_eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
-    _run("eigh", matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
+    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -344,7 +341,7 @@ class Rows:
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         blocks = {"target": target, "solution": z, "residuals": left}
-        _run("complement", graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
+        _run("complement", 0, items=graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
         return z, left
 
 
