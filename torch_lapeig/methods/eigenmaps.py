@@ -352,13 +352,8 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
 def _power_of_decay(projected: Tensor, time: float) -> Tensor:
     """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs."""
     # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
-    # Matrix powers by squaring; a larger time counts as fractional.
-    if time == int(time) < 2**53:
-        values = projected.diagonal(dim1=-2, dim2=-1)
-        eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
-        sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)
-        power: Tensor = torch.linalg.matrix_power((eye - projected).double(), int(time)).to(values)  # without autocast
-        return power * sign.to(values)[..., None, :]
-
     least = torch.finfo(projected.dtype).eps
-    return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)
+    if time != int(time):
+        return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)
+    sign = torch.where(projected.detach().diagonal(dim1=-2, dim2=-1) > 1, -1.0, 1.0).to(projected) ** time
+    return function_of_matrix(projected, lambda value: (1 - value) ** time) * sign[..., None, :]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
@@ -128,44 +128,28 @@ class Isomap(CentredKernelEmbedding):
         return drawn.sort().values.to(x.device)
 
     def _width(self, state: State) -> int:
-        return 6 * state["geodesics_"].shape[1]
+        points, landmarks = state["geodesics_"].shape
+        return 4 * (2 + state["train_edges"].shape[1] // points) * landmarks
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        connectivity = x.new_ones(state["train_edges"].shape[1])
+        geodesics, connectivity = state["geodesics_"], x.new_ones(state["train_edges"].shape[1])
         query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
         points, x = measured(state["train_points"], metric), measured(x, metric)
-        query, order = query.sort(stable=True)
-        point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
         unit = checks.power_of_two(points, (0, 1))
         lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
-        reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
+        with torch.no_grad():  # the first edge of a shortest path to each landmark; number E means no path
+            reach, edge = lengths[:, None] + geodesics[point], torch.arange(len(query), device=x.device)[:, None]
+            row, none = query[:, None].expand_as(reach), x.new_full((len(x), geodesics.shape[1]), torch.inf)
+            is_shortest = reach == none.scatter_reduce(0, row, reach, "amin")[query]
+            via = torch.full_like(none, len(query), dtype=torch.int64)
+            via = via.scatter_reduce(0, row, torch.where(is_shortest, edge, len(query)), "amin")
+        lengths, point = nn.functional.pad(lengths, (0, 1), value=torch.inf), nn.functional.pad(point, (0, 1))
+        reach = lengths[via] + geodesics[point[via], torch.arange(geodesics.shape[1], device=x.device)]
         reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
         # Centring a kernel that is the mean gives zero.
         kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
         return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)
-
-
-def _shortest(lengths: Tensor, query: Tensor, point: Tensor, geodesics: Tensor, queries: int) -> Tensor:
-    """Return ``(Q, L)``: the minimum over neighbours j of a query of its distance to j plus the geodesics from j."""
-    # One neighbour of each query is handled at a time, so that memory does not depend on the number of neighbours.
-    # Edge number E means no path.
-    lengths = torch.cat([lengths, lengths.new_full((1,), torch.inf)])
-    point = torch.cat([point, point.new_zeros(1)])
-    with torch.no_grad():
-        best = geodesics.new_full((queries, geodesics.shape[1]), torch.inf)
-        via = torch.full_like(best, len(query), dtype=torch.int64)
-        count = query.bincount(minlength=queries)
-        first = count.cumsum(0) - count
-        for rank in range(int(count.max())):
-            here = (count > rank).nonzero().flatten()
-            edge = first[here] + rank
-            reach = lengths[edge, None] + geodesics[point[edge]]
-            closer = reach < best[here]
-            best[here] = torch.where(closer, reach, best[here])
-            via[here] = torch.where(closer, edge[:, None], via[here])
-    landmark = torch.arange(geodesics.shape[1], device=geodesics.device)
-    return lengths[via] + geodesics[point[via], landmark]
 
 
 def _root(squares: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -99,51 +99,24 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     return function_of_matrix(matrix, lambda value: value**power)
 
 
-class KernelPoints(NamedTuple):
-    """Training points, and their kernels with new ones, differentiable in all points."""
-
-    points: Tensor  # (N, D)
-    dtype: torch.dtype | None = None  # of the fit, where a frozen map keeps the points in float64
-
-    def squared(self, x: Tensor) -> Tensor:
-        """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
-        return (
-            differentiable_squared_distances(x, self.points) if self.dtype is None else squared_to_all(x, self.points)
-        )
-
-    def products(self, x: Tensor) -> Tensor:
-        """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
-        centre = checks.primal(self.points).mean(0)
-        return precision.matmul(x - centre, (self.points - centre).mT)
-
-    def plain_products(self, x: Tensor) -> Tensor:
-        """Return x · y ``(Q, N)``."""
-        return precision.matmul(x, self.points.mT)
-
-    def kernel(self, function: Kernel, x: Tensor) -> Tensor:
-        """Return a kernel of the user's own, ``(Q, N)``."""
-        kernel = function(*(part.to(self.dtype, copy=True) for part in (x, self.points)))  # which it may change
-        checks.check_floating(kernel, "kernel(x, y)")
-        if kernel.shape != (len(x), len(self.points)):
-            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(self.points))}, got {tuple(kernel.shape)}")
-        if self.dtype is None:
-            checks.check_finite(kernel, "kernel", "check the function")
-        return kernel.to(x.dtype)
-
-
 class KernelEmbedding(CentredKernelEmbedding):
     """Embedding by a kernel of any two points, or by a given matrix."""
 
     @abstractmethod
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
-        """Return the kernel of new and training points, ``(Q, N)``; of pairs ``x`` where no points are given."""
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the kernel of new and training points, ``(Q, N)``, or of pairs ``x`` where no points are given.
+
+        A frozen map has its points in float64, and gives the ``dtype`` of the fit.
+        """
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
 
     def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
         """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
-        kernel = self._kernel(x, None if points is None else KernelPoints(points))
+        if self.pairs_given == "distance":
+            checks.check_non_negative(x, "distances")
+        kernel = self._kernel(x, points)
         checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
         return kernel
 
@@ -154,8 +127,8 @@ class KernelEmbedding(CentredKernelEmbedding):
         return Frozen(self, {"means": means - means.mean(), "vectors": vectors, **points}, state)
 
     def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
-        points = KernelPoints(state["points"] + state["centre"], dtype) if "points" in state else None
-        return extended_kernel(self._kernel(x, points), state["means"], state["vectors"])
+        points = state["points"] + state["centre"] if "points" in state else None
+        return extended_kernel(self._kernel(x, points, dtype), state["means"], state["vectors"])
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
@@ -169,6 +142,12 @@ class KernelEmbedding(CentredKernelEmbedding):
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._extension(self._kernel_of(x, state.get("train_points"), "x_new"), state["embedding_"], state)
+
+
+def products_about_mean(x: Tensor, points: Tensor) -> Tensor:
+    """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
+    centre = checks.primal(points).mean(0)
+    return precision.matmul(x - centre, (points - centre).mT)
 
 
 class MDS(KernelEmbedding):
@@ -231,14 +210,9 @@ class MDS(KernelEmbedding):
                 'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
             )
 
-    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
-        if points is None:
-            checks.check_non_negative(x, "distances")
-        return super()._kernel_of(x, points, name)
-
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
         # Inner products are −½ d² once centred, and more accurate for far points.
-        return x.square() / -2 if points is None else points.products(x)
+        return x.square() / -2 if points is None else products_about_mean(x, points)
 
 
 class KernelPCA(KernelEmbedding):
@@ -297,15 +271,22 @@ class KernelPCA(KernelEmbedding):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
             checks.check_symmetric_matrix(kernel, kernel.mT, name, DensePattern(kernel.shape[:-1]))
 
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
         if points is None:
             return x
         gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
         if self.kernel == "rbf":
-            return points.squared(x).mul_(-gamma).exp_()
+            squared = differentiable_squared_distances(x, points) if dtype is None else squared_to_all(x, points)
+            return squared.mul_(-gamma).exp_()
         if self.kernel == "linear":
-            return points.products(x)
+            return products_about_mean(x, points)
         if self.kernel == "poly":
-            return (gamma * points.plain_products(x) + self.coef0) ** self.degree
+            return (gamma * precision.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
-        return points.kernel(self.kernel, x)
+        kernel = self.kernel(*(part.to(dtype, copy=True) for part in (x, points)))  # which it may change
+        checks.check_floating(kernel, "kernel(x, y)")
+        if kernel.shape != (len(x), len(points)):
+            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
+        if dtype is None:
+            checks.check_finite(kernel, "kernel", "check the function")
+        return kernel.to(x.dtype)
