@@ -266,7 +266,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
-        can_separate = self._steps.can_separate and not laplacian.graph.pattern.is_sharded
+        can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
         way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ class OnLandmarks:
     layer: GraphEmbedding
     rule: Landmarks
     weights: Any  # of edges between points and landmarks
-    can_separate: ClassVar[bool] = False
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         return EmbeddingModule._embed(self.layer, x, mask, solved)

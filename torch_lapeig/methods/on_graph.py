@@ -101,7 +101,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
-    can_separate = True
     _normalization: Normalization = "random_walk"  # of the Laplacian
 
     def __init__(
