@@ -16,7 +16,7 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods import assignment
 from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, gaps_of, up_to_gap
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
@@ -132,13 +132,10 @@ class SpectralClustering(GraphEmbedding):
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill or not is_fixed)
         gap = pairs.gap
         if not is_fixed:
-            gaps = gaps_of(pairs)
             has_more = _has_more_parts(laplacian, self.max_clusters)
-            largest = torch.where(gaps.isinf(), -1, gaps)[..., 1:].argmax(-1) + 2  # 2 if no gap is finite
-            count = torch.where(has_more, self.max_clusters, largest)[..., None]
-            there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
+            there, gap = up_to_gap(pairs, 2)
+            there, gap = there | has_more[..., None], torch.where(has_more, pairs.gap, gap)
             pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
-            gap = gaps.gather(-1, count - 1)[..., 0]
         solved.append(pairs)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
@@ -304,13 +301,6 @@ class ClusterPath(NamedTuple):
     cuts: Tensor
     silhouettes: Tensor
     labels: Tensor
-
-
-def gaps_of(pairs: Eigenpairs) -> Tensor:
-    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ if λ_{k+1} does not exist."""
-    values = pairs.values.detach()
-    between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
-    return torch.cat([between, pairs.gap.detach()[..., None]], -1)
 
 
 def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:

@@ -118,7 +118,7 @@ class OnLandmarks:
         return self._rows(self._shares_at(edges, state), state)
 
     def _width(self, state: State) -> int:
-        return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
+        return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.width
 
     def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""
