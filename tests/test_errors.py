@@ -441,6 +441,10 @@ spectral_init(csr_array(DENSE), points=X[:7][0]) → points must have shape \(N
 # Diffusion maps
 DiffusionMap(alpha=1.5) → alpha must
 DiffusionMap(time=-1) → time must
+DiffusionMap("gap") → n_components must be one of 'eigengap', got 'gap'
+DiffusionMap("eigengap", max_components=0) → max_components must be at least 1, got 0
+DiffusionMap("eigengap", AFFINITIES).fit(0 * EYE) → n_components must be smaller than .* got n_components=1 with 0
+LaplacianEigenmaps(2, KNN(3), diffusion=float("inf"), drop_trivial=False) → diffusion must be finite
 DiffusionMap(2, Precomputed("affinity"), alpha=-1) → alpha must
 # Labels of estimators
 estimators.LabelSpreading(alpha=1.0).fit(X.numpy(), CLASSES) → alpha must be above 0 and below 1, got 1.0
