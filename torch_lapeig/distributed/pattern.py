@@ -142,10 +142,6 @@ class ShardedPattern(SparsePattern):
 
     # --- Values at the ends of edges ----------------------------------------------------------------------------------
 
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(1,)`` on the edges."""
-        return values.expand(len(self))
-
     def at_col(self, nodes: Tensor) -> Tensor:
         """Return node values at the second node of each edge."""
         return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)

@@ -234,7 +234,16 @@ class Graph:
         num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         check_edge_index(edge_index, num_nodes)
         checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
-        shape, place, mask = _layout(num_nodes, batch, num_graphs, edge_index)
+        shape, place, mask = (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+        if num_graphs is not None:
+            num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
+        if batch is not None:
+            shape, place, mask = _layout(batch, num_nodes, num_graphs)
+            checks.check_same_device(batch, "batch", edge_index, "edge_index")
+            if (batch[edge_index[0]] != batch[edge_index[1]]).any():
+                raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
+        elif num_graphs is not None:
+            raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
@@ -605,20 +614,9 @@ def _has_entries_inside(matrix: Any) -> bool:
     )
 
 
-def _layout(
-    num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
-) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    """Return the shape of a graph or padded batch, each node's position ``(M,)``, and the mask of positions in use."""
-    if num_graphs is not None:
-        num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
-    if batch is None:
-        if num_graphs is not None:
-            raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
-        return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+def _layout(batch: Tensor, num_nodes: int, num_graphs: int | None = None) -> tuple[tuple[int, ...], Tensor, Tensor]:
+    """Return the shape of a padded batch, each node's position ``(M,)``, and the mask of positions in use."""
     check_batch(batch, num_nodes)
-    checks.check_same_device(batch, "batch", edge_index, "edge_index")
-    if (batch[edge_index[0]] != batch[edge_index[1]]).any():
-        raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
         raise ValueError("batch must hold at least one node")
     counts = batch.bincount(minlength=0 if num_graphs is None else num_graphs)
@@ -660,10 +658,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     checks.check_tensor(x, "x")
     if x.ndim != 2:
         raise ValueError(f"x must have shape (M, D), got {tuple(x.shape)}")
-    check_batch(batch, len(x))
+    shape, place, mask = _layout(batch, len(x))
     checks.check_same_device(batch, "batch", x, "x")
-    none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
-    shape, place, mask = _layout(len(x), batch, None, none)
-    assert mask is not None
     padded = x.new_zeros(math.prod(shape), x.shape[1]).index_copy(0, place, x)
     return padded.reshape(*shape, x.shape[1]), mask

@@ -120,6 +120,12 @@ class PatternBase:
         out = others if in_place else None
         return algebra.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
 
+    def of_graph(self: Any, values: Tensor) -> Tensor:
+        """Return values ``(B,)`` of each graph at the first node of each edge, as ``at_row`` does."""
+        at_nodes: Tensor = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
+        found: Tensor = self.at_row(at_nodes.reshape(self.shape))
+        return found
+
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
         found: Tensor = self.at_row(nodes) * values * self.at_col(nodes)
@@ -266,10 +272,6 @@ class SparsePattern(PatternBase):
     def item(self) -> Tensor:
         """Return the batch item of each edge, ``(E,)``."""
         return self.row // self.shape[-1]
-
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(B,)`` of each graph on its edges."""
-        return values.expand(self.total // self.shape[-1]).index_select(0, self.item)
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Return node values at the first node of each edge."""
@@ -451,13 +453,6 @@ class DensePattern(PatternBase):
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = checked_shape(shape)
 
-    @classmethod
-    def trusted(cls, shape: tuple[int, ...]) -> DensePattern:
-        """Return the pattern of a shape without checks."""
-        pattern = cls.__new__(cls)
-        pattern.shape = shape
-        return pattern
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         DensePattern.__init__(self, state["shape"])
 
@@ -469,10 +464,6 @@ class DensePattern(PatternBase):
     def edge_shape(self) -> tuple[int, ...]:
         """Return the shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
         return (*self.shape, self.shape[-1])
-
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(B,)`` of each graph, to broadcast with its edges."""
-        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Return node values at the first node of each edge, to broadcast."""

@@ -6,7 +6,6 @@ new points. The search chooses the edges without gradients; weightings compute t
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from torch_lapeig.graph.search.neighbors import (
     Neighbors,
     check_recall,
     nearest_neighbors,
+    nearest_or_all,
     radius_neighbors,
     reach_of_points,
 )
@@ -103,54 +103,21 @@ def knn_graph(
 
 @precision.full_precision
 def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
-    return _undirected_graph(_nearest_edges(rule, x, mask), rule.symmetrize, x, mask, self_loops, rule.metric)
-
-
-def _nearest(rule: KNN, x: Tensor, mask: Tensor | None = None) -> Neighbors:
-    return nearest_neighbors(x, rule.k, metric=rule.metric, mask=mask, backend=rule.backend, recall=rule.recall)
+    found = nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall)
+    return _undirected_graph(_directed_edges(found, mask), rule.symmetrize, x, mask, self_loops, rule.metric)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
-    """Return the edges from each valid point to its neighbours."""
+    """Return the edges from each valid point to its neighbours at finite distance."""
     n, k = found.indices.shape[-2:]
     indices = found.indices.reshape(-1, n, k)
     node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
     row, col = node.expand_as(indices), indices + node[:, :1]
-    if mask is not None:
-        row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
-    return row.flatten(), col.flatten(), found.recall
-
-
-def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
-    """Return the edges from each valid point to its k nearest; in sets of at most k points, to all others."""
-    checks.check_floating(x, "x")
-    if mask is not None:
-        checks.check_mask(mask, x)
-    valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-    small = valid.sum(-1) <= rule.k
-    if x.ndim not in (2, 3) or not (x.shape[-2] <= rule.k if mask is None else small.any()):
-        return _directed_edges(_nearest(rule, x, mask), mask)
-    checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
-    n = x.shape[-2]
-    x, valid, small = x.reshape(-1, n, x.shape[-1]), valid.reshape(-1, n), small.reshape(-1)
-    row, col = _all_pairs(valid & small[:, None])
-    share = 1.0
-    if not small.all():
-        large = (~small).nonzero().flatten()
-        first, second, share = _directed_edges(_nearest(rule, x[large], valid[large]), valid[large])
-        shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
-        row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
-    return row, col, share
-
-
-def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return all pairs of distinct valid nodes within each item of ``(B, N)``, as first and second nodes b · N + i."""
-    node = valid.flatten().nonzero().flatten()
-    item = node // valid.shape[1]
-    count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
-    one = torch.arange(len(node), device=node.device).repeat_interleave(count)
-    other = begin[one] + torch.arange(len(one), device=node.device) - (count.cumsum(0) - count)[one]
-    return node[one[one != other]], node[other[one != other]]
+    if mask is None and n > k:
+        return row.flatten(), col.flatten(), found.recall
+    there = found.squared_distances.isfinite().reshape(row.shape)
+    there = there if mask is None else there & mask.reshape(-1, n, 1)
+    return row[there], col[there], found.recall
 
 
 @precision.full_precision
@@ -420,7 +387,7 @@ class KNN:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        return self.with_neighbors(_nearest(dataclasses.replace(self, k=min(self.k, max(len(x) - 1, 1))), x), x)
+        return self.with_neighbors(nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
 
     def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
