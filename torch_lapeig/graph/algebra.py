@@ -287,8 +287,8 @@ def index_of(like: Tensor) -> Tensor:
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return an unchecked CSR tensor."""
     _hear_beta_notice()
-    parts = (aligned(part.contiguous()) for part in (crow, col, values))
-    return torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
+    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
+    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
 
 
 def multiply(

@@ -234,7 +234,8 @@ class Graph:
         num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         check_edge_index(edge_index, num_nodes)
         checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
-        shape, place, mask = (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+        place, mask = torch.arange(num_nodes, device=edge_index.device), None
+        shape: tuple[int, ...] = (num_nodes,)
         if num_graphs is not None:
             num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
         if batch is not None:

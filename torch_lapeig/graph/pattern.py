@@ -367,13 +367,8 @@ class SparsePattern(PatternBase):
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
-        if weight.device.type != "cpu":  # turn edges of no weight into loops, which join nothing
-            col = torch.where(weight > 0, self.col, self.row)
-            return label_components(self.row, col, self.total).reshape(self.shape)
-        keep = weight > 0
-        if keep.all():
-            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
-        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
+        col = torch.where(weight > 0, self.col, self.row)  # edges of no weight become loops, which join nothing
+        return label_components(self.row, col, self.total, self.crow).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return for each edge from ``nodes``, int64 ``(M,)``, its first node's position there, and the edge's number.
