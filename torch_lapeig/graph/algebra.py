@@ -287,8 +287,10 @@ def index_of(like: Tensor) -> Tensor:
 def csr(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return an unchecked CSR tensor."""
     _hear_beta_notice()
-    crow, col, values = (aligned(part.contiguous()) for part in (crow, col, values))
-    return torch.sparse_csr_tensor(crow, col, values, shape, check_invariants=False)
+    parts = crow.contiguous(), col.contiguous(), values.contiguous()
+    if values.device.type != "cpu":
+        parts = aligned(parts[0]), aligned(parts[1]), aligned(parts[2])
+    return torch.sparse_csr_tensor(*parts, shape, check_invariants=False)
 
 
 def multiply(
