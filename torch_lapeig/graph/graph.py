@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
+from torch_lapeig.graph.distances import AnyMetric, Precomputed, check_metric
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
-from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
@@ -47,7 +47,8 @@ class Graph:
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
         metric: the lengths of edges that weightings measure: ``"euclidean"`` between the points, ``"cosine"`` between
-            the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
+            the points scaled to length 1, so that only directions count. A rule sets the metric of its search, which
+            may be another one of `KNN`; weightings then read lengths in place of points.
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
@@ -64,7 +65,7 @@ class Graph:
     mask: Tensor | None = None
     similarity: Tensor | None = None
     recall: float = 1.0
-    metric: Metric = "euclidean"
+    metric: AnyMetric = "euclidean"
     density_correction: float = 0.0
     # Weights wide · exp(exponent) in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them.
     # The exponent is None for 0, unless derivatives in the weights might overflow: see `PatternBase.levels`.
@@ -125,7 +126,7 @@ class Graph:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         checks.check_number(self.recall, "recall", 0, 1)
-        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        check_metric(self.metric)
         if self.mask is not None:
             checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
             checks.check_same_device(self.mask, "mask", self.weight, "the weights")
@@ -512,7 +513,7 @@ class Graph:
 
 
 # Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
-torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
+torch.serialization.add_safe_globals([Graph, Precomputed, SparsePattern, DensePattern])
 
 
 def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:

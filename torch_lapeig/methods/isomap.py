@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
 from torch_lapeig.graph.algebra import geodesic_distances
+from torch_lapeig.graph.distances import distances, edge_lengths, has_coordinates
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.graph.search.exact import measured
@@ -101,9 +102,12 @@ class Isomap(CentredKernelEmbedding):
             )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
-        points = measured(x, graph.metric)
-        unit = checks.power_of_two(points, (0, 1))
-        lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
+        if has_coordinates(graph.metric):
+            points = measured(x, graph.metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
+        else:
+            lengths = edge_lengths(x, graph)
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()
@@ -133,12 +137,16 @@ class Isomap(CentredKernelEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         connectivity = x.new_ones(state["train_edges"].shape[1])
         query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
-        points, x = measured(state["train_points"], metric), measured(x, metric)
+        points = state["train_points"]
         query, order = query.sort(stable=True)
         point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        unit = checks.power_of_two(points, (0, 1))
-        lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
+        if has_coordinates(metric):
+            points, places = measured(points, metric), measured(x, metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root((places[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
+        else:
+            lengths = distances(metric, x, points)[query, point]
         reach = _shortest(lengths, query, point, state["geodesics_"], len(x))
         reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
         # Centring a kernel that is the mean gives zero.

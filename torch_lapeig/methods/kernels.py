@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import Precomputed
+from torch_lapeig.graph.distances import check_distances
 from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.graph.search.exact import differentiable_squared_distances
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
@@ -215,21 +216,8 @@ class MDS(KernelEmbedding):
         self.metric = metric
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        if self.pairs_given is None:
-            return
-        distances = x.detach()
-        if not torch.allclose(distances, distances.mT):
-            worst = (distances - distances.mT).abs().max()
-            raise ValueError(
-                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2 of "
-                "two measurements, x + x.mT of one triangle"
-            )
-        # Rounding between a point and itself is below a hundredth of the largest distance.
-        if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
-            raise ValueError(
-                f"distances must be zero from each point to itself, got {own:.3g}; for affinities use another method, "
-                'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
-            )
+        if self.pairs_given is not None:
+            check_distances(x, x.mT, x.diagonal())
 
     def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
         if points is None:

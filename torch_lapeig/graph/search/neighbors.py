@@ -162,7 +162,7 @@ def radius_neighbors(
 
 
 @torch.no_grad()
-def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
+def reach_of_points(x: Tensor, others: Tensor, metric: Any) -> Tensor:
     """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
     points = _prepare(x, None, None, metric).points[0]
     # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
