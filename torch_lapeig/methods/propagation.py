@@ -18,10 +18,9 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import damped, harmonic_extension
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
-from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
+from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
-from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.threads import solve_each
 
 ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
@@ -89,10 +88,8 @@ class LabelSpreading(SemiSupervised):
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; HarmonicFunction keeps all labels")
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        refuse(type(self), affinities=graph)
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
         laplacian = Laplacian(graph.to(torch.float64), "symmetric")
-        reached = reached_by(graph, labelled, self.unreached)
         source = (1 - self.alpha) * targets.double()
         keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
         found = {
@@ -185,9 +182,8 @@ class HarmonicFunction(SemiSupervised):
         super().__init__(neighbors, weights, n_classes, unreached)
         self.class_prior = _checked(class_prior)
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        refuse(type(self), affinities=graph)
-        graph, reached = graph.to(torch.float64), reached_by(graph, labelled, self.unreached)
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
+        graph = graph.to(torch.float64)
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         free, known = reached & ~labelled, targets.double()
@@ -250,8 +246,8 @@ class EigenmapsRegression(SemiSupervised):
         self.ridge = checks.check_positive(ridge, "ridge")
         self.solve = check_solve(solve)
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled, self.unreached)
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
+        laplacian = Laplacian(graph, "random_walk")
         if not fill:
             check_size(laplacian, self.n_components, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_graph
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
@@ -95,9 +94,8 @@ class SemiSupervised(OnGraph):
             TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        targets = self._targets(labels, points, mask)
-        found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
-        return like_given(self._filled(found, points, mask, *targets)["scores_"], x)
+        targets, of_batch = self._targets(labels, points, mask), len(shape_of(points)) > 1
+        return like_given(self._carried(self._graph(points, mask), points, *targets, fill=of_batch)["scores_"], x)
 
     @torch.no_grad()
     @precision.full_precision
@@ -158,11 +156,6 @@ class SemiSupervised(OnGraph):
         points, mask = self._checked(checks.half_to_float32(x), mask)
         return self._with_new(x, points, x_new, self._fits(points, mask, *self._targets(labels, points, mask)))
 
-    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if isinstance(x, Graph):
-            check_graph(x, "x", type(self))
-        return super()._checked(x, mask)
-
     def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes, not for padding."""
         like = x.weight if isinstance(x, Graph) else x
@@ -189,18 +182,35 @@ class SemiSupervised(OnGraph):
         if isinstance(x, Graph) or len(x) >= 2:
             graph, state = fitted_graph(self.neighbors, self.weights, x)
         else:
-            none = torch.zeros(0, dtype=torch.int64, device=x.device)
-            graph, state = Graph.trusted(SparsePattern.trusted(none, none, (len(x),)), x[:0, 0]), {}
-        return state | self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
+            none = torch.zeros(2, 0, dtype=torch.int64, device=x.device)
+            graph, state = Graph.from_edge_index(none, x[:0, 0], len(x)), {}
+        return state | self._carried(graph, x, targets, labelled, fill=fill)
 
-    def _filled(self, found: State, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> State:
-        """Return a fit in which points that no label reaches have the row of the nearest label, if asked for."""
+    def _carried(self, graph: Graph, x: Any, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+        """Return what `_solved` does, but points that no label reaches have the row of the nearest label if asked for.
+
+        Warn of nodes that no path joins to a label, unless they get such a row.
+        """
+        check_graph(graph, "affinities", type(self))
+        parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)
+        number = parts.clamp_min(0)
+        has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
+        reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
+        valid = torch.ones_like(reached) if graph.mask is None else graph.mask
+        lost = valid & ~reached & ~(labelled.any(-1, keepdim=True) & (self.unreached == "nearest"))
+        if lost.any():
+            checks.warn(
+                f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: "
+                "their scores are zero and predict gives −1; label a node of each component, use more neighbours or a "
+                'larger bandwidth, or of points unreached="nearest" with KNN(k)',
+                checks.GraphWarning,
+            )
+        found = self._solved(graph, targets, labelled, reached, fill=fill)
         if self.unreached is None:
             return found
         scores = found["scores_"].clone()
-        empty = ~scores.detach().any(-1) if mask is None else mask & ~scores.detach().any(-1)
-        for item in range(math.prod(scores.shape[:-2])):
-            at: Any = item if scores.ndim == 3 else slice(None)
+        empty = valid & ~scores.detach().any(-1)
+        for at in itertools.product(*map(range, scores.shape[:-2])):
             places, known = empty[at], labelled[at]
             if places.any() and known.any():
                 rows = self._of_nearest(x[at][places], x[at][known], targets[at][known])
@@ -223,7 +233,7 @@ class SemiSupervised(OnGraph):
         return rows.index_put((empty,), self._of_nearest(x[empty], state["train_points"][known], targets[known]))
 
     @abstractmethod
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
         """Return ``scores_`` and the state for `_extended`; with ``fill`` a graph of a batch may be too small."""
 
 
@@ -267,21 +277,3 @@ def _soft_targets(
     if not labelled.any():
         raise ValueError("labels must hold at least one label, got zeros for every node; label a node of each class")
     return labels, labelled
-
-
-def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> Tensor:
-    """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of others without label."""
-    parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)
-    number = parts.clamp_min(0)
-    has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
-    reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
-    valid = torch.ones_like(reached) if graph.mask is None else graph.mask
-    lost = valid & ~reached & ~(labelled.any(-1, keepdim=True) & (unreached == "nearest"))
-    if lost.any():
-        checks.warn(
-            f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "
-            "scores are zero and predict gives −1; label a node of each component, use more neighbours or a larger "
-            'bandwidth, or of points unreached="nearest" with KNN(k)',
-            checks.GraphWarning,
-        )
-    return reached
