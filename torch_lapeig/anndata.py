@@ -15,7 +15,7 @@ from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
 from torch_lapeig.initial import rows_of, spectral_init
 from torch_lapeig.methods import HarmonicFunction
-from torch_lapeig.methods.propagation import ClassPrior
+from torch_lapeig.methods.semisupervised import ClassPrior
 from torch_lapeig.support import checks
 
 __all__ = ["diffmap", "label_transfer", "spectral"]

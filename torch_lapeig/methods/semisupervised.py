@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from torch_lapeig.support.fitted import State
 
 Own = TypeVar("Own", bound="SemiSupervised")
 Unreached = Literal["nearest"] | None
+ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
 UNLABELLED = -1
 
@@ -50,6 +52,7 @@ class SemiSupervised(OnGraph):
             labels.
         unreached: None, or ``"nearest"``: see above; only of points. The row of scores is the row of the label, 1 at
             its class. On tables it gains points of accuracy (docs/newpoints.md).
+        class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range; see also `forward`.
@@ -68,7 +71,12 @@ class SemiSupervised(OnGraph):
     FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE, "train_targets", "train_filled")
 
     def __init__(
-        self, neighbors: GraphRule, weights: Weighting | None, n_classes: int | None, unreached: Unreached = None
+        self,
+        neighbors: GraphRule,
+        weights: Weighting | None,
+        n_classes: int | None,
+        unreached: Unreached = None,
+        class_prior: ClassPrior = None,
     ) -> None:
         super().__init__()
         self.neighbors = neighbors
@@ -79,6 +87,7 @@ class SemiSupervised(OnGraph):
             if self.pairs_given is not None:
                 raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
         self.unreached: Unreached = unreached
+        self.class_prior = _checked(class_prior)
 
     @precision.full_precision
     def forward(self, x: Tensor | Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -161,10 +170,12 @@ class SemiSupervised(OnGraph):
         like = x.weight if isinstance(x, Graph) else x
         checks.check_tensor(labels, "labels")
         checks.check_same_device(labels, "labels", like, "x")
-        shape = shape_of(x)
-        read = _soft_targets if labels.ndim == len(shape) + 1 else _hard_targets
-        targets, labelled = read(labels, shape, self.n_classes, mask)
-        return targets.to(like.dtype), labelled
+        is_soft = labels.ndim == len(shape_of(x)) + 1
+        rows = (_soft_rows if is_soft else _hard_rows)(labels, shape_of(x), self.n_classes, mask).to(like.dtype)
+        if not (labelled := (rows.detach() > 0).any(-1)).any():
+            got = "zeros" if is_soft else "−1"
+            raise ValueError(f"labels must hold at least one label, got {got} for every node; label one of each class")
+        return rows, labelled
 
     def _fits(self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> Fits:
         """Yield the fit of each set of points, and the positions of its points; None for all positions."""
@@ -205,7 +216,10 @@ class SemiSupervised(OnGraph):
                 'larger bandwidth, or of points unreached="nearest" with KNN(k)',
                 checks.GraphWarning,
             )
-        found = self._solved(graph, targets, labelled, reached, fill=fill)
+        found = self._solved(graph, targets.double(), labelled, reached, fill=fill)
+        if self.class_prior is not None:
+            found |= _with_shares(found, targets, self.class_prior)
+        found = {name: value.to(targets.dtype) for name, value in found.items()}
         if self.unreached is None:
             return found
         scores = found["scores_"].clone()
@@ -237,9 +251,7 @@ class SemiSupervised(OnGraph):
         """Return ``scores_`` and the state for `_extended`; with ``fill`` a graph of a batch may be too small."""
 
 
-def _hard_targets(
-    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         is_whole = not labels.is_complex() and not (labels.double().nan_to_num(-1, 0.5, 0.5) % 1).any()
         raise TypeError(
@@ -249,19 +261,16 @@ def _hard_targets(
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)
-    if (classes := checks.check_classes(labels)) == 0:
-        raise ValueError("labels must hold at least one label, got −1 for every node; label a node of each class")
-    if (least := int(labels.min())) < UNLABELLED:
-        raise ValueError(f"labels must be at least −1, which stands for none, got {least}")
+    if (labels < UNLABELLED).any():
+        raise ValueError(f"labels must be at least −1, which stands for none, got {int(labels.min())}")
+    classes = checks.check_classes(labels)
     count = classes if n_classes is None else n_classes
     if classes > count:
         raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
-    return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:], labels >= 0  # the first column is of no label
+    return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:]  # the first column is of no label
 
 
-def _soft_targets(
-    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _soft_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
     labels = checks.half_to_float32(labels)
     if labels.shape[-1] == 1 and not labels.is_floating_point():
         raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
@@ -273,7 +282,41 @@ def _soft_targets(
     labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
     checks.check_finite(labels, "labels")
     checks.check_non_negative(labels, "labels")
-    labelled = (labels.detach() > 0).any(-1)
-    if not labelled.any():
-        raise ValueError("labels must hold at least one label, got zeros for every node; label a node of each class")
-    return labels, labelled
+    return labels
+
+
+def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
+    """Return the class prior, checked as far as possible without the number of classes."""
+    if class_prior is None:
+        return None
+    if isinstance(class_prior, str):
+        checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
+        return class_prior
+    expected = '"labels", "uniform" or a share for each class'
+    try:
+        shares = tuple(float(share) for share in class_prior)
+    except (TypeError, ValueError):
+        raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
+    # A sum of shares may be off by rounding.
+    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
+    return shares
+
+
+def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...]) -> State:
+    """Return the tensors of a fit in which each class is scaled to its share of all scores."""
+    # Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly all
+    # labelled does not have to take others.
+    scores, classes = found["scores_"], targets.shape[-1]
+    if class_prior == "labels":
+        share = targets.double().sum(-2, keepdim=True) + 1
+        share = share / share.sum(-1, keepdim=True)
+    else:
+        shares = [1 / classes] * classes if class_prior == "uniform" else class_prior
+        if len(shares) != classes:
+            raise ValueError(f"class_prior must have a share for each of {classes} classes, got {len(shares)}")
+        share = torch.tensor(shares, dtype=scores.dtype, device=scores.device)
+    reached = (scores.detach() != 0).any(-1).sum(-1)[..., None, None]
+    mass = scores.sum(-2, keepdim=True)
+    factor = share * reached / torch.where(mass > 0, mass, 1)  # a class without labels has no score to scale
+    return {name: found[name] * factor for name in ("scores_", "train_source")}

@@ -16,8 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from torch_lapeig import methods
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.propagation import ClassPrior
-from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
+from torch_lapeig.methods.semisupervised import UNLABELLED, ClassPrior, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
 from torch_lapeig.sklearn.base import as_numpy, check_below, check_entries_of
 from torch_lapeig.support import checks
