@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Operator, SymmetricOperator
+from torch_lapeig.eigen import Laplacian, Operator
 from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import Graph
@@ -110,7 +110,7 @@ class Grounded(Operator):
         laplacian, pattern, weight = Laplacian(self.graph, "symmetric"), self.graph.pattern, self.graph.weight
         free, root = self.free[..., None], inverse_power(laplacian.degrees, 0.5)[..., None]
         degrees = torch.where(free, laplacian.degrees[..., None], 1)
-        system = damped(laplacian, self.free.double())
+        system = laplacian.symmetric.clamped(~self.free)
         flow = torch.cat([flow, free * pattern.matmul(weight, (~free).double(), is_symmetric=True)], -1)
         z, wrong = torch.zeros_like(flow), self.free.numel() + 1
         while True:
@@ -124,29 +124,6 @@ class Grounded(Operator):
             if wrong <= FEW or wrong > 0.9 * before:
                 return found[..., :-1], error
             z = found
-
-
-def damped(laplacian: Laplacian, keep: Tensor) -> SymmetricOperator:
-    """Return A = I − Q S Q for factors 0 ≤ q ≤ 1 at the nodes, ``keep`` ``(N,)`` or ``(B, N)``: N A N is D − Q W Q.
-
-    D − Q W Q is the Laplacian of Q W Q plus the excess e_i = Σ_j w_ij (1 − q_i q_j), a sum without cancellation. q = √α
-    is the system of label spreading. q = 0 at labels and 1 elsewhere takes the labels out of the system: edges to them
-    only count on the diagonal.
-    """
-    graph, batch = laplacian.graph, laplacian.graph.batch_size
-    pattern, degrees = graph.pattern, checks.primal(laplacian.degrees).reshape(batch, -1)
-    excess = pattern.sum_rows(checks.primal(graph.weight) * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
-    part = torch.zeros_like(degrees, dtype=torch.int64)
-    return SymmetricOperator(
-        pattern,
-        pattern.scaled(laplacian.values, keep),
-        torch.ones_like(keep),
-        bound=degrees.new_full((batch,), 2.0),
-        null=NullSpace(degrees.sqrt(), part, part[:, 0]),
-        of_affinities=True,
-        trusted=True,
-        excess=excess.reshape(batch, -1),
-    )
 
 
 def eliminate(graph: Graph, hard: Tensor) -> tuple[Array, list[Step], Graph] | None:

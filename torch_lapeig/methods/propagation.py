@@ -7,14 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.grounded import damped, harmonic_extension
+from torch_lapeig.methods.grounded import harmonic_extension
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
 from torch_lapeig.methods.semisupervised import ClassPrior, SemiSupervised, Unreached
@@ -85,22 +85,31 @@ class LabelSpreading(SemiSupervised):
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; HarmonicFunction keeps all labels")
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
-        laplacian = Laplacian(graph.to(torch.float64), "symmetric")
-        source = (1 - self.alpha) * targets
-        keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
-        scores = self._spread(laplacian, keep, source, reached)
+        laplacian, source = Laplacian(graph.to(torch.float64), "symmetric"), (1 - self.alpha) * targets
+        scores = self._spread(laplacian, source, reached)
         # In the dtype of the graph no row may underflow: smaller rows are scaled up as a whole.
         info, largest = torch.finfo(graph.weight.dtype), scores.detach().amax(-1, keepdim=True)
         is_tiny = (largest > 0) & (largest < info.tiny / info.eps)
         return {
             "scores_": scores * torch.where(is_tiny, info.tiny / info.eps / torch.where(is_tiny, largest, 1), 1),
             "train_degrees": laplacian.degrees,
-            "train_growth": torch.full_like(keep, self.alpha),
+            "train_growth": torch.full_like(laplacian.degrees, self.alpha),
             "train_source": source,
         }
 
-    def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
+    def _spread(self, laplacian: Laplacian, source: Tensor, reached: Tensor) -> Tensor:
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached."""
+        # I − α S is α (I − S) plus 1 − α, the excess over a Laplacian; the row of an isolated node is that of 1.
+        symmetric, active = laplacian.symmetric, laplacian.active
+        assert symmetric.null is not None
+        none, ground = torch.zeros_like(symmetric.null.part), torch.where(symmetric.active, symmetric.null.ground, 1)
+        system = symmetric._with(
+            values=self.alpha * symmetric.values,
+            diagonal=torch.where(active, self.alpha * symmetric.diagonal + 1 - self.alpha, 1),
+            active=torch.ones_like(symmetric.active),
+            null=NullSpace(ground, none, none[:, 0]),
+            excess=(1 - self.alpha) * ground.square(),
+        )
         pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
         unit = source.new_zeros(*source.shape[:-2], 1, 1)  # binary logarithm of the unit of a solve
         units = torch.zeros_like(source[..., :1])  # binary logarithms of the units of resolved rows
@@ -112,7 +121,7 @@ class LabelSpreading(SemiSupervised):
             given = ~known[..., None] * (given + _times_power(source, -unit))
             size = checks.power_of_two(given, (-2, -1))
             given, unit = given / size, unit + size.log2()
-            rows = solve_linear(damped(laplacian, keep * ~known), given)
+            rows = solve_linear(system.clamped(known), given)
             rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
             resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
             if not resolved.any():
