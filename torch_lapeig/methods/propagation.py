@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, eigenpairs
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.linear import solve_linear
@@ -99,18 +99,20 @@ class LabelSpreading(SemiSupervised):
 
     def _spread(self, laplacian: Laplacian, source: Tensor, reached: Tensor) -> Tensor:
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached."""
-        # I − α S is α (I − S) plus 1 − α, the excess over a Laplacian; the row of an isolated node is that of 1.
-        symmetric, active = laplacian.symmetric, laplacian.active
-        assert symmetric.null is not None
-        none, ground = torch.zeros_like(symmetric.null.part), torch.where(symmetric.active, symmetric.null.ground, 1)
-        system = symmetric._with(
-            values=self.alpha * symmetric.values,
-            diagonal=torch.where(active, self.alpha * symmetric.diagonal + 1 - self.alpha, 1),
-            active=torch.ones_like(symmetric.active),
-            null=NullSpace(ground, none, none[:, 0]),
-            excess=(1 - self.alpha) * ground.square(),
+        pattern = laplacian.graph.pattern
+        degrees = checks.primal(laplacian.degrees).reshape(laplacian.graph.batch_size, -1)
+        part = torch.zeros_like(degrees, dtype=torch.int64)
+        system = SymmetricOperator(
+            pattern,
+            self.alpha * laplacian.values,
+            torch.ones_like(laplacian.degrees),
+            bound=degrees.new_full((len(degrees),), 2.0),
+            null=NullSpace(degrees.sqrt(), part, part[:, 0]),
+            of_affinities=True,
+            trusted=True,
+            excess=(1 - self.alpha) * degrees,  # D − α W is the Laplacian of α W plus this
         )
-        pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
+        known, scores = torch.zeros_like(reached), torch.zeros_like(source)
         unit = source.new_zeros(*source.shape[:-2], 1, 1)  # binary logarithm of the unit of a solve
         units = torch.zeros_like(source[..., :1])  # binary logarithms of the units of resolved rows
         # A solve has the round-off of its largest entries, and scores fall with the distance from labels: with the rows
