@@ -118,8 +118,7 @@ def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_t
     def of_block(block: Tensor) -> Tensor:
         i, j = torch.nn.functional.one_hot(pairs[:, block], graph.num_nodes)
         rhs = (i - j).mT.double()
-        resistance: Tensor = (rhs * system.solution(rhs[None])[0]).sum(0)
-        return resistance
+        return torch.sum(rhs * system.solution(rhs[None])[0], 0)
 
     blocks = place.split(rows_of_block(64 * graph.num_nodes, pairs.device))
     if len(blocks) > 1 and needs_derivatives(*system.parameters):

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, Operator
-from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
@@ -39,18 +38,11 @@ SPARSE_DEGREE = 50  # largest degree of nodes that are eliminated in lists of ne
 TIGHT = 1e-10  # differences of X within a group of nodes, relative to X
 
 
-def harmonic_extension(graph: Graph, free: Tensor, known: Tensor) -> Tensor:
-    """Return F ``(..., N, C)``: ``known`` at grounded nodes, and the mean of the neighbours at ``free`` nodes."""
-    weight = graph.weight  # float64, without loops; a path leads from each free node to a grounded one
-    inflow = free[..., None] * graph.pattern.matmul(weight, known, is_symmetric=True)
-    blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
-    none = blocks[..., :0]
-    z = outside(Grounded(graph, free), none[:, :0], none, -blocks, weight)
-    return torch.where(free[..., None], z.reshape(known.shape), known)
-
-
 class Grounded(Operator):
-    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others."""
+    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others.
+
+    Weights are float64, without loops, and a path leads from each free node to a grounded one.
+    """
 
     operator = property(lambda self: self)  # of this system, for `Outside`
 

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.grounded import harmonic_extension
+from torch_lapeig.methods.grounded import Grounded
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
 from torch_lapeig.methods.semisupervised import ClassPrior, SemiSupervised, Unreached
@@ -86,12 +87,8 @@ class LabelSpreading(SemiSupervised):
 
     def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
         laplacian, source = Laplacian(graph.to(torch.float64), "symmetric"), (1 - self.alpha) * targets
-        scores = self._spread(laplacian, source, reached)
-        # In the dtype of the graph no row may underflow: smaller rows are scaled up as a whole.
-        info, largest = torch.finfo(graph.weight.dtype), scores.detach().amax(-1, keepdim=True)
-        is_tiny = (largest > 0) & (largest < info.tiny / info.eps)
         return {
-            "scores_": scores * torch.where(is_tiny, info.tiny / info.eps / torch.where(is_tiny, largest, 1), 1),
+            "scores_": self._spread(laplacian, source, reached),
             "train_degrees": laplacian.degrees,
             "train_growth": torch.full_like(laplacian.degrees, self.alpha),
             "train_source": source,
@@ -125,8 +122,13 @@ class LabelSpreading(SemiSupervised):
             given, unit = given / size, unit + size.log2()
             rows = solve_linear(system.clamped(known), given)
             rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
-            resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
-            if not resolved.any():
+            largest, error = (part.detach().abs().amax(-1, keepdim=True) for part in (rows, rest / (1 - self.alpha)))
+            largest, error = (part.masked_fill((known | ~reached)[..., None], 0) for part in (largest, error))
+            # Errors below 1e-9 of their row do not count. Scores of a million times the error have six digits, and
+            # those near the largest count as resolved in any case. Below 1e-280 digits are lost.
+            error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
+            least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
+            if not (resolved := largest >= least).any():
                 break
             rows = rows + rest
             size = checks.power_of_two(rows, (-1,))
@@ -190,7 +192,10 @@ class HarmonicFunction(SemiSupervised):
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
         free = reached & ~labelled
-        scores = harmonic_extension(graph, free, targets)
+        inflow = free[..., None] * graph.pattern.matmul(graph.weight, targets, is_symmetric=True)
+        blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
+        z = outside(Grounded(graph, free), blocks[:, :0, :0], blocks[..., :0], -blocks, graph.weight)
+        scores = torch.where(free[..., None], z.reshape(targets.shape), targets)
         return {"scores_": scores, "train_growth": free.double(), "train_source": targets}
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
@@ -279,18 +284,6 @@ def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
     # Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
     # rows that contribute to no sum, so the upper limit only leaves room for sums.
     return scores * exponent.clamp(-1020, 900).exp2()
-
-
-def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
-    """Return bool ``(..., N, 1)``: True for wanted rows that a solve has resolved, at least each graph's largest."""
-    largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
-    error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
-    # Errors below 1e-9 of their row do not count.
-    error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
-    # Scores of a million times the error have six digits; scores near the largest count as resolved in any case. Below
-    # 1e-280 digits are lost.
-    least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
-    return largest >= least
 
 
 def _own_row(new: NewAffinities, state: State, growth: float, normalization: Normalization = "random_walk") -> Tensor:
