@@ -413,6 +413,11 @@ LabelSpreading(class_prior="equal") → class_prior must be one of 'labels', 'un
 HarmonicFunction(class_prior=[1.5, -0.5]) → positive numbers that sum to 1
 spreading(class_prior=[0.5, 0.5]) → share for each of 3 classes, got 2
 HarmonicFunction(n_classes=0) → n_classes must be at least 1
+HarmonicFunction()(SHEET, targets=SHEET[:5]) → targets must have shape \(60,\) or \(60, 'm'\)
+HarmonicFunction()(SHEET, targets=SHEET, known=torch.zeros(60, dtype=torch.bool)) → hold at least one target, got NaN or
+HarmonicFunction()(SHEET, targets=SHEET.log()) → targets must be finite
+HarmonicFunction()(torch.cat([SHEET, NEW + 99]), targets=torch.cat([SHEET, NEW * torch.nan])) → known in each component
+HarmonicFunction().fit(SHEET, targets=SHEET).predict_proba() → a fit of labels, got one of targets; use predict
 HarmonicFunction(AFFINITIES, HeatKernel()) → weights must be None with Precomputed
 HarmonicFunction(unreached="zero") → unreached must be one of 'nearest'
 HarmonicFunction(AFFINITIES, unreached="nearest") → needs points, got neigh
@@ -589,6 +594,11 @@ DensePattern((2.5,)) → shape must be an integer, got 2.5
 # Few labels
 spreading(labels=FEW > 0) → labels must be integers, .* got torch.bool
 spreading(labels=FEW.tolist()) → labels must be a torch.Tensor, got list
+HarmonicFunction()(SHEET, FEW, targets=SHEET) → with labels, or targets and maybe known, got labels and targets
+HarmonicFunction()(SHEET, FEW, known=FEW > 0) → got labels and known
+HarmonicFunction()(SHEET) → got none
+HarmonicFunction()(SHEET, targets=FEW) → targets must be float32 or float64
+HarmonicFunction()(SHEET, targets=SHEET, known=FEW) → known must be a boolean tensor
 spreading(labels=torch.ones(60, 2).long()) → labels must be float32 or float64
 spreading(x=KNN(6)(SHEET)) → x must be points, got a Graph
 LabelSpreading(class_prior=3) → "labels", "uniform" or a share .* got 3
@@ -924,8 +934,8 @@ normalized_cut(2 * SHARE, GRAPH) → labels / labels.sum(-1, keepdim=True)
 normalized_cut(X, GRAPH) → use labels.softmax(-1) of logits → X ⇒ X.softmax(-1) → -
 refine_cut(1.0 * LABELS, GRAPH) → labels.long() → 1.0 * LABELS ⇒ LABELS.long() → refine_cut(LABELS, GRAPH)
 spreading(labels=FEW[:, None]) → use labels.squeeze(-1) → None] ⇒ None].squeeze(-1) → spreading()
-spreading(labels=torch.where(FEW < 0, torch.nan, FEW)) → use labels.nan_to_num(-1).long()
-    → FEW) ⇒ FEW).nan_to_num(-1).long() → spreading()
+LabelSpreading(KNN(6))(SHEET, torch.where(FEW < 0, torch.nan, FEW)) → use targets=labels
+    → SHEET, torch ⇒ SHEET, targets=torch → spreading() @ torch.arange(FEW.max() + 1).double()
 spreading(labels=torch.where(FEW < 0, FEW, FEW + 10**9)) → = labels[labels >= 0].unique(return_inverse=True)[1]
     → torch.where(FEW < 0, FEW, FEW + 10**9) ⇒ numbered(torch.where(FEW < 0, FEW, FEW + 10**9)) → spreading()
 spreading(alpha=1) → HarmonicFunction keeps all labels → HarmonicFunction(KNN(6))(SHEET, FEW)[:6].argmax(1) → FEW[:6]
