@@ -1,7 +1,7 @@
 """Builds the source distribution and wheels, checks them, and tries what runs here alone in a fresh environment.
 
-`python .ci/dist.py` leaves all in `dist/`: a wheel with compiled loops for each platform of `TARGETS` in hatch_build.py,
-by the cross-compiler ziglang, and one without loops for all other machines. The wheels are built from the source
+`python .ci/dist.py` leaves all in `dist/`: a wheel with compiled loops for each of the platforms in hatch_build.py, by
+the cross-compiler ziglang, and one without loops for all other machines. The wheels are built from the source
 distribution. `.ci/loops.c` tries the loops of each platform that this machine runs: its own, others by
 qemu-aarch64-static (with libc6-arm64-cross) and wine where they are installed; it says which it left out. The wheel of
 this machine and the one without loops are installed into a new environment with the versions of constraints.txt and
@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hatch_build import FOLDER as NATIVE
 from hatch_build import TARGETS
 
