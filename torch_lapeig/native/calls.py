@@ -74,7 +74,7 @@ def library() -> Any:
     return found
 
 
-def _check_products(found: Library) -> None:
+def _check_products(found: Any) -> None:
     """Raise OSError where a product of a small matrix is wrong, as on a processor of another kind."""
     crow, col = torch.tensor([0, 1, 3, 4], dtype=torch.int32), torch.tensor([1, 0, 2, 1], dtype=torch.int32)
     path = torch.tensor([[0.0, 1, 0], [1, 0, 2], [0, 2, 0]], dtype=torch.float64)
