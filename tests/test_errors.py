@@ -229,7 +229,7 @@ KNN(3, metric="l1") → 'euclidean', 'cosine'
 KNN(3, metric=AFFINITIES) → metric must be Precomputed\("distance"\), got Precomputed\(kind='affinity'\)
 KNN(3, metric="hamming", recall=0.9) → metric must be "euclidean" or "cosine" for an approximate search, got hamming
 Landmarks(5, metric="hamming") → metric must be one of 'euclidean', 'cosine', got 'hamming'
-knn_graph(X, 3, metric=APART) → x must have shape \(N, N\) or \(B, N, N\) of distances, got \(10, 2\)
+knn_graph(X, 3, metric=APART) → distances must have shape \(10, 10\), got \(10, 2\)
 knn_graph(X @ X.mT, 3, metric=APART) → distances must be (non-negative|zero from each point to itself)
 knn_graph((-torch.cdist(X, X)).exp(), 3, metric=APART) → zero from each point to itself, got 1; for affinities use
 knn_graph(torch.cdist(X, X).triu(), 3, metric=APART) → distances must be symmetric, got .* x \+ x.mT of one triangle

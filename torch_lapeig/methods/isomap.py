@@ -11,10 +11,10 @@ from torch import Tensor
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import KNN, NeighborRule
 from torch_lapeig.graph.algebra import geodesic_distances
-from torch_lapeig.graph.distances import distances, edge_lengths, has_coordinates
+from torch_lapeig.graph.distances import distances, edge_lengths
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
-from torch_lapeig.graph.search.exact import measured
+from torch_lapeig.graph.search.exact import COORDINATES, measured
 from torch_lapeig.methods.kernels import CentredKernelEmbedding
 from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
 from torch_lapeig.support import checks
@@ -102,7 +102,7 @@ class Isomap(CentredKernelEmbedding):
             )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
-        if has_coordinates(graph.metric):
+        if graph.metric in COORDINATES:
             points = measured(x, graph.metric)
             unit = checks.power_of_two(points, (0, 1))
             lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
@@ -141,7 +141,7 @@ class Isomap(CentredKernelEmbedding):
         query, order = query.sort(stable=True)
         point = point[order]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        if has_coordinates(metric):
+        if metric in COORDINATES:
             points, places = measured(points, metric), measured(x, metric)
             unit = checks.power_of_two(points, (0, 1))
             lengths = _root((places[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
