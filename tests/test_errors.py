@@ -902,6 +902,12 @@ LINE(WHOLE) → LaplacianEigenmaps(neighbors=Precomputed("affinity"))
     → LINE ⇒ LaplacianEigenmaps(neighbors=Precomputed("affinity")) → -
 KernelPCA(2, "linear")(X[:, :1]).abs() → use fewer components → 2 ⇒ 1 → (X[:, :1] - X[:, :1].mean()).abs()
 MDS(2)(1e-25 * X.float()).abs() → or their squares underflow; rescale them → 1e-25 ⇒ 1 → MDS(2)(X).abs()
+LaplacianEigenmaps(1, Precomputed("distance"))(torch.cdist(X, X)).abs() → take KNN(10, metric=Precomputed("distance"))
+    → Precomputed("distance") ⇒ KNN(10, metric=Precomputed("distance")) → LaplacianEigenmaps(1, KNN(10))(X).abs()
+LaplacianEigenmaps(1, KNN(4, metric="cityblock"))(X.clone().requires_grad_()).abs() → use x.detach()
+    → requires_grad_() ⇒ detach() → LaplacianEigenmaps(1, KNN(4, metric=lambda x, y: torch.cdist(x, y, p=1)))(X).abs()
+HeatKernel()(torch.cdist(X, X), replace(graph.Graph.from_dense(GRAPH.to_dense()), metric=APART)) → use graph.to_sparse()
+    → metric=APART) ⇒ metric=APART).to_sparse() → HeatKernel()(X, GRAPH)
 Isomap(1, KNN(4)).frozen() → use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA
     → MDS(1).fit(X).frozen()(X + 1) → MDS(1).fit(X).transform(X + 1)
 LaplacianEigenmaps(1, Landmarks(2, 2))(MOSTLY) → drop copies → MOSTLY ⇒ MOSTLY.unique(dim=0) → -

@@ -373,7 +373,10 @@ class KNN:
         return _graph_of_nearest(self, x, mask)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
+        """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour.
+
+        With a metric without coordinates the state is ``(N, 2)``: also the distance of each point to itself.
+        """
         if self.metric not in COORDINATES:
             return _by_rows(self, x)
         return self.with_neighbors(nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
