@@ -89,7 +89,7 @@ class LLE(EmbeddingModule):
             )
         pairs = eigenpairs(operator, k + 1, self.solve, fill=fill)
         solved.append(pairs)
-        _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
+        _warn_of_zeros(pairs.values[1:].detach(), operator, indices)
         columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
         found = dict(zip(("embedding_", "eigenvalues_", "residuals_", "gap_"), columns, strict=True))
         return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
@@ -130,10 +130,10 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
     return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))
 
 
-def _closed_groups(indices: Tensor) -> int:
-    """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group."""
-    # Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
-    # zeros, is a left null vector of the whole matrix.
+def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor) -> None:
+    """Warn of zero eigenvalues beside the constant vector: more than one closed group, or zero to round-off."""
+    # The neighbours ``(N, m)`` of a closed group are all in the group. Each strongly connected one makes one eigenvalue
+    # of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with zeros, is one of the whole matrix.
     from scipy.sparse.csgraph import connected_components  # loads all of its linear algebra
 
     n, m = indices.shape
@@ -141,20 +141,15 @@ def _closed_groups(indices: Tensor) -> int:
     directed = scipy.sparse.csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
     count, label = connected_components(directed, connection="strong")
     row_label, neighbor_label = np.repeat(label, m), label[directed.indices]
-    return int(count - len(np.unique(row_label[row_label != neighbor_label])))
-
-
-def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
-    """Warn of zero eigenvalues beside the constant vector: more than one closed group, or zero to round-off."""
-    norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
+    groups = count - len(np.unique(row_label[row_label != neighbor_label]))
     # Smaller eigenvalues than ten times eps and the norm of the operator are zero.
-    round_off = 10.0 * torch.finfo(values.dtype).eps * norm
-    zeros = max(closed_groups - 1, int((values <= round_off).sum()))
+    norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
+    zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
         checks.warn(
             f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are an "
             "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
-            f"their neighbours within the group (here {closed_groups} groups: far parts, copies of points); "
+            f"their neighbours within the group (here {groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",
             checks.GraphWarning,
         )

@@ -103,7 +103,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
-    can_separate = True
     _normalization: Normalization = "random_walk"  # of the Laplacian
 
     def __init__(
@@ -141,9 +140,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             state["train_noise"] = self._error_of_values(laplacian)
         if needs_derivatives(found.embedding):
             state["off"] = self._off(graph, solved)
+        is_zero = ~found.embedding.detach().any(0)  # a column that is missing, or after the eigengap
         return state | {
             "embedding_": found.embedding,
-            "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
+            "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf() | is_zero, 0),
             **self._of_graph(found, graph),
         }
 
@@ -157,7 +157,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
-        k = self.n_components
+        k = self.width
         if self.components != "separate":
             return off_diagonal(solved[-1].projected, k)
         off, parts = graph.weight.new_zeros(graph.num_nodes, k, k), graph.nodes_of_components()
@@ -231,6 +231,20 @@ def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> Non
         raise ValueError(
             f"{name} must be {at_most} the number of nodes of positive degree, got {name}={k} with {fewest} of them"
         )
+
+
+def gaps_of(pairs: Eigenpairs) -> Tensor:
+    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ if λ_{k+1} does not exist."""
+    values = pairs.values.detach()
+    between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
+    return torch.cat([between, pairs.gap.detach()[..., None]], -1)
+
+
+def up_to_gap(pairs: Eigenpairs, least: int) -> tuple[Tensor, Tensor]:
+    """Return the pairs before the widest gap, bool ``(..., K)``, at least the first ``least`` ones, and the gap."""
+    gaps = gaps_of(pairs)
+    count = torch.where(gaps.isinf(), -1, gaps)[..., least - 1 :].argmax(-1, keepdim=True) + least
+    return torch.arange(1, gaps.shape[-1] + 1, device=gaps.device) <= count, gaps.gather(-1, count - 1)[..., 0]
 
 
 def fitted_graph(neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph) -> tuple[Graph, State]:
