@@ -784,7 +784,7 @@ WEIGHTED = Data(edge_index=GRAPH.edge_index, edge_weight=GRAPH.weight, num_nodes
 SPECTRUM, EIGHT = torch.linalg.eigvalsh(WHOLE), torch.eye(8).double()
 PENCIL, QUAD, PATCH = WHOLE + 3 * EIGHT, torch.arange(4)[None], torch.tensor(3.2)  # the area of FLAT
 FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
-HERMITIAN, FLOW = torch.complex(points(4, 4), points(4, 4)), LAPLACIAN.symmetric
+HERMITIAN, FLOW = torch.complex(points(4, 4), points(4, 4)), Laplacian(GRAPH, "unnormalized")
 HERMITIAN = HERMITIAN + HERMITIAN.mH
 NUMBERS, LARGE = torch.linalg.eigvalsh(HERMITIAN), Laplacian(knn_graph(surface(300), 5))
 HASTY, LOWEST = eigen.ChebyshevSubspace(max_iterations=0), torch.linalg.eigvals(LARGE.to_dense()).real.sort()[0][:3]
@@ -826,10 +826,7 @@ eigenpairs(WHOLE, 2, tol=1e-3) → use tolerance= → tol ⇒ tolerance → SPEC
 eigenpairs(WHOLE, 2, M=PENCIL) → takes mass= → M= ⇒ mass= → with_mass(WHOLE, PENCIL)[:2]
 eigenpairs(WHOLE, 2, which="LA") → largest=True → which="LA" ⇒ largest=True → SPECTRUM.flip(0)[:2]
 eigenpairs(WHOLE, 2, sigma=1.0) → takes nearest= → sigma ⇒ nearest → SPECTRUM[(SPECTRUM - 1).abs().argsort()[:2]].sort()
-eigenpairs(HERMITIAN.to_sparse(), 2, nearest=0.3) → use eigh(A) → eigh(HERMITIAN) → NUMBERS
 eigh(HERMITIAN.to_sparse()) → use matrix.to_dense() → to_sparse() ⇒ to_sparse().to_dense() → NUMBERS
-eigenpairs(HERMITIAN, 2, mass=MASS[:4]) → M^-½ A M^-½ for a mass
-    → eigenpairs(HERMITIAN / MASS[:4].sqrt() / MASS[:4, None].sqrt(), 2) → with_mass(HERMITIAN, MASS[:4].diag())[:2]
 eigenpairs(PENCIL, 2, mass=FEW_NODES.double().diag())
     → eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba → eliminated(PENCIL)
     → torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2])
@@ -861,8 +858,8 @@ eigen.svd(SHARE.to_sparse_csc(), 1) → use matrix.to_dense()
     → eigen.svd(SHARE.to_sparse_csc().to_dense(), 1).S → torch.linalg.svdvals(SHARE)[:1]
 eigenpairs(1e37 * EYE.float(), 2, mass=1e-5 * MASS.float()) → divide the matrix, or multiply the mass, by a number
     → 1e-5 ⇒ 1e37 → (1 / MASS).sort()[0][:2]
-eigen.solve_linear(FLOW, FLOW.to_dense() @ X) → torch.linalg.pinv(L.to_dense()) @ rhs
-    → FLOW.to_dense() @ torch.linalg.pinv(FLOW.to_dense()) @ FLOW.to_dense() @ X → FLOW.to_dense() @ X
+eigen.solve_linear(LAPLACIAN, X - X.mean(0)) → use Laplacian(graph, "unnormalized")
+    → LAPLACIAN ⇒ FLOW → torch.linalg.pinv(FLOW.to_dense()) @ X
 # Derivatives
 (eigenpairs(ROUND, 3).vectors[:, 1] @ POINTS[:, 0]).backward() → through Eigenpairs.projected
     → gradient((lambda p: p.vectors @ torch.matrix_exp(-p.projected) @ p.vectors.mT)(eigenpairs(ROUND, 8)) * OUTER)
