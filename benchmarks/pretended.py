@@ -34,7 +34,7 @@ NAMES: dict[Any, str] = {}
 ROUND_TRIPS = {
     "pattern.bandwidth_reducing_order": "reverse Cuthill–McKee by SciPy, where the user asks for it",
     "algebra.geodesic_distances": "Dijkstra by SciPy: its queue is no work for a device",
-    "lle._closed_groups": "strongly connected components by SciPy: no work for a device",
+    "lle._warn_of_zeros": "strongly connected components by SciPy: no work for a device",
     "graph.to_scipy": "the user asks for SciPy's matrix",
     "clustering._partition": "k-means by scikit-learn, of N × k numbers",
     "base.as_numpy": "the estimators for scikit-learn give NumPy's arrays",

@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import block_diag, csr_array
 
 from problems import points
-from torch_lapeig import HeatKernel, knn_graph
+from torch_lapeig import DiffusionMap, Graph, HeatKernel, Precomputed, knn_graph
 from torch_lapeig.anndata import diffmap, label_transfer, spectral
 
 RECIPES = re.findall(r"```py\n(.*?)```", (Path(__file__).parents[1] / "docs" / "diffusion.md").read_text(), re.DOTALL)
@@ -52,6 +52,24 @@ def test_diffmap_has_the_eigenpairs_of_the_symmetric_transitions(key):
     d = affinity.sum(1)
     plain = np.linalg.eigvalsh(affinity / np.sqrt(d[:, None] * d))
     np.testing.assert_allclose(adata.uns["diffmap_evals"], plain[::-1][:3], atol=1e-6)
+
+
+@pytest.mark.parametrize("time", [2.0, np.inf])
+def test_diffmap_writes_rows_of_a_time_and_columns_by_the_gap(time):
+    adata, whole = cells(), cells()
+    diffmap(adata, "eigengap", time=time, max_comps=8)
+    diffmap(whole, 8, time=time)
+    values = whole.uns["diffmap_evals"]
+    k = adata.obsm["X_diffmap"].shape[1]
+    assert k < 8
+    assert k == 2 + np.argmax(values[1:7] - values[2:8])
+    graph = Graph.from_scipy(adata.obsp["connectivities"])
+    expected = DiffusionMap(7, Precomputed("affinity"), time=time)(graph).abs().numpy()
+    np.testing.assert_allclose(np.abs(whole.obsm["X_diffmap_scaled"]), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.abs(adata.obsm["X_diffmap_scaled"]), expected[:, : k - 1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(adata.obsm["X_diffmap"], whole.obsm["X_diffmap"][:, :k], atol=1e-6)
+    diffmap(small := cells(6, 3), "eigengap")  # of fewer cells than max_comps
+    assert small.obsm["X_diffmap"].shape[1] <= 5
 
 
 def test_a_copy_is_written_to_if_asked_for():
@@ -142,6 +160,9 @@ def test_cells_with_a_mark_have_no_label(mark):
         (lambda adata: diffmap(adata, 5, "theirs"), ValueError, "neighbors_key must be a key of uns, got 'theirs'"),
         (lambda adata: diffmap(adata, 91), ValueError, "n_comps must be at most the number of cells with neighbours"),
         (lambda adata: diffmap(adata, 0), ValueError, "n_comps"),
+        (lambda adata: diffmap(adata, "gap"), ValueError, "n_comps must be one of 'eigengap', got 'gap'"),
+        (lambda adata: diffmap(adata, "eigengap", max_comps=1), ValueError, "max_comps must be at least 2, got 1"),
+        (lambda adata: diffmap(adata, time=-1), ValueError, "time must be a finite number of at least 0, got -1"),
         (lambda adata: diffmap(adata, alpha=2), ValueError, "alpha"),
         (lambda adata: label_transfer(adata, "type"), ValueError, "key must be .* obs, got 'type'; there are kind"),
         (

@@ -5,7 +5,7 @@ Nothing of anndata is imported: any object with its ``obs``, ``obsm``, ``obsp`` 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -13,8 +13,11 @@ import torch
 
 from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import DensityCorrected, Graph, Precomputed, SimpleWeights
+from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.initial import rows_of, spectral_init
 from torch_lapeig.methods import HarmonicFunction
+from torch_lapeig.methods.eigenmaps import check_time, decayed
+from torch_lapeig.methods.on_graph import up_to_gap
 from torch_lapeig.methods.propagation import ClassPrior
 from torch_lapeig.support import checks
 
@@ -23,10 +26,12 @@ __all__ = ["diffmap", "label_transfer", "spectral"]
 
 def diffmap(
     adata: Any,
-    n_comps: int = 15,
+    n_comps: int | Literal["eigengap"] = 15,
     neighbors_key: str | None = None,
     *,
     alpha: float = 1.0,
+    time: float | None = None,
+    max_comps: int = 30,
     solve: Solve | Solver | None = None,
     copy: bool = False,
 ) -> Any:
@@ -34,7 +39,7 @@ def diffmap(
 
     ``obsm["X_diffmap"]``: eigenvectors of the symmetric transition matrix ``(N, n_comps)``, float32, the stationary one
     first. ``uns["diffmap_evals"]``: eigenvalues of the walk, descending. ``uns["diffmap_residuals"]``: the residual of
-    each pair. ``scanpy.tl.dpt`` reads the first two.
+    each pair. ``scanpy.tl.dpt`` reads the first two. With a ``time`` also ``obsm["X_diffmap_scaled"]``, see there.
 
     Columns equal scanpy's up to their signs, and up to the basis of an eigenspace of equal eigenvalues; of a
     disconnected graph all copies of 1 are found. scanpy takes the eigenvalues largest in size, these are the largest:
@@ -42,9 +47,12 @@ def diffmap(
 
     Args:
         adata: an AnnData whose neighbours are computed (``scanpy.pp.neighbors``).
-        n_comps: number of columns, the stationary one included.
+        n_comps: number of columns, the stationary one included. ``"eigengap"``: the number from 2 to ``max_comps``
+            after which the gap of the eigenvalues is widest; ``obsm["X_diffmap"]`` has as many columns.
         neighbors_key: key of ``uns`` with the neighbours; default ``"neighbors"``.
         alpha: correction for the density of cells, see `DiffusionMap`; scanpy's is 1.
+        time: diffusion time of the rows of `DiffusionMap` that are written, too, ``(N, n_comps − 1)``; ``math.inf``
+            for all times, the space in which Palantir measures distances. None for none.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         copy: write to a copy, and return it, as scanpy's functions do.
 
@@ -64,15 +72,23 @@ def diffmap(
     ((60, 5), True)
     """
     adata, graph = _with_graph(adata, neighbors_key, copy)
-    n_comps = checks.check_width(n_comps, "n_comps")
+    if by_gap := isinstance(n_comps, str):
+        checks.check_choice(n_comps, "n_comps", ("eigengap",))
+    width = checks.check_count(max_comps, "max_comps", 2) if by_gap else checks.check_width(n_comps, "n_comps")
+    time = None if time is None else check_time(time, "time")
     points = graph.weight.new_zeros(graph.num_nodes, 1)
     laplacian = Laplacian(DensityCorrected(alpha, SimpleWeights())(points, graph), "symmetric")
-    if n_comps > (most := laplacian.symmetric.fewest_active):
-        raise ValueError(f"n_comps must be at most the number of cells with neighbours, {most}, got {n_comps}")
-    pairs = eigenpairs(laplacian, n_comps, solve)
-    adata.obsm["X_diffmap"] = pairs.vectors.float().numpy()
-    adata.uns["diffmap_evals"] = (1 - pairs.values).float().numpy()
-    adata.uns["diffmap_residuals"] = pairs.residuals.numpy()
+    least = 2 if by_gap else width
+    if least > (most := laplacian.symmetric.fewest_active):
+        raise ValueError(f"n_comps must be at most the number of cells with neighbours, {most}, got {least}")
+    pairs = eigenpairs(laplacian, min(width, most), solve)
+    k = int(up_to_gap(pairs, 2)[0].sum()) if by_gap else width
+    if time is not None:
+        rows = decayed(pairs.vectors[:, 1:] * inverse_power(laplacian.degrees, 0.5)[:, None], pairs, time)
+        adata.obsm["X_diffmap_scaled"] = rows[:, : k - 1].float().numpy()
+    adata.obsm["X_diffmap"] = pairs.vectors[:, :k].float().numpy()
+    adata.uns["diffmap_evals"] = (1 - pairs.values[:k]).float().numpy()
+    adata.uns["diffmap_residuals"] = pairs.residuals[:k].numpy()
     return adata if copy else None
 
 

@@ -3,8 +3,7 @@
 from torch_lapeig.methods.alignment import Alignment, align
 from torch_lapeig.methods.clustering import SpectralClustering
 from torch_lapeig.methods.cuts import normalized_cut, refine_cut
-from torch_lapeig.methods.diffusion import DiffusionMap
-from torch_lapeig.methods.eigenmaps import LaplacianEigenmaps
+from torch_lapeig.methods.eigenmaps import DiffusionMap, LaplacianEigenmaps
 from torch_lapeig.methods.filters import (
     HeatResponse,
     PolynomialResponse,
@@ -15,8 +14,7 @@ from torch_lapeig.methods.filters import (
     spectral_signature,
 )
 from torch_lapeig.methods.invariant import Canonical, SignInvariant, StableEncoding, canonicalize
-from torch_lapeig.methods.isomap import Isomap
-from torch_lapeig.methods.kernels import MDS, KernelPCA
+from torch_lapeig.methods.kernels import MDS, Isomap, KernelPCA
 from torch_lapeig.methods.lle import LLE
 from torch_lapeig.methods.module import Embedding, EmbeddingModule
 from torch_lapeig.methods.positional import NodeEncoding, laplacian_positional_encoding

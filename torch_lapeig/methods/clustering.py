@@ -13,18 +13,10 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.assignment import (
-    ASSIGNMENTS,
-    Assignment,
-    cluster_qr,
-    discretize,
-    k_means,
-    nearest_axis,
-    nearest_centre,
-)
+from torch_lapeig.methods import assignment
 from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, gaps_of, up_to_gap
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
@@ -99,7 +91,7 @@ class SpectralClustering(GraphEmbedding):
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",
-        assign_labels: Assignment = "kmeans",
+        assign_labels: assignment.Assignment = "kmeans",
         n_components: int | None = None,
         n_init: int = 10,
         max_clusters: int = 10,
@@ -118,7 +110,7 @@ class SpectralClustering(GraphEmbedding):
             width = n_clusters if n_components is None else n_components
         super().__init__(width, neighbors, weights, solve)
         checks.check_choice(variant, "variant", ("njw", "shi_malik"))
-        checks.check_choice(assign_labels, "assign_labels", ASSIGNMENTS)
+        checks.check_choice(assign_labels, "assign_labels", assignment.ASSIGNMENTS)
         if assign_labels != "kmeans" and not isinstance(n_clusters, str) and self.n_components != n_clusters:
             raise ValueError(
                 f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
@@ -127,7 +119,7 @@ class SpectralClustering(GraphEmbedding):
         self.n_clusters: int | Literal["eigengap"] = n_clusters
         self.max_clusters = max_clusters
         self.variant: Variant = variant
-        self.assign_labels: Assignment = assign_labels
+        self.assign_labels: assignment.Assignment = assign_labels
         self.n_init = checks.check_count(n_init, "n_init")
         self.label_isolated = checks.check_flag(label_isolated, "label_isolated")
         self.seed = checks.check_seed(seed)
@@ -140,13 +132,10 @@ class SpectralClustering(GraphEmbedding):
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill or not is_fixed)
         gap = pairs.gap
         if not is_fixed:
-            gaps = gaps_of(pairs)
             has_more = _has_more_parts(laplacian, self.max_clusters)
-            largest = torch.where(gaps.isinf(), -1, gaps)[..., 1:].argmax(-1) + 2  # 2 if no gap is finite
-            count = torch.where(has_more, self.max_clusters, largest)[..., None]
-            there = torch.arange(1, self.max_clusters + 1, device=count.device) <= count
+            there, gap = up_to_gap(pairs, 2)
+            there, gap = there | has_more[..., None], torch.where(has_more, pairs.gap, gap)
             pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
-            gap = gaps.gather(-1, count - 1)[..., 0]
         solved.append(pairs)
         return Embedding(self._rows(pairs.vectors), pairs.values, pairs.residuals, gap, ())
 
@@ -186,7 +175,7 @@ class SpectralClustering(GraphEmbedding):
     def fit_with(self, x: Tensor | Graph, random: np.random.RandomState, verbose: int = 0) -> SpectralClustering:
         """Run ``fit`` with a generator of random numbers in place of ``seed``; ``verbose`` is passed to k-means."""
         if self.assign_labels == "kmeans":
-            k_means(1, 1, random)  # so that a missing scikit-learn is reported before the solve
+            assignment.k_means(1, 1, random)  # so that a missing scikit-learn is reported before the solve
         super().fit(x)
         found = self._parted(random, verbose)
         self.cluster_centers_, self.cluster_axes_ = (found, None) if self.assign_labels == "kmeans" else (None, found)
@@ -220,11 +209,11 @@ class SpectralClustering(GraphEmbedding):
     def _partition(self, rows: Tensor, k: int, random: np.random.RandomState, verbose: int = 0) -> Tensor:
         """Return the centres ``(k, width)`` or axes ``(width, k)`` that part rows into k clusters."""
         if self.assign_labels == "cluster_qr":
-            return cluster_qr(rows)[1]
+            return assignment.cluster_qr(rows)[1]
         if self.assign_labels == "discretize":
-            return discretize(rows[rows.any(1)], random)[1]
+            return assignment.discretize(rows[rows.any(1)], random)[1]
         unit = checks.power_of_two(rows, (0, 1))  # so that no square overflows
-        means = k_means(k, self.n_init, random, verbose).fit((rows / unit).cpu().numpy())
+        means = assignment.k_means(k, self.n_init, random, verbose).fit((rows / unit).cpu().numpy())
         return torch.as_tensor(means.cluster_centers_).to(rows) * unit
 
     @torch.no_grad()
@@ -290,8 +279,9 @@ class SpectralClustering(GraphEmbedding):
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
         """Return the nearest of centres or axes of each row."""
         if self.assign_labels == "kmeans":
-            return nearest_centre(rows[:, : found.shape[1]], found)
-        return nearest_axis(rows[:, : len(found)], found.to(rows.dtype), signed=self.assign_labels == "discretize")
+            return assignment.nearest_centre(rows[:, : found.shape[1]], found)
+        is_signed = self.assign_labels == "discretize"
+        return assignment.nearest_axis(rows[:, : len(found)], found.to(rows.dtype), signed=is_signed)
 
 
 class ClusterPath(NamedTuple):
@@ -311,13 +301,6 @@ class ClusterPath(NamedTuple):
     cuts: Tensor
     silhouettes: Tensor
     labels: Tensor
-
-
-def gaps_of(pairs: Eigenpairs) -> Tensor:
-    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ if λ_{k+1} does not exist."""
-    values = pairs.values.detach()
-    between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
-    return torch.cat([between, pairs.gap.detach()[..., None]], -1)
 
 
 def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:

@@ -130,15 +130,17 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
         return Moves.of(labels, links.reshape(*lines, k), link_sums, degrees)
 
     now = moves_of(labels.reshape(lines))
-    allowed = now.movers.sum(1)
+    allowed = (now.gain > 0).sum(1)
     for _ in range(checks.check_count(rounds, "rounds")):
         if not allowed.any():
             break
-        tried = moves_of(now.after(allowed))
+        rank = now.gain.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        chosen = (now.gain > 0) & (rank < allowed[:, None])
+        tried = moves_of(torch.where(chosen, now.target, now.labels))
         better = (tried.cut < now.cut) & ((tried.volume > 0) == (now.volume > 0)).all(1)
         # Transposed, so that one truth value of each graph is broadcast.
         now = Moves(*(torch.where(better, new.t(), old.t()).t() for new, old in zip(tried, now, strict=True)))
-        allowed = torch.where(better, (2 * allowed).minimum(now.movers.sum(1)), allowed // 2)
+        allowed = torch.where(better, (2 * allowed).minimum((now.gain > 0).sum(1)), allowed // 2)
     return now.labels.reshape(labels.shape)
 
 
@@ -148,7 +150,7 @@ class Moves(NamedTuple):
     labels: Tensor  # int64 (B, N)
     cut: Tensor  # (B,), normalised
     volume: Tensor  # (B, K), the degrees of each cluster, with self loops
-    gain: Tensor  # (B, N), by which the cut gets smaller if the node moves to its target
+    gain: Tensor  # (B, N), by which the cut gets smaller if the node moves to its target, above round-off; else 0
     target: Tensor  # int64 (B, N)
 
     @classmethod
@@ -171,25 +173,12 @@ class Moves(NamedTuple):
         joined = share[item] - _over(cut[item] + change, volume[item] + degree)
         best, place = joined.masked_fill(volume[item] == 0, -torch.inf).scatter(1, start, -torch.inf).max(1)
         is_last = (volume[item].gather(1, start) - degree)[:, 0] <= 1e-12 * degree[:, 0]
-        gain, target = torch.full_like(degrees, -torch.inf), own.clone()
-        gain[item, node], target[item, node] = (left + best).masked_fill(is_last, -torch.inf), place
-        return cls(labels, share.sum(1), volume, gain, target)
-
-    @property
-    def movers(self) -> Tensor:
-        """Return the nodes, bool ``(B, N)``, whose move gains more than round-off."""
-        return self.gain > 1e-12 * self.cut[:, None].clamp_min(1e-300)
-
-    def after(self, allowed: Tensor) -> Tensor:
-        """Return the labels after the best moves, ``allowed`` ``(B,)`` of each graph."""
-        item, node = self.movers.nonzero(as_tuple=True)
-        best = self.gain[item, node].argsort(descending=True)
-        best = best[item[best].argsort(stable=True)]  # the movers of each graph together, the best first
-        item, node = item[best], node[best]
-        rank = torch.arange(len(item), device=item.device) - torch.searchsorted(item, item)
-        chosen = rank < allowed[item]
-        item, node = item[chosen], node[chosen]
-        return self.labels.index_put((item, node), self.target[item, node])
+        gained = (left + best).masked_fill(is_last, 0)
+        cut = share.sum(1)
+        gain, target = torch.zeros_like(degrees), own.clone()
+        gain[item, node] = torch.where(gained > 1e-12 * cut[item].clamp_min(1e-300), gained, 0)
+        target[item, node] = place
+        return cls(labels, cut, volume, gain, target)
 
 
 def _over(cut: Tensor, volume: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Laplacian eigenmaps as a PyTorch module: points to embedding, with gradients, and new points by Nyström."""
+"""Laplacian eigenmaps, and diffusion maps, whose distances are those of a random walk, with gradients."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigen
 from torch_lapeig.eigen.dense_sets import dense_from_normalized, small_eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
-from torch_lapeig.graph import KNN, Graph, ImprovedWeights, Landmarks
+from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks, Precomputed, SimpleWeights
 from torch_lapeig.graph.dense_sets import small_graph
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Bandwidth, Weighting
+from torch_lapeig.graph.weights import Bandwidth, Weighting, check_weighting
 from torch_lapeig.methods.landmarks import OnLandmarks
 from torch_lapeig.methods.module import Embedding, with_random_signs
-from torch_lapeig.methods.on_graph import GraphEmbedding, check_size
+from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, up_to_gap
 from torch_lapeig.support import checks, precision
+from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
+LEAST_DECAY = 1e-14  # eigenvalues up to here may be round-off of a matrix of norm 2
 Own = TypeVar("Own", bound="LaplacianEigenmaps")
 
 
@@ -52,6 +54,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         diffusion: τ ≥ 0: multiply columns by |1 − λ|^τ. Euclidean distances are then the part of the diffusion
             distances at time τ (Coifman & Lafon 2006, section 2.2) that lies in the columns; 0 for no factor. Only with
             ``scale="degree"``, because distances at other scales are not diffusion distances, and not if unnormalised.
+            ``math.inf`` for all times, see ``time`` of `DiffusionMap`; not with the trivial column.
         random_signs: in training mode, multiply each column of each graph by a random sign in ``forward`` and
             ``embed``, as in the training of networks with Laplacian positional encodings (Dwivedi et al., *Benchmarking
             graph neural networks*, 2020). Otherwise signs are deterministic: the largest entry is positive.
@@ -113,7 +116,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         is_symmetric = scale == "orthonormal" and normalization == "random_walk"
         self._normalization = "symmetric" if is_symmetric else normalization
         self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
-        self.diffusion = checks.check_number(diffusion, "diffusion", 0)
+        self.diffusion = check_time(diffusion, "diffusion")
         if self.diffusion > 0 and normalization == "unnormalized":
             raise ValueError(
                 f'diffusion must be 0 with normalization="unnormalized", got {self.diffusion:g}: 1 − λ does '
@@ -124,6 +127,8 @@ class LaplacianEigenmaps(GraphEmbedding):
                 f'diffusion must be 0 with scale="{scale}", got {self.diffusion:g}: only with scale="degree" are '
                 "distances diffusion distances"
             )
+        if self.diffusion == math.inf and not self.drop_trivial:
+            raise ValueError("diffusion must be finite with drop_trivial=False, got inf: the constant column stays")
         self.random_signs = checks.check_flag(random_signs, "random_signs")
         self.components = components
         if isinstance(neighbors, Landmarks):
@@ -232,7 +237,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         is_plain = self.scale != "orthonormal" and self.normalization == "random_walk" and self.components != "separate"
         options = Solve.of(self.solve)
         is_default = type(options.solver) is Auto and not options.progress
-        k = self.n_components + int(self.drop_trivial)
+        k = self.width + int(self.drop_trivial)
         if not (is_plain and is_default and k < nodes and is_small(sets, nodes, x.device)):
             return None
         batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
@@ -253,10 +258,10 @@ class LaplacianEigenmaps(GraphEmbedding):
         self._warn_of_parts(laplacian)
         if self.components == "separate":
             return self._solve_components(laplacian, solved, fill=fill)
-        first = int(self.drop_trivial)
+        first, by_gap = int(self.drop_trivial), self.n_components == "eigengap"
         if not fill:
-            check_size(laplacian, self.n_components, "n_components", first)
-        pairs = eigenpairs(laplacian, self.n_components + first, self.solve, fill=fill)
+            check_size(laplacian, 1 if by_gap else self.width, "n_components", first)
+        pairs = eigenpairs(laplacian, self.width + first, self.solve, fill=fill or by_gap)
         solved.append(pairs)
         return self._scaled(pairs, laplacian.active, laplacian.graph.pattern)
 
@@ -265,7 +270,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         most = int(laplacian.nullity.max())
         if self.components == "separate" or most <= 1:
             return
-        can_separate = self._steps.can_separate and not laplacian.graph.pattern.is_sharded
+        can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
         way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
         message = (
             f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
@@ -277,7 +282,7 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
-        graph, k = laplacian.graph, self.n_components
+        graph, k = laplacian.graph, self.width
         warn_of_isolated(laplacian.active, graph.mask)
         parts = graph.nodes_of_components()
         if not parts and not fill:
@@ -303,10 +308,13 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Return the embedding of the active nodes: columns, scaled, and their eigenvalues."""
         first = int(self.drop_trivial)
         y, values, residuals = pairs.vectors[..., first:], pairs.values[..., first:], pairs.residuals[..., first:]
-        y = self._steps._columns(y, pairs, active, nodes)
+        y, gap = self._steps._columns(y, pairs, active, nodes), pairs.gap
         if self.diffusion > 0:
-            y = precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], self.diffusion))
-        return Embedding(y, values, residuals, pairs.gap, ())
+            y = decayed(y, pairs, self.diffusion)
+        if self.n_components == "eigengap":
+            there, gap = up_to_gap(pairs, first + 1)
+            y = y * there[..., None, first:]
+        return Embedding(y, values, residuals, gap, ())
 
     def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors, the last columns of ``pairs``, in the scale of the module."""
@@ -349,16 +357,143 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
     y.register_hook(warn)
 
 
-def _power_of_decay(projected: Tensor, time: float) -> Tensor:
-    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs."""
-    # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
-    # Matrix powers by squaring; a larger time counts as fractional.
-    if time == int(time) < 2**53:
-        values = projected.diagonal(dim1=-2, dim2=-1)
-        eye = torch.eye(values.shape[-1], dtype=values.dtype, device=values.device)
-        sign = torch.where(values.detach() > 1, -1.0, 1.0) ** int(time)
-        power: Tensor = torch.linalg.matrix_power((eye - projected).double(), int(time)).to(values)  # without autocast
-        return power * sign.to(values)[..., None, :]
+def check_time(time: Any, name: str) -> float:
+    """Return a number of at least 0, or +∞."""
+    return time if isinstance(time, float) and time == math.inf else checks.check_number(time, name, 0)
 
+
+def decayed(y: Tensor, pairs: Eigenpairs, time: float) -> Tensor:
+    """Return columns of the last pairs times |1 − Λ|^time; zero if they do not decay and the time is infinite."""
+    first = pairs.values.shape[-1] - y.shape[-1]
+    if time == math.inf and (lost := pairs.values.detach()[..., first:] <= LEAST_DECAY).any():
+        checks.warn(
+            f"{int(lost.sum())} columns have eigenvalues of at most {LEAST_DECAY}, as where the graph has several "
+            "components, and do not decay: they are zero; use a finite time, more neighbours, or "
+            'components="separate"',
+            checks.GraphWarning,
+        )
+    return precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], time))
+
+
+def _power_of_decay(projected: Tensor, time: float) -> Tensor:
+    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs; see ``time``."""
+    sign = torch.where(projected.detach().diagonal(dim1=-2, dim2=-1) > 1, -1.0, 1.0).to(projected)
+    if time == math.inf:
+
+        def sum_of_powers(value: Tensor) -> Tensor:
+            decays = value > LEAST_DECAY
+            return torch.where(decays, (1 - value) / torch.where(decays, value, 1), 0)
+
+        return function_of_matrix(projected, sum_of_powers) * sign[..., None, :]
+    # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
     least = torch.finfo(projected.dtype).eps
-    return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)
+    if time != int(time):
+        return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)
+    return function_of_matrix(projected, lambda value: (1 - value) ** time) * (sign**time)[..., None, :]
+
+
+class DiffusionMap(LaplacianEigenmaps):
+    """Diffusion maps (Coifman & Lafon, *Applied and Computational Harmonic Analysis* 21, 2006), differentiable.
+
+    The kernel K is corrected for the sampling density, W = K / (q_i q_j)^α with q = K 1, and gives a random walk with
+    the transition matrix P = D⁻¹ W. The columns are |μ_l|^τ y_l, where P y_l = μ_l y_l, without the constant column, μ
+    descending and Yᵀ D Y = I. Squared distances of rows are the diffusion distances Σ_u (P^τ_iu − P^τ_ju)² / d_u, up to
+    the columns left out. The paper divides the degrees by their sum: its coordinates are ours times (Σ d)^½.
+
+    It is `LaplacianEigenmaps` with `DensityCorrected` weights and ``diffusion=time``: batches, masks, gradients and new
+    points by Nyström's formula follow the same contract.
+
+    Args:
+        n_components: dimension of the embedding, without the constant column. ``"eigengap"``: the number from 1 to
+            ``max_components`` after which the gap of the eigenvalues is widest, for each graph of a batch, all from one
+            solve. Rows then have ``max_components`` columns, and those after the gap are zero; ``n_components_`` is the
+            number of a fit, and ``gap_`` the gap.
+        neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
+            ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
+            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk has α = ½.
+        weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
+            has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
+        alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator whatever the density, ½ the Fokker–Planck
+            operator of diffusion in its potential, 0 the normalised graph Laplacian.
+        time: diffusion time τ ≥ 0; 0 leaves the eigenvectors as they are. ``math.inf`` for all times together:
+            columns times Σ_τ μ^τ = μ / (1 − μ), τ = 1, 2, …, up to signs, as in Palantir (Setty et al. 2019).
+        max_components: largest dimension with ``n_components="eigengap"``, where there are as many nodes.
+        components: treatment of a disconnected graph, see `LaplacianEigenmaps`.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
+
+    Tensors after ``fit``: as of `LaplacianEigenmaps`; ``eigenvalues_`` are 1 − μ.
+
+    Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`, and a
+    `Graph` that is corrected already, unless ``alpha`` is 0.
+
+    >>> import torch
+    >>> x = torch.rand(
+    ...     80, 3, generator=torch.Generator().manual_seed(0), requires_grad=True
+    ... )
+    >>> model = DiffusionMap(2, KNN(8), alpha=1.0, time=2.0)
+    >>> model(x).square().sum().backward()
+    >>> x.grad.isfinite().all(), model.fit(x.detach()).transform(torch.rand(5, 3)).shape
+    (tensor(True), torch.Size([5, 2]))
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*LaplacianEigenmaps.FITTED, "train_density")
+
+    def __init__(
+        self,
+        n_components: int | Literal["eigengap"] = 2,
+        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        weights: Weighting | None = None,
+        *,
+        alpha: float = 1.0,
+        time: float = 1.0,
+        max_components: int = 10,
+        components: Literal["joint", "separate", "error"] = "joint",
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        check_weighting(weights)
+        refuse("DiffusionMap", weights=weights)
+        corrected = weights if isinstance(neighbors, Precomputed) else DensityCorrected(alpha, weights)
+        time, most = check_time(time, "time"), checks.check_width(max_components, "max_components")
+        if is_chosen := isinstance(n_components, str):
+            checks.check_choice(n_components, "n_components", ("eigengap",))
+        width: Any = most if is_chosen else n_components
+        super().__init__(width, neighbors, corrected, diffusion=time, components=components, solve=solve)
+        self.n_components, self.max_components = n_components if is_chosen else self.width, most
+        self.alpha = checks.check_number(alpha, "alpha", 0, 1)
+
+    @property
+    def time(self) -> float:
+        """Return the diffusion time τ."""
+        return self.diffusion
+
+    @property
+    def n_components_(self) -> int:
+        """Return the number of columns of the fit that are not zero; AttributeError before ``fit``."""
+        if self.embedding_ is None:
+            raise AttributeError  # nn.Module says that there is no such attribute
+        return int(self.embedding_.any(0).sum())
+
+    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
+        if isinstance(x, Graph) and self.alpha > 0:
+            refuse("DiffusionMap", x=x)
+        return super()._checked(x, mask)
+
+    def _graph(self, x: Any, mask: Tensor | None) -> Graph:
+        graph = super()._graph(x, mask)
+        return self._correction(_nowhere(graph), graph) if isinstance(x, Graph) else graph
+
+    @property
+    def _correction(self) -> DensityCorrected:
+        """Return the correction of affinities that are given, whose edges need no lengths."""
+        return DensityCorrected(self.alpha, SimpleWeights())
+
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
+        if not isinstance(x, Graph):
+            return super()._fit_points(x, solved, fill=fill)
+        state = super()._fit_points(self._graph(x, None), solved, fill=fill)
+        return {**state, "train_density": self._correction.state(_nowhere(x), x)[:, 0]}
+
+
+def _nowhere(graph: Graph) -> Tensor:
+    """Return points of a graph whose edges have no lengths, in any metric."""
+    return graph.weight.new_ones(*graph.shape, 1)

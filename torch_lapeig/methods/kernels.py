@@ -1,23 +1,29 @@
-"""Classical scaling and kernel PCA, and their base with Isomap: the largest eigenpairs of a centred kernel."""
+"""Classical scaling, kernel PCA and Isomap: the largest eigenpairs of a centred kernel."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
-from torch_lapeig.graph import Precomputed
-from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.search.exact import differentiable_squared_distances
+from torch_lapeig.graph import KNN, NeighborRule, Precomputed
+from torch_lapeig.graph.algebra import geodesic_distances
+from torch_lapeig.graph.distances import check_distances, distances, edge_lengths, has_coordinates
+from torch_lapeig.graph.pattern import DensePattern, SparsePattern
+from torch_lapeig.graph.rules import check_rule, graph_with_state
+from torch_lapeig.graph.search.exact import differentiable_squared_distances, measured
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
 from torch_lapeig.methods.module import EmbeddingModule
+from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.tuning import check_dense
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
@@ -99,51 +105,24 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     return function_of_matrix(matrix, lambda value: value**power)
 
 
-class KernelPoints(NamedTuple):
-    """Training points, and their kernels with new ones, differentiable in all points."""
-
-    points: Tensor  # (N, D)
-    dtype: torch.dtype | None = None  # of the fit, where a frozen map keeps the points in float64
-
-    def squared(self, x: Tensor) -> Tensor:
-        """Return squared distances ``(Q, N)`` of new points ``(Q, D)``."""
-        return (
-            differentiable_squared_distances(x, self.points) if self.dtype is None else squared_to_all(x, self.points)
-        )
-
-    def products(self, x: Tensor) -> Tensor:
-        """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
-        centre = checks.primal(self.points).mean(0)
-        return precision.matmul(x - centre, (self.points - centre).mT)
-
-    def plain_products(self, x: Tensor) -> Tensor:
-        """Return x · y ``(Q, N)``."""
-        return precision.matmul(x, self.points.mT)
-
-    def kernel(self, function: Kernel, x: Tensor) -> Tensor:
-        """Return a kernel of the user's own, ``(Q, N)``."""
-        kernel = function(*(part.to(self.dtype, copy=True) for part in (x, self.points)))  # which it may change
-        checks.check_floating(kernel, "kernel(x, y)")
-        if kernel.shape != (len(x), len(self.points)):
-            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(self.points))}, got {tuple(kernel.shape)}")
-        if self.dtype is None:
-            checks.check_finite(kernel, "kernel", "check the function")
-        return kernel.to(x.dtype)
-
-
 class KernelEmbedding(CentredKernelEmbedding):
     """Embedding by a kernel of any two points, or by a given matrix."""
 
     @abstractmethod
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
-        """Return the kernel of new and training points, ``(Q, N)``; of pairs ``x`` where no points are given."""
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
+        """Return the kernel of new and training points, ``(Q, N)``, or of pairs ``x`` where no points are given.
+
+        A frozen map has its points in float64, and gives the ``dtype`` of the fit.
+        """
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
         """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
 
     def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
         """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
-        kernel = self._kernel(x, None if points is None else KernelPoints(points))
+        if self.pairs_given == "distance":
+            checks.check_non_negative(x, "distances")
+        kernel = self._kernel(x, points)
         checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
         return kernel
 
@@ -154,8 +133,8 @@ class KernelEmbedding(CentredKernelEmbedding):
         return Frozen(self, {"means": means - means.mean(), "vectors": vectors, **points}, state)
 
     def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
-        points = KernelPoints(state["points"] + state["centre"], dtype) if "points" in state else None
-        return extended_kernel(self._kernel(x, points), state["means"], state["vectors"])
+        points = state["points"] + state["centre"] if "points" in state else None
+        return extended_kernel(self._kernel(x, points, dtype), state["means"], state["vectors"])
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         points = None if self.pairs_given is not None else x
@@ -169,6 +148,12 @@ class KernelEmbedding(CentredKernelEmbedding):
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._extension(self._kernel_of(x, state.get("train_points"), "x_new"), state["embedding_"], state)
+
+
+def products_about_mean(x: Tensor, points: Tensor) -> Tensor:
+    """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
+    centre = checks.primal(points).mean(0)
+    return precision.matmul(x - centre, (points - centre).mT)
 
 
 class MDS(KernelEmbedding):
@@ -215,30 +200,12 @@ class MDS(KernelEmbedding):
         self.metric = metric
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        if self.pairs_given is None:
-            return
-        distances = x.detach()
-        if not torch.allclose(distances, distances.mT):
-            worst = (distances - distances.mT).abs().max()
-            raise ValueError(
-                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2 of "
-                "two measurements, x + x.mT of one triangle"
-            )
-        # Rounding between a point and itself is below a hundredth of the largest distance.
-        if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
-            raise ValueError(
-                f"distances must be zero from each point to itself, got {own:.3g}; for affinities use another method, "
-                'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
-            )
+        if self.pairs_given is not None:
+            check_distances(x, x.mT, x.diagonal())
 
-    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
-        if points is None:
-            checks.check_non_negative(x, "distances")
-        return super()._kernel_of(x, points, name)
-
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
         # Inner products are −½ d² once centred, and more accurate for far points.
-        return x.square() / -2 if points is None else points.products(x)
+        return x.square() / -2 if points is None else products_about_mean(x, points)
 
 
 class KernelPCA(KernelEmbedding):
@@ -297,15 +264,165 @@ class KernelPCA(KernelEmbedding):
             name = "kernel" if isinstance(self.kernel, Precomputed) else "kernel(x, x)"
             checks.check_symmetric_matrix(kernel, kernel.mT, name, DensePattern(kernel.shape[:-1]))
 
-    def _kernel(self, x: Tensor, points: KernelPoints | None) -> Tensor:
+    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
         if points is None:
             return x
         gamma = 1 / x.shape[1] if self.gamma is None else self.gamma
         if self.kernel == "rbf":
-            return points.squared(x).mul_(-gamma).exp_()
+            squared = differentiable_squared_distances(x, points) if dtype is None else squared_to_all(x, points)
+            return squared.mul_(-gamma).exp_()
         if self.kernel == "linear":
-            return points.products(x)
+            return products_about_mean(x, points)
         if self.kernel == "poly":
-            return (gamma * points.plain_products(x) + self.coef0) ** self.degree
+            return (gamma * precision.matmul(x, points.mT) + self.coef0) ** self.degree
         assert callable(self.kernel)
-        return points.kernel(self.kernel, x)
+        kernel = self.kernel(*(part.to(dtype, copy=True) for part in (x, points)))  # which it may change
+        checks.check_floating(kernel, "kernel(x, y)")
+        if kernel.shape != (len(x), len(points)):
+            raise ValueError(f"kernel(x, y) must have shape {(len(x), len(points))}, got {tuple(kernel.shape)}")
+        if dtype is None:
+            checks.check_finite(kernel, "kernel", "check the function")
+        return kernel.to(x.dtype)
+
+
+class Isomap(CentredKernelEmbedding):
+    """Isomap (Tenenbaum, de Silva & Langford 2000): classical scaling of geodesic distances, differentiable.
+
+    Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
+    points along the edges of the paths; the paths are fixed. The kernel mostly has negative eigenvalues, too; see
+    `MDS`. A new point x has the geodesics D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j by the rule of the
+    graph; other paths do not lead through it. A new point that equals a training point has the neighbours of the
+    training point, and so its row.
+
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, and all other points
+    are embedded as new points; only distances to landmarks are computed and kept. Without landmarks, new points follow
+    the formula of landmark Isomap with the training set as landmarks.
+
+    Args:
+        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`. For given geodesic distances
+            use `MDS`.
+        landmarks: None for all points; a number of points, drawn with ``seed``; or indices, int64 ``(L,)``, among the
+            valid points of each set. In an item of a batch with fewer points than that number, all are landmarks.
+        seed: seed of the drawn landmarks.
+        solve: options of the eigensolve, a `Solve`, or just a solver.
+
+    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
+        embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
+        ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
+
+    Raises (``fit``, ``forward``):
+        ValueError: a graph of several components; fewer positive eigenvalues than components; landmarks out of range.
+
+    >>> angle = torch.linspace(0, 3, 40, dtype=torch.float64)  # half a circle
+    >>> x = torch.stack([angle.cos(), angle.sin()], 1)
+    >>> y = Isomap(1, KNN(2)).fit(x).embedding_[:, 0]
+    >>> torch.allclose((y - y[0]).abs(), angle, atol=0.01)  # rolled out, but for chords
+    True
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (
+        *CentredKernelEmbedding.FITTED,
+        "train_rule",
+        "train_edges",
+        "landmarks_",
+        "geodesics_",
+    )
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        neighbors: NeighborRule = KNN(10),  # noqa: B008 (frozen)
+        *,
+        landmarks: int | Tensor | None = None,
+        seed: int = 0,
+        solve: Solve | Solver | None = None,
+    ) -> None:
+        super().__init__(n_components, solve)
+        refuse("Isomap", neighbors=neighbors)
+        check_rule(neighbors)
+        if isinstance(landmarks, (int, float, str, np.generic)):
+            landmarks = checks.check_count(landmarks, "landmarks", 2)
+        elif landmarks is not None:
+            checks.check_indices(landmarks, "landmarks")
+            checks.check_distinct(landmarks, "landmarks", "landmarks.unique()")
+        self.neighbors = neighbors
+        self.landmarks = landmarks
+        self.seed = checks.check_seed(seed)
+
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
+        chosen = self._chosen(x, fill)
+        # Dijkstra's distances, in float64.
+        check_dense(len(x), len(chosen), 8, torch.device("cpu"), type(self).__name__, "use landmarks=1000")
+        graph, train_rule = graph_with_state(self.neighbors, x.detach())
+        sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
+        if len(sizes) > 1:
+            shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
+            raise ValueError(
+                f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics "
+                "between them are infinite; use more neighbours or a larger radius, or embed each on its own"
+            )
+        graph = graph.to_sparse()
+        assert isinstance(graph.pattern, SparsePattern)
+        if has_coordinates(graph.metric):
+            points = measured(x, graph.metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
+        else:
+            lengths = edge_lengths(x, graph)
+        geodesics = geodesic_distances(graph.pattern, lengths, chosen)
+        if self.landmarks is not None:
+            geodesics = geodesics.mT.contiguous()
+        among = geodesics if self.landmarks is None else geodesics[chosen]
+        state = self._embed_kernel(among.square().mul_(-0.5), solved, fill=fill)
+        state |= {"train_points": x, "train_rule": train_rule, "train_edges": graph.edge_index}
+        state |= {"landmarks_": chosen, "geodesics_": geodesics}
+        if self.landmarks is not None:
+            state["embedding_"] = self._extension(geodesics.square() / -2, state["embedding_"], state)
+        return state
+
+    def _chosen(self, x: Tensor, fill: bool) -> Tensor:
+        n = len(x)
+        if self.landmarks is None:
+            return torch.arange(n, device=x.device)
+        if isinstance(self.landmarks, Tensor):
+            checks.check_indices(self.landmarks, "landmarks", n)
+            return self.landmarks.to(x.device)
+        if self.landmarks > n and not fill:
+            raise ValueError(f"landmarks must be at most the number of points, got {self.landmarks} with {n} points")
+        drawn = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))[: self.landmarks]
+        return drawn.sort().values.to(x.device)
+
+    def _width(self, state: State) -> int:
+        points, landmarks = state["geodesics_"].shape
+        return 4 * (2 + state["train_edges"].shape[1] // points) * landmarks
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        geodesics, connectivity = state["geodesics_"], x.new_ones(state["train_edges"].shape[1])
+        query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
+        points = state["train_points"]
+        warn_of_unreached(len(x) - len(query.unique()), len(x))
+        if has_coordinates(metric):
+            points, places = measured(points, metric), measured(x, metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root((places[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
+        else:
+            lengths = distances(metric, x, points)[query, point]
+        with torch.no_grad():  # the first edge of a shortest path to each landmark; number E means no path
+            reach, edge = lengths[:, None] + geodesics[point], torch.arange(len(query), device=x.device)[:, None]
+            row, none = query[:, None].expand_as(reach), x.new_full((len(x), geodesics.shape[1]), torch.inf)
+            is_shortest = reach == none.scatter_reduce(0, row, reach, "amin")[query]
+            via = torch.full_like(none, len(query), dtype=torch.int64)
+            via = via.scatter_reduce(0, row, torch.where(is_shortest, edge, len(query)), "amin")
+        lengths, point = nn.functional.pad(lengths, (0, 1), value=torch.inf), nn.functional.pad(point, (0, 1))
+        reach = lengths[via] + geodesics[point[via], torch.arange(geodesics.shape[1], device=x.device)]
+        reach = torch.where(same[:, None] == state["landmarks_"], 0, reach)
+        # Centring a kernel that is the mean gives zero.
+        kernel = torch.where(reach.isinf(), state["train_means"], reach.square() / -2)
+        return self._extension(kernel, state["embedding_"][state["landmarks_"]], state)
+
+
+def _root(squares: Tensor) -> Tensor:
+    """Return √, with a zero gradient at zero."""
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1).sqrt(), 0)

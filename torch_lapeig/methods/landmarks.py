@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ class OnLandmarks:
     layer: GraphEmbedding
     rule: Landmarks
     weights: Any  # of edges between points and landmarks
-    can_separate: ClassVar[bool] = False
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         return EmbeddingModule._embed(self.layer, x, mask, solved)
@@ -119,7 +118,7 @@ class OnLandmarks:
         return self._rows(self._shares_at(edges, state), state)
 
     def _width(self, state: State) -> int:
-        return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.n_components
+        return self.rule.r * (2 * state["train_points"].shape[1] + 16) + 2 * self.layer.width
 
     def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors of the landmark graph times (1 − Λ)^-½, so that rows of points are Z Y."""

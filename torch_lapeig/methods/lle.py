@@ -18,6 +18,7 @@ from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, in_blocks
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.threads import solve_each
 
 
@@ -70,6 +71,7 @@ class LLE(EmbeddingModule):
                 "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
                 f"got {neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)}"
             )
+        refuse("LLE", neighbors=neighbors)
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")
 
@@ -87,14 +89,14 @@ class LLE(EmbeddingModule):
             )
         pairs = eigenpairs(operator, k + 1, self.solve, fill=fill)
         solved.append(pairs)
-        _warn_of_zeros(pairs.values[1:].detach(), operator, _closed_groups(indices))
+        _warn_of_zeros(pairs.values[1:].detach(), operator, indices)
         columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
         found = dict(zip(("embedding_", "eigenvalues_", "residuals_", "gap_"), columns, strict=True))
         return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """Return the k nearest of each point among the others, or of each new point."""
-        rule = self.neighbors
+        rule: Any = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
 
@@ -128,10 +130,10 @@ def reconstruction_weights(x: Tensor, points: Tensor, indices: Tensor, reg: floa
     return in_blocks(solved, torch.arange(len(x), device=x.device), m * (m + x.shape[1]))
 
 
-def _closed_groups(indices: Tensor) -> int:
-    """Count the strongly connected groups whose points have all their neighbours ``(N, m)`` in the group."""
-    # Each group makes one eigenvalue of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with
-    # zeros, is a left null vector of the whole matrix.
+def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor) -> None:
+    """Warn of zero eigenvalues beside the constant vector: more than one closed group, or zero to round-off."""
+    # The neighbours ``(N, m)`` of a closed group are all in the group. Each strongly connected one makes one eigenvalue
+    # of (I − W)ᵀ(I − W) zero: a left null vector of its block of I − W, padded with zeros, is one of the whole matrix.
     from scipy.sparse.csgraph import connected_components  # loads all of its linear algebra
 
     n, m = indices.shape
@@ -139,20 +141,15 @@ def _closed_groups(indices: Tensor) -> int:
     directed = scipy.sparse.csr_array((np.ones(n * m, dtype=bool), indices.cpu().numpy().ravel(), ends), shape=(n, n))
     count, label = connected_components(directed, connection="strong")
     row_label, neighbor_label = np.repeat(label, m), label[directed.indices]
-    return int(count - len(np.unique(row_label[row_label != neighbor_label])))
-
-
-def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, closed_groups: int) -> None:
-    """Warn of zero eigenvalues beside the constant vector: more than one closed group, or zero to round-off."""
-    norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
+    groups = count - len(np.unique(row_label[row_label != neighbor_label]))
     # Smaller eigenvalues than ten times eps and the norm of the operator are zero.
-    round_off = 10.0 * torch.finfo(values.dtype).eps * norm
-    zeros = max(closed_groups - 1, int((values <= round_off).sum()))
+    norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
+    zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
         checks.warn(
             f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are an "
             "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
-            f"their neighbours within the group (here {closed_groups} groups: far parts, copies of points); "
+            f"their neighbours within the group (here {groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",
             checks.GraphWarning,
         )

@@ -23,6 +23,7 @@ Own = TypeVar("Own", bound="EmbeddingModule")
 
 Fits = Iterator[tuple[State, Tensor | None]]  # of sets of points, with the positions of these; None for all positions
 NOT_PART_OF_A_FIT = ("solve", "seed", "n_init", "random_signs")  # arguments that a saved fit does not depend on
+ADDED = {"max_components": 10, "min_clusters": 2}  # later than 0.3.0: a fit without them has these values
 
 
 class Embedding(NamedTuple):
@@ -72,7 +73,8 @@ class PointsModule(FittedModule):
     @property
     def pairs_given(self) -> str | None:
         """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
-        return next((option.kind for option in vars(self).values() if isinstance(option, Precomputed)), None)
+        options = [(option, getattr(option, "metric", None)) for option in vars(self).values()]
+        return next((one.kind for pair in options for one in pair if isinstance(one, Precomputed)), None)
 
     @property
     def _steps(self) -> Any:
@@ -96,7 +98,8 @@ class PointsModule(FittedModule):
     def configuration(self) -> dict[str, Any]:
         """Return the constructor's arguments that a fit depends on: all but solvers, seeds and signs."""
         names = (name for name in inspect.signature(type(self)).parameters if name not in NOT_PART_OF_A_FIT)
-        return {"class": type(self).__name__, **{name: getattr(self, name) for name in names}}
+        values = {name: getattr(self, name) for name in names if getattr(self, name) is not ADDED.get(name, ADDED)}
+        return {"class": type(self).__name__, **values}
 
     def _reported(self) -> AbstractContextManager[None]:
         """Return a context whose searches for neighbours report their progress, where it is asked for."""
@@ -245,11 +248,12 @@ class EmbeddingModule(PointsModule):
 
     FITTED: ClassVar[tuple[str, ...]] = ("embedding_", "eigenvalues_", "residuals_", "gap_", "train_points")
     LACKING: ClassVar[float] = math.inf  # the eigenvalue of a missing column
+    n_components: Any
     embedding_: Tensor
 
     def __init__(self, n_components: int, solve: Solve | Solver | None) -> None:
         super().__init__()
-        self.n_components = checks.check_width(n_components, "n_components")
+        self.width = self.n_components = checks.check_width(n_components, "n_components")
         self.solve = check_solve(solve)
 
     def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
@@ -375,9 +379,9 @@ class EmbeddingModule(PointsModule):
 
     def _nothing(self, values: Tensor, n: int) -> State:
         """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""
-        lacking = values.new_full((self.n_components,), self.LACKING)
+        lacking = values.new_full((self.width,), self.LACKING)
         return {
-            "embedding_": values.flatten()[:0].sum().expand(n, self.n_components),
+            "embedding_": values.flatten()[:0].sum().expand(n, self.width),
             "eigenvalues_": lacking,
             "residuals_": torch.zeros_like(lacking),
             "gap_": values.new_full((), math.inf),

@@ -20,6 +20,7 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
+from torch_lapeig.graph.distances import squares_of_pairs
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -30,12 +31,13 @@ from torch_lapeig.graph.rules import (
     graph_with_state,
     weighted_graph,
 )
-from torch_lapeig.graph.search.exact import differentiable_pair_distances, least_reach, measured
+from torch_lapeig.graph.search.exact import least_reach
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 
 # State that `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
@@ -63,7 +65,7 @@ class OnGraph(PointsModule):
     weights: Weighting | None
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given is not None:
+        if self.pairs_given == "affinity":
             graph = weighted_graph(self.neighbors, None, x, mask)
             return graph, graph.mask
         if isinstance(x, Graph):
@@ -101,7 +103,6 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     )
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
-    can_separate = True
     _normalization: Normalization = "random_walk"  # of the Laplacian
 
     def __init__(
@@ -139,9 +140,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             state["train_noise"] = self._error_of_values(laplacian)
         if needs_derivatives(found.embedding):
             state["off"] = self._off(graph, solved)
+        is_zero = ~found.embedding.detach().any(0)  # a column that is missing, or after the eigengap
         return state | {
             "embedding_": found.embedding,
-            "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf(), 0),
+            "train_eigenvalues": found.eigenvalues.masked_fill(found.eigenvalues.isinf() | is_zero, 0),
             **self._of_graph(found, graph),
         }
 
@@ -155,7 +157,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
-        k = self.n_components
+        k = self.width
         if self.components != "separate":
             return off_diagonal(solved[-1].projected, k)
         off, parts = graph.weight.new_zeros(graph.num_nodes, k, k), graph.nodes_of_components()
@@ -175,6 +177,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
     def _frozen(self, state: State) -> nn.Module:
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
+        refuse("frozen", neighbors=self.neighbors)
         frozen.check_exported(self.weights)
         if self._normalization == "unnormalized" and self.components == "separate":
             raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
@@ -230,6 +233,20 @@ def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> Non
         )
 
 
+def gaps_of(pairs: Eigenpairs) -> Tensor:
+    """Return λ_{k+1} − λ_k ``(..., K)`` for k = 1, 2, …, K; +∞ if λ_{k+1} does not exist."""
+    values = pairs.values.detach()
+    between = torch.where(values[..., 1:].isinf(), torch.inf, values.diff())
+    return torch.cat([between, pairs.gap.detach()[..., None]], -1)
+
+
+def up_to_gap(pairs: Eigenpairs, least: int) -> tuple[Tensor, Tensor]:
+    """Return the pairs before the widest gap, bool ``(..., K)``, at least the first ``least`` ones, and the gap."""
+    gaps = gaps_of(pairs)
+    count = torch.where(gaps.isinf(), -1, gaps)[..., least - 1 :].argmax(-1, keepdim=True) + least
+    return torch.arange(1, gaps.shape[-1] + 1, device=gaps.device) <= count, gaps.gather(-1, count - 1)[..., 0]
+
+
 def fitted_graph(neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph) -> tuple[Graph, State]:
     """Return the weighted graph of points ``(N, D)``, or the graph given, and the state that new points need of it."""
     if isinstance(x, Graph):
@@ -259,8 +276,7 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
             log_affinity = log_affinity + state["train_density"][point]
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
-        points = measured(state["train_points"], metric)
-        squared_lengths = differentiable_pair_distances(measured(x, metric), query, points, point)
+        squared_lengths = squares_of_pairs(metric, x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
         # In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. A fitted
