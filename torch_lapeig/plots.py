@@ -84,7 +84,7 @@ def plot_embedding(
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
     axes = _new_axes(len(panels)) if axes is None else np.ravel(axes).tolist()
     for panel, nodes in zip(axes, panels, strict=True):
-        size = _size(len(nodes))
+        size = float(np.clip(6000 / max(len(nodes), 1), 1.5, 40))  # of a dot, in squared points
         if rings is not None:
             panel.scatter(*rings.T, s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9)
         nodes = order[np.isin(order, nodes)]
@@ -366,11 +366,6 @@ def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
     second = f"{words} {pair[1] + 1}" if pair[0] != pair[1] else ""
     axes.set(xlabel=f"{words} {pair[0] + 1}", ylabel=second, xticks=[], yticks=[])
     axes.spines[:].set_color(PALE)
-
-
-def _size(n: int) -> float:
-    """Return the area of a dot of ``n``, in squared points."""
-    return float(np.clip(6000 / max(n, 1), 1.5, 40))
 
 
 def _new_axes(count: int = 1) -> list[Axes]:

@@ -60,11 +60,11 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
     started: list[Future[None]] = []
     try:
-        for _ in range(min(threads, len(tasks))):
-            started.append(_workers().submit(contextvars.copy_context().run, work))
-    except RuntimeError:  # no more threads available, as at the end of the interpreter
-        contextvars.copy_context().run(work)
-    try:
+        try:
+            for _ in range(min(threads, len(tasks))):
+                started.append(_workers().submit(contextvars.copy_context().run, work))
+        except RuntimeError:  # no more threads available, as at the end of the interpreter
+            contextvars.copy_context().run(work)
         wait(started)
     except BaseException as error:  # an interrupt
         failures[-1] = error
