@@ -15,8 +15,7 @@ from torch_lapeig.distributed.halo import Halo, owners, to_ranks
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import ShardedSearch
-from torch_lapeig.graph import KNN
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph import KNN, SparsePattern
 from torch_lapeig.graph.search.exact import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
