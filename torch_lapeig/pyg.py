@@ -213,13 +213,13 @@ class AddSpectralFeatures(AddLaplacianPE):
     ) -> None:
         super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
         self.phi = phi
-        width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
+        self.width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
         self.normalize = checks.check_flag(normalize, "normalize")
-        self.columns = positional.ColumnFunction(partial(spectral_signature, phi=phi, normalize=normalize), width)
+        self.columns = partial(spectral_signature, phi=phi, normalize=normalize)
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> positional.NodeEncoding:
-        options = self.normalization, self.solve, self.columns
-        return positional.columns_of_nodes(edge_index, nodes, self.k, weight, *options)[0]
+        given = edge_index, nodes, self.k, weight, self.normalization, self.solve
+        return positional.columns_of_nodes(*given, self.columns, self.width)[0]
 
 
 class DataParts(NamedTuple):
