@@ -84,7 +84,7 @@ def plot_embedding(
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
     axes = _new_axes(len(panels)) if axes is None else np.ravel(axes).tolist()
     for panel, nodes in zip(axes, panels, strict=True):
-        size = _size(len(nodes))
+        size = float(np.clip(6000 / max(len(nodes), 1), 1.5, 40))  # of a dot, in squared points
         if rings is not None:
             panel.scatter(*rings.T, s=size + 14, c="none", edgecolors=GREY, lw=0.6, label="new points", zorder=0.9)
         nodes = order[np.isin(order, nodes)]
@@ -184,22 +184,17 @@ def plot_graph(
     >>> from torch_lapeig import knn_graph
     >>> x = Tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
     >>> axes = plot_graph(knn_graph(x, 1), x, axes=Figure().subplots())
-    >>> len(axes.collections[0].get_segments())
+    >>> len(axes.collections[-1].get_segments())
     2
     """
-    needed(*MATPLOTLIB)
     checks.check_instance(graph, "graph", Graph, "a Graph")
     refuse("plot_graph", graph=graph)
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
-    of_points, order, classes, scale = colours_of(labels, len(y))
-    axes = _new_axes()[0] if axes is None else axes
+    panels = None if axes is None else [axes]
+    (axes,) = plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=panels, name=name, legend=legend)
     _draw_edges(axes, graph.to_sparse(), y)
-    nodes = order[is_there[order]]
-    axes.scatter(y[nodes, 0], y[nodes, 1], s=_size(len(nodes)), c=of_points[nodes], lw=0)
     _name_axes(axes, words, pair)
-    if legend:
-        _draw_legend(axes, classes, scale, name)
     return axes
 
 
@@ -371,11 +366,6 @@ def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
     second = f"{words} {pair[1] + 1}" if pair[0] != pair[1] else ""
     axes.set(xlabel=f"{words} {pair[0] + 1}", ylabel=second, xticks=[], yticks=[])
     axes.spines[:].set_color(PALE)
-
-
-def _size(n: int) -> float:
-    """Return the area of a dot of ``n``, in squared points."""
-    return float(np.clip(6000 / max(n, 1), 1.5, 40))
 
 
 def _new_axes(count: int = 1) -> list[Axes]:

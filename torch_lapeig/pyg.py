@@ -15,16 +15,9 @@ from torch_lapeig.eigen import MagneticLaplacian, Solve, Solver
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Normalization
 from torch_lapeig.graph import DirectedGraph
 from torch_lapeig.graph.graph import check_edge_index
+from torch_lapeig.methods import positional
 from torch_lapeig.methods.filters import Response, response_to, spectral_signature
 from torch_lapeig.methods.module import check_solve
-from torch_lapeig.methods.positional import (
-    NodeEncoding,
-    batch_of,
-    columns_of_nodes,
-    laplacian_positional_encoding,
-    of_similar_size,
-    part_of_batch,
-)
 from torch_lapeig.support import checks
 
 __all__ = ["AddLaplacianPE", "AddMagneticPE", "AddSpectralFeatures"]
@@ -103,9 +96,9 @@ class AddLaplacianPE:
         results = [*map(self._with, items, found.vectors.split(nodes.tolist()), values)]
         return results if isinstance(data, (list, tuple)) else results[0]
 
-    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> positional.NodeEncoding:
         options: Any = {"normalization": self.normalization, "random_signs": self.random_signs, "solve": self.solve}
-        return laplacian_positional_encoding(edge_index, nodes, self.k, weight, **options)
+        return positional.laplacian_positional_encoding(edge_index, nodes, self.k, weight, **options)
 
     def _with(self, item: Any, vectors: Tensor, values: Tensor) -> Any:
         item = copy.copy(item)
@@ -169,13 +162,13 @@ class AddMagneticPE(AddLaplacianPE):
         MagneticLaplacian(DirectedGraph.from_dense(torch.zeros(1, 1)), q, normalization)  # checks both
         self.q = q
 
-    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
-        batch, sizes = batch_of(nodes, edge_index)
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> positional.NodeEncoding:
+        batch, sizes = positional.batch_of(nodes, edge_index)
         given, weight, count = weight.dtype, checks.half_to_float32(weight), torch.as_tensor(self.q).numel()
         vectors = weight.new_zeros(len(batch), 2 * count * self.k)
         values = weight.new_full((len(sizes), count * self.k), torch.inf)
-        for graphs in of_similar_size(sizes):
-            chosen, edges, inside, at = part_of_batch(graphs, edge_index, batch)
+        for graphs in positional.of_similar_size(sizes):
+            chosen, edges, inside, at = positional.part_of_batch(graphs, edge_index, batch)
             graph = DirectedGraph.from_edge_index(edges, weight[inside], batch=at)
             laplacian = MagneticLaplacian(graph, self.q, self.normalization)  # type: ignore[arg-type]
             pairs = laplacian.eigenpairs(self.k, self.solve, fill=True)
@@ -183,7 +176,7 @@ class AddMagneticPE(AddLaplacianPE):
             columns = torch.cat([y.real, y.imag], -1).transpose(1, 2).flatten(2)
             vectors = vectors.index_copy(0, chosen, columns[graph.mask])
             values = values.index_copy(0, graphs, pairs.values.reshape(len(graphs), -1))
-        return NodeEncoding(vectors.to(given), values.to(given))
+        return positional.NodeEncoding(vectors.to(given), values.to(given))
 
 
 class AddSpectralFeatures(AddLaplacianPE):
@@ -224,9 +217,9 @@ class AddSpectralFeatures(AddLaplacianPE):
         self.normalize = checks.check_flag(normalize, "normalize")
         self.columns = partial(spectral_signature, phi=phi, normalize=normalize)
 
-    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
+    def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> positional.NodeEncoding:
         given = edge_index, nodes, self.k, weight, self.normalization, self.solve
-        return columns_of_nodes(*given, self.columns, self.width)[0]
+        return positional.columns_of_nodes(*given, self.columns, self.width)[0]
 
 
 class DataParts(NamedTuple):

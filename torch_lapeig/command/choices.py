@@ -18,8 +18,7 @@ from torch import Tensor
 
 from torch_lapeig.command.columns import ROUNDOFF, Array
 from torch_lapeig.command.reading import InputError
-from torch_lapeig.graph import KNN, Graph, HeatKernel, Precomputed, Weighting, nearest_neighbors, weights
-from torch_lapeig.graph.search.neighbors import Neighbors
+from torch_lapeig.graph import KNN, Graph, HeatKernel, Neighbors, Precomputed, Weighting, nearest_neighbors, weights
 from torch_lapeig.methods import LaplacianEigenmaps
 from torch_lapeig.support.progress import searches_reported
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from torch_lapeig.distributed.halo import to_owners
+from torch_lapeig.distributed.halo import owners, to_ranks
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 
@@ -58,7 +58,7 @@ def part_of(ranks: Ranks, total: int, rank: int) -> tuple[int, int]:
 def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
     """Return rows ``(n, ...)`` of points in equal parts of all, in the order of their numbers; without gradients."""
     offsets = [part_of(points.ranks, points.offsets[-1], rank)[0] for rank in range(points.ranks.world + 1)]
-    numbers, arrived = to_owners(points.ranks, offsets, points.numbers, points.numbers, rows)
+    numbers, arrived = to_ranks(points.ranks, owners(points.numbers, offsets), points.numbers, rows)
     return arrived[numbers.argsort()]
 
 

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from torch_lapeig.distributed.dtensors import by_number
 from torch_lapeig.distributed.graph import ShardedGraph, sharded_graph
-from torch_lapeig.distributed.halo import Halo, to_owners
+from torch_lapeig.distributed.halo import Halo, owners, to_ranks
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.search import ShardedSearch
-from torch_lapeig.graph import KNN
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph import KNN, SparsePattern
 from torch_lapeig.graph.search.exact import least_reach, measured, radii_no_less, roots_no_less
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
@@ -95,13 +94,12 @@ class ShardedFit:
         """Return edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
         pattern, ranks, offsets = self.pattern, self.points.ranks, self.points.offsets
         begin, rank = offsets[ranks.rank], torch.full_like(places, ranks.rank)
-        asked, source = to_owners(ranks, offsets, places, places, rank)
+        asked, source = to_ranks(ranks, owners(places, offsets), places, rank)
         position, edge = SparsePattern.edges_of(pattern, asked - begin)
         every = torch.cat([torch.arange(begin, begin + pattern.total, device=edge.device), pattern.halo.needed])
         ends = torch.stack([asked[position], every[pattern.col[edge].long()]], 1)
-        back = torch.bincount(source[position], minlength=ranks.world).tolist()
-        coming = ranks.counts(back)
-        return ranks.exchange(ends, back, coming), ranks.exchange(self.connectivity[edge], back, coming)
+        found, connectivity = to_ranks(ranks, source[position], ends, self.connectivity[edge])
+        return found, connectivity
 
 
 def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor, eigenvalues: Tensor) -> Tensor:

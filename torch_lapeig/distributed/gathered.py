@@ -16,11 +16,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.eigen.solve import Eigenpairs, Solve, eigenpairs
-from torch_lapeig.eigen.solvers.lobpcg import Lobpcg
-from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.eigen import Eigenpairs, Laplacian, Lobpcg, Solve, eigenpairs
+from torch_lapeig.graph import Graph, SparsePattern
 from torch_lapeig.support.cached import make_usable
 
 GATHERED_ROWS = 1_000_000  # maximum nodes of a graph for which the first rank has room

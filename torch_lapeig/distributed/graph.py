@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.distributed.halo import offsets_of, to_owners
+from torch_lapeig.distributed.halo import offsets_of, owners, to_ranks
 from torch_lapeig.distributed.pattern import ShardedPattern, needs_whole
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import Ranks
@@ -59,7 +59,7 @@ class ShardedGraph(Graph):
         order = (row * offsets[-1] + col).argsort()
         row, col, weight = row[order], col[order], weight.index_select(0, order)
         begin = offsets[ranks.rank]
-        (arrived,) = to_owners(ranks, offsets, col, torch.stack([col, row + begin], 1))
+        (arrived,) = to_ranks(ranks, owners(col, offsets), torch.stack([col, row + begin], 1))
         given, asked = row * offsets[-1] + col, ((arrived[:, 0] - begin) * offsets[-1] + arrived[:, 1]).sort().values
         if ranks.any(not torch.equal(given, asked)):
             message = "row and col must hold both directions of every edge once, got others; add the reversed edges"
@@ -111,7 +111,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
             raise ranks.alike(ValueError(message))
     offsets = points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
-    (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))
+    (chosen_by,) = to_ranks(ranks, owners(place, offsets), place * total + (row + begin))
     both = torch.cat([row * total + place, chosen_by - begin * total])
     del chosen_by  # the array is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)

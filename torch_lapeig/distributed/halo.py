@@ -38,9 +38,8 @@ def owners(numbers: Tensor, offsets: list[int]) -> Tensor:
     return torch.bucketize(numbers.contiguous(), ends, right=True)
 
 
-def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Send rows ``(m, ...)`` to the owners of their row numbers ``(m,)``, and return the rows received there."""
-    rank = owners(numbers, offsets)
+def to_ranks(ranks: Ranks, rank: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Send each row of ``(m, ...)`` to a rank ``(m,)``, and return the rows received here."""
     order, send = rank.argsort(stable=True), torch.bincount(rank, minlength=ranks.world).tolist()
     recv = ranks.counts(send)
     return tuple(ranks.exchange(part[order], send, recv) for part in rows)

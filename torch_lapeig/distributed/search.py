@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig.distributed.halo import to_ranks
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.graph.search.exact import least_reach, measured, pair_distances
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
@@ -96,10 +97,9 @@ class ShardedSearch:
         for chosen, send, recv in self._rounds(wanted):
             number, rows = (self.ranks.exchange(part, send, recv) for part in (chosen, asked[chosen]))
             pairs = answer(rows)
-            pairs = pairs[pairs[:, 0].argsort(stable=True)]
-            back = torch.bincount(_sources(recv, pairs.device)[pairs[:, 0]], minlength=self.ranks.world).tolist()
+            source = _sources(recv, pairs.device)[pairs[:, 0]]
             pairs[:, 0] = number[pairs[:, 0]]
-            found.append(self.ranks.exchange(pairs, back, self.ranks.counts(back)))
+            found += to_ranks(self.ranks, source, pairs)
         pairs = torch.cat(found)
         return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
 
@@ -125,10 +125,13 @@ class ShardedSearch:
 
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return positions and squared distances ``(Q, k)`` of this rank's points nearest to queries or own points."""
-        asked, found = self.x if queries is None else queries, None
+        asked = self.x if queries is None else queries
+        found: Any = None
         if self.x.device.type == "cpu" and min(len(self.x), 2 * len(asked)) >= TILED_SET:
             found = Tiles(self.sorted, k).nearest(k, queries, budget_of(self.x.device).search, reach)
-        index = self.order[(nearest_neighbors(self.sorted, k, queries) if found is None else found).indices]
+        if found is None:  # a set of a batch may have a single point
+            found = nearest_neighbors(self.sorted[None], k, None if queries is None else queries[None])
+        index = self.order[found.indices.view(len(asked), k)]
         if queries is None:
             index = torch.empty_like(index).index_copy_(0, self.order, index)
         row = torch.arange(len(asked), device=index.device).repeat_interleave(k)

@@ -209,18 +209,16 @@ def product(
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
     """Return ‖x_i − y_j‖² ``(E,)`` of numbers, of all rows of x and y_0 for None; None where C cannot read them."""
     # Equal rows have equal distances in every call.
-    numbers = [part for part in (i, j) if part is not None]
-    if x.shape[1] != y.shape[1] or len({len(part) for part in numbers}) > 1:
-        return None
+    numbers, count = [part for part in (i, j) if part is not None], len(x) if i is None else len(i)
     if library() is None or x.dtype not in TYPES or x.dtype != y.dtype or not memory_supported(x, y, *numbers):
         return None
-    is_right = x.stride(1) == y.stride(1) == 1 and all(part.dtype == torch.int64 for part in numbers)
-    if not (is_right and all(part.is_contiguous() for part in numbers)):
-        return None
+    is_right = x.shape[1] == y.shape[1] and x.stride(1) == y.stride(1) == 1
     for part, rows in ((i, len(x)), (j, len(y))):
-        if part is not None and len(part) and not 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows:
-            return None
-    count = len(x) if i is None else len(i)
+        if part is not None:
+            is_right &= part.dtype == torch.int64 and part.is_contiguous() and len(part) == count
+            is_right &= not len(part) or 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows
+    if not is_right:
+        return None
     out = x.new_empty(count)
     columns = x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
@@ -378,7 +376,7 @@ def subspace(
 ) -> SubspacePairs | None:
     """Return the pairs that `ChebyshevSubspace` finds; None where C cannot, or columns become dependent."""
     graphs, n, m = block.shape  # random columns, which are overwritten
-    spectrum = Spectrum(*(None if part is None else part.contiguous() for part in spectrum))  # type: ignore[arg-type]
+    spectrum = Spectrum(*[None if part is None else part.contiguous() for part in spectrum])  # type: ignore[arg-type]
     bound, null, nulls = spectrum.bound, null.contiguous(), null.shape[2]
     fits = graphs * n == len(rows.crow) - 1 and null.shape[:2] == block.shape[:2] and bound.shape == (graphs,)
     if not (fits and rows.reads(block, null, bound) and block.is_contiguous()):

@@ -23,10 +23,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 from torch import Tensor
 
-from torch_lapeig.graph.graph import Graph
-from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
-from torch_lapeig.graph.weights import SimpleWeights, Weighting
+from torch_lapeig.graph import KNN, DensePattern, Graph, Precomputed, SimpleWeights, Weighting
+from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.sklearn.base import Estimator, check_entries_of
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import check_dense, rows_of_block

@@ -21,16 +21,7 @@ from torch_lapeig.eigen import Solve, Solver
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.assignment import Assignment
 from torch_lapeig.methods.clustering import Variant
-from torch_lapeig.sklearn.affinities import (
-    MatrixFunction,
-    OfDistances,
-    OfKernel,
-    OfSparseSamples,
-    OnGraph,
-    PairwiseKernel,
-    PrecomputedAffinity,
-    rbf,
-)
+from torch_lapeig.sklearn import affinities
 from torch_lapeig.sklearn.base import GIVEN, NEIGHBORS, Embedding, as_numpy, check_below
 from torch_lapeig.support import checks
 
@@ -38,7 +29,7 @@ SOLVERS = ("arpack", "lobpcg", "amg")  # scikit-learn's names
 
 
 @dataclass(eq=False, repr=False)
-class Spectral(OnGraph):
+class Spectral(affinities.OnGraph):
     """Base of the spectral estimators: reads parameters as a rule and a weighting, or as a matrix of affinities."""
 
     WORDS: ClassVar[tuple[str, ...]]  # allowed strings for ``affinity``
@@ -83,12 +74,12 @@ class Spectral(OnGraph):
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
         if self.affinity == "precomputed":
-            return self._from(PrecomputedAffinity(X), X)
+            return self._from(affinities.PrecomputedAffinity(X), X)
         if self.affinity == "precomputed_nearest_neighbors":
-            return self._from(OfDistances(X, self.n_neighbors_), X)
+            return self._from(affinities.OfDistances(X, self.n_neighbors_), X)
         if self.affinity == "nearest_neighbors":
-            return self._from(OfSparseSamples(X, self.n_neighbors_ - 1), X)
-        return self._from(OfKernel(X, self._kernel(X)), X)
+            return self._from(affinities.OfSparseSamples(X, self.n_neighbors_ - 1), X)
+        return self._from(affinities.OfKernel(X, self._kernel(X)), X)
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
@@ -169,8 +160,8 @@ class SpectralEmbedding(Embedding, Spectral):
 
     def _kernel(self, X: Any) -> Callable[..., Any]:
         if callable(self.affinity):
-            return MatrixFunction(self.affinity)
-        return rbf(1 / X.shape[1] if self.gamma is None else self.gamma, X)
+            return affinities.MatrixFunction(self.affinity)
+        return affinities.rbf(1 / X.shape[1] if self.gamma is None else self.gamma, X)
 
     def _module(self, n_components: int, x: Any) -> methods.LaplacianEigenmaps:
         check_random_state(self.random_state)
@@ -294,7 +285,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         if not callable(self.affinity):
             gamma = checks.check_number(self.gamma, "gamma", 0)
             parameters.update(gamma=gamma, degree=self.degree, coef0=self.coef0)
-        return PairwiseKernel(self.affinity, parameters, X)
+        return affinities.PairwiseKernel(self.affinity, parameters, X)
 
 
 def spectral_clustering(

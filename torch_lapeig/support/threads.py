@@ -16,7 +16,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TypeVar
 
@@ -43,26 +43,32 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
     warnings: list[list[tuple[str, type[Warning]]]] = [[] for _ in tasks]
-    waiting, mode = enumerate(tasks), _mode_of_caller()
+    waiting, grad, inference = enumerate(tasks), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
 
     def work() -> None:
-        for number, task in waiting:
-            if failures:
-                return
-            try:
-                checks.kept_warnings.set(warnings[number])
-                results[number] = task()
-            except BaseException as error:
-                failures[number] = error
+        cast = torch.autocast("cpu", dtype, enabled=autocast)
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), cast:
+            for number, task in waiting:
+                if failures:
+                    return
+                try:
+                    checks.kept_warnings.set(warnings[number])
+                    results[number] = task()
+                except BaseException as error:
+                    failures[number] = error
 
+    started: list[Future[None]] = []
     try:
-        wait([_workers().submit(contextvars.copy_context().run, mode, work) for _ in range(min(threads, len(tasks)))])
-    except RuntimeError:  # no more threads available, as at the end of the interpreter
-        pass
+        try:
+            for _ in range(min(threads, len(tasks))):
+                started.append(_workers().submit(contextvars.copy_context().run, work))
+        except RuntimeError:  # no more threads available, as at the end of the interpreter
+            contextvars.copy_context().run(work)
+        wait(started)
     except BaseException as error:  # an interrupt
         failures[-1] = error
         raise
-    contextvars.copy_context().run(work)  # run the tasks that no thread has taken
     for warning in itertools.chain(*warnings):
         checks.warn(*warning)
     if failures:
@@ -115,19 +121,6 @@ def _threads_here() -> int:
     if threads == 1 or getattr(_here, "inside", False) or checks.is_watched():
         return 1
     return min(threads, os.cpu_count() or 1)
-
-
-def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
-    """Return a function that calls another under the modes of torch that this thread is in now."""
-    grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-
-    def call(function: Callable[[], None]) -> None:
-        cast = torch.autocast("cpu", dtype, enabled=autocast)
-        with torch.inference_mode(inference), torch.set_grad_enabled(grad), cast:
-            function()
-
-    return call
 
 
 def _workers() -> ThreadPoolExecutor:
