@@ -331,6 +331,8 @@ estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.
 estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy()) → one of 'arpack', 'lobpcg', 'amg', got 'eigh'
 SpectralClustering("best") → n_clusters must be .*eigengap.* got 'best'
 SpectralClustering("eigengap", max_clusters=1) → max_clusters must be at least 2, got 1
+SpectralClustering("eigengap", min_clusters=0) → min_clusters must be at least 1, got 0
+SpectralClustering("eigengap", max_clusters=3, min_clusters=4) → min_clusters must be at most max_clusters=3, got 4
 SpectralClustering("eigengap", n_components=3) → n_components must be None with n_clusters="eigengap", got 3
 SpectralClustering("eigengap", AFFINITIES).fit(0 * EYE) → n_clusters must be at most .* got n_clusters=2 with 0
 SpectralClustering("eigengap", KNN(3)).path(X.expand(2, -1, -1)) → one set of points

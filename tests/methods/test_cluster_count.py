@@ -10,6 +10,7 @@ from torch_lapeig import (
     Graph,
     GraphWarning,
     HeatKernel,
+    Laplacian,
     Precomputed,
     SpectralClustering,
     knn_graph,
@@ -110,6 +111,29 @@ def test_the_path_is_that_of_single_fits():
         torch.testing.assert_close(float(path.silhouettes[number]), float(width))
     assert path.n_clusters[path.gaps.argmax()] == path.n_clusters[path.silhouettes.argmax()] == 4
     assert adjusted_rand_score(truth, path.labels[2]) > 0.97
+
+
+@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+def test_one_cluster_is_an_answer(assign_labels):
+    """Of one body, where all pairs have affinities; the first gap is λ_2, and of two nodes the only one."""
+    for n in (2, 3, 30):
+        x = points(n, 6)
+        model = SpectralClustering("eigengap", KNN(n), assign_labels=assign_labels, min_clusters=1).fit(x)
+        assert model.n_clusters_ == 1
+        assert not model.labels_.any()
+        assert torch.equal(model.predict(x), model.labels_)
+        values = torch.linalg.eigvalsh(Laplacian(model.weights(x, knn_graph(x, n)), "symmetric").to_dense())
+        torch.testing.assert_close(model.gap_, values[1])
+        path = model.path(x)
+        assert path.n_clusters.tolist() == list(range(1, min(n, 11)))
+        assert path.silhouettes[0].isnan()
+        assert path.cuts[0] == 0
+        torch.testing.assert_close(path.gaps, values.diff()[: len(path.gaps)])
+    both = torch.stack([points(30, 6), blobs(2, 15)[0].repeat(1, 3)])
+    rows = SpectralClustering("eigengap", KNN(30), min_clusters=1)(both)
+    assert [int(item.any(0).sum()) for item in rows] == [1, 2]
+    three = SpectralClustering("eigengap", KNN(20), min_clusters=3).fit(blobs(2)[0])
+    assert three.n_clusters_ >= 3
 
 
 def single_moves(labels, k):
