@@ -18,7 +18,7 @@ from torch_lapeig.eigen import Eigenpairs
 from torch_lapeig.graph import DirectedGraph, Graph
 from torch_lapeig.methods import Embedding
 from torch_lapeig.support import checks
-from torch_lapeig.support.extras import how_to_install
+from torch_lapeig.support.extras import needed
 from torch_lapeig.support.kinds import refuse
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = ["plot_embedding", "plot_graph", "plot_spectrum"]
 
 Array = NDArray[Any]
 
+MATPLOTLIB = ("matplotlib", "pictures need matplotlib", "embed")
 CLASSES = 20  # most that have a colour each
 BLUE, RED, GREY, PALE = "#1f6fb4", "#c0392b", "#777777", "#c8c8c8"
 
@@ -72,12 +73,12 @@ def plot_embedding(
     >>> [text.get_text() for text in axes.get_legend().get_texts()]
     ['a', 'b']
     """
-    _check_matplotlib()
+    needed(*MATPLOTLIB)
     y, pair, words = _plane(embedding, columns, "embedding")
     n = len(y)
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
-    of_points, order, classes, scale = _colours(labels, n)
+    of_points, order, classes, scale = colours_of(labels, n)
     panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
     if not panels or (axes is not None and np.size(axes) != len(panels)):
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
@@ -122,7 +123,7 @@ def plot_spectrum(
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
     'eigenvalue'
     """
-    _check_matplotlib()
+    needed(*MATPLOTLIB)
     values: Any = found
     gap: Any = np.inf
     if isinstance(found, Embedding | Eigenpairs):
@@ -186,12 +187,12 @@ def plot_graph(
     >>> len(axes.collections[0].get_segments())
     2
     """
-    _check_matplotlib()
+    needed(*MATPLOTLIB)
     checks.check_instance(graph, "graph", Graph, "a Graph")
     refuse("plot_graph", graph=graph)
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
-    of_points, order, classes, scale = _colours(labels, len(y))
+    of_points, order, classes, scale = colours_of(labels, len(y))
     axes = _new_axes()[0] if axes is None else axes
     _draw_edges(axes, graph.to_sparse(), y)
     nodes = order[is_there[order]]
@@ -222,7 +223,7 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
         axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
 
-def _colours(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
+def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -375,13 +376,6 @@ def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
 def _size(n: int) -> float:
     """Return the area of a dot of ``n``, in squared points."""
     return float(np.clip(6000 / max(n, 1), 1.5, 40))
-
-
-def _check_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"pictures need matplotlib: {how_to_install('embed')}") from error
 
 
 def _new_axes(count: int = 1) -> list[Axes]:

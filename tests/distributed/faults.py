@@ -208,7 +208,12 @@ def check_new_points_that_one_rank_should_not_give(ranks):
     for method in (module.transform, module.predict):
         refused(ranks, lambda m=method: m(bad if first else x[:4]), "finite", "rank 0: ValueError: x_new must be f")
         refused(ranks, lambda m=method: m(x[:5, : 3 - first]), "x_new must be like", "rank 0: ValueError: x_new must b")
-        refused(ranks, lambda m=method: m(x[:5].float() if first else x[:4]), "of torch.float64", "rank 0: ValueError")
+        refused(
+            ranks,
+            lambda m=method: m(x[:5].float() if first else x[:4]),
+            "points, torch.float64 of",
+            "rank 0: ValueError",
+        )
     fresh = Sharded(SpectralClustering(3, KNN(6)), ranks)
     other = fresh if first else module
     refused(ranks, lambda: other.transform(x[:4]), "call fit first", "rank 0: RuntimeError: .*call fit", RuntimeError)

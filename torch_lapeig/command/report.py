@@ -12,8 +12,7 @@ from scipy import sparse
 
 from torch_lapeig.command.choices import Answer
 from torch_lapeig.command.columns import SHOWN, Array, Used
-from torch_lapeig.plots import CLASSES, plot_embedding, plot_spectrum
-from torch_lapeig.support import checks
+from torch_lapeig.plots import colours_of, plot_embedding, plot_spectrum
 
 NEARLY_SEPARATE = 0.1  # share of a part's weight, and of the next eigenvalue, below which a part is nearly separate
 SMALLEST = 8  # pixels of a side of an image
@@ -118,27 +117,22 @@ def scatter(y: Array, used: Used, name: str) -> str:
     from bokeh.embed import components
     from bokeh.plotting import figure
     from bokeh.resources import Resources
-    from bokeh.transform import factor_cmap, linear_cmap
+    from matplotlib.colors import to_hex
 
+    of_points, _, classes, _ = colours_of(used.labels, len(y))
     source: dict[str, Any] = {"x": y[:, 0], "y": y[:, min(1, y.shape[1] - 1)], "index": used.index.astype(str).tolist()}
+    source["colour"] = [to_hex(colour) for colour in of_points]
     tips: list[tuple[str, str]] = [(str(used.index.name or "row"), "@index")]
-    colour: dict[str, Any] = {}
+    legend: dict[str, Any] = {}
     if used.labels is not None:
-        words = used.labels.astype(str)
-        is_lost = checks.are_unlabelled(used.labels, minus_one=len({*words}) <= CLASSES)
-        source["label"] = np.where(is_lost, "(no label)", words).tolist()
-        kinds = sorted({*source["label"]})
+        source["label"] = used.labels.astype(str).tolist()
         tips.append((name, "@label"))
-        if len(kinds) <= CLASSES:
-            palette = f"Category{10 if len(kinds) <= 10 else 20}_{max(len(kinds), 3)}"
-            colour = {"color": factor_cmap("label", palette, kinds), "legend_group": "label"}
-        elif all(isinstance(label, (int, float, np.number)) for label in used.labels):
-            source["value"] = used.labels.astype(float)
-            low, high = np.nanmin(source["value"]), np.nanmax(source["value"])
-            colour = {"color": linear_cmap("value", "Viridis256", low, high)}
+    if classes:
+        kinds = {to_hex(colour): kind for kind, colour in classes.items()}
+        source["kind"], legend = [kinds[colour] for colour in source["colour"]], {"legend_group": "kind"}
     plot = figure(height=600, sizing_mode="stretch_width", tooltips=tips, active_scroll="wheel_zoom")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "column 1", f"column {min(2, y.shape[1])}"
-    plot.scatter("x", "y", source=source, **colour)
+    plot.scatter("x", "y", source=source, color="colour", **legend)
     return "".join([Resources(mode="inline", components=["bokeh"]).render(), *components(plot)])
 
 

@@ -22,7 +22,7 @@ from torch_lapeig.losses import LaplacianSmoothness, SpectralLoss
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.methods.module import Embedding, as_returned, like_given, match_dtype
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.fitted import ENTRY, State, entry_of, saved_fit
+from torch_lapeig.support.fitted import ENTRY, State, check_like, entry_of, saved_fit
 
 # Options that need the whole graph in one process, or equal random numbers in all; what to choose instead.
 REFUSED = (
@@ -107,8 +107,8 @@ class Sharded(nn.Module):
     def embed(self, x: Tensor) -> Embedding:
         """Return the result of ``forward`` with eigenvalues, residuals and eigengap: see `Embedding`."""
         with self.ranks.guard():
-            points = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
-            _, found, pairs = self._solve(points, sharded_graph(points, self.module.neighbors))
+            points, graph = self._spread("embed", x, LaplacianEigenmaps, SpectralClustering)
+            _, found, pairs = self._solve(points, graph)
             found = as_returned(found._replace(embedding=points.home(found.embedding)), x, pairs)
             return found._replace(embedding=as_given(found.embedding, x))
 
@@ -117,8 +117,7 @@ class Sharded(nn.Module):
     def fit(self, x: Tensor) -> Sharded:
         """Embed points, cluster them by `SpectralClustering`, keep the fit, and return the module."""
         with self.ranks.guard():
-            points = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
-            graph = sharded_graph(points, self.module.neighbors)
+            points, graph = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             laplacian, found, pairs = self._solve(points, graph)
             is_njw = getattr(self.module, "variant", "") == "njw"
             nodes = {
@@ -246,7 +245,7 @@ class Sharded(nn.Module):
 
     def _rows_of(self, method: str, x_new: Tensor, *kinds: type) -> Tensor:
         with self.ranks.guard():
-            self.ranks.agree(f"Sharded.{method}", lambda: self._facts_of_new(method, x_new, kinds))
+            self.ranks.agree(f"Sharded.{method}", lambda: self._facts(method, kinds, "x_new", x_new))
             assert self._fit is not None
             own = match_dtype(own_rows(x_new, self.ranks, "x_new"), self._fit.points.x)
             return as_given(like_given(self._fit.rows_of(own), x_new), x_new)
@@ -259,57 +258,42 @@ class Sharded(nn.Module):
         matrix = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
         return as_given(labels_of(self.module, rows, matrix), x_new)
 
-    def _facts(
-        self, method: str, kinds: tuple[type, ...], name: str, given: Any, also: dict[str, object]
-    ) -> dict[str, object]:
-        """Return the facts of a call on which ranks must agree; raise if the module has no such method."""
-        own, parameters = own_rows(given, self.ranks, name), dict(self.module.named_parameters())
+    def _facts(self, method: str, kinds: tuple[type, ...], name: str, given: Any) -> dict[str, object]:
+        """Return the facts of a call on which ranks must agree; raise if its points or the module are invalid."""
+        own = own_rows(given, self.ranks, name)
+        facts = {"a DTensor": own is not given, **in_words("module", self.module), **_facts_of_parameters(self.module)}
+        facts |= checks.facts_of_rows(**{name: own}, **dict(self.module.named_parameters()))
+        facts.pop("module.solve.progress", None)  # a single rank may show progress
         if not isinstance(self.module, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
             raise TypeError(f"{method} needs a Sharded({names}), got a Sharded({type(self.module).__name__})")
-        rows = checks.facts_of_rows(**{name: own}, **parameters)
-        return {"a DTensor": own is not given, **also, **rows}
-
-    def _facts_of_new(self, method: str, given: Any, kinds: tuple[type, ...]) -> dict[str, object]:
-        """Return the facts of new points on which ranks must agree; raise if this rank's points or fit are invalid."""
-        facts = self._facts(method, kinds, "x_new", given, {})
-        if self._fit is None:
-            raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
-        points = self._fit.points.x
-        x = match_dtype(own_rows(given, self.ranks, "x_new"), points)
-        checks.check_floating(x, "x_new")
-        if x.ndim != 2 or x.shape[1] != points.shape[1] or x.dtype != points.dtype:
-            raise ValueError(
-                f"x_new must be like the training points, (q, {points.shape[1]}) of {points.dtype}, got "
-                f"{tuple(x.shape)} of {x.dtype}"
-            )
-        checks.check_finite(x, "x_new")
+        if name == "x_new":
+            if self._fit is None:
+                raise RuntimeError("Sharded must be fitted before it takes new points; call fit first")
+            check_like(match_dtype(own, self._fit.points.x), self._fit.points.x, name, 0)
         return facts
 
     def graph_of(self, x: Tensor) -> tuple[ShardedPoints, ShardedGraph]:
         """Return the points spread over the ranks, and their weighted graph, for further computations."""
         with self.ranks.guard():
-            points = self._spread("graph_of", x)
-            return points, self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
+            points, graph = self._spread("graph_of", x)
+            return points, self.module.weights(points.x, graph)
 
     def _loss(self, y: Tensor, x: Tensor) -> Tensor:
         with self.ranks.guard():
-            points = self._spread("forward", x)
+            points, graph = self._spread("forward", x)
             self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
-            graph = self.module.weights(points.x, sharded_graph(points, self.module.neighbors))
             here = points.here(own_rows(y, self.ranks, "y"))
-            return self.module._of_graph(here, graph)  # type: ignore[no-any-return]
+            return self.module._of_graph(here, self.module.weights(points.x, graph))  # type: ignore[no-any-return]
 
-    def _spread(self, method: str, x: Tensor, *kinds: type) -> ShardedPoints:
-        """Spread the points of a call over the ranks, after a check that all ranks have equal modules."""
-        of_module = {**in_words("module", self.module), **_facts_of_parameters(self.module)}
-        of_module.pop("module.solve.progress", None)  # a single rank may show progress
-        kinds = kinds or (nn.Module,)
-        self.ranks.agree(f"Sharded.{method}", lambda: self._facts(method, kinds, "x", x, of_module))
+    def _spread(self, method: str, x: Tensor, *kinds: type) -> tuple[ShardedPoints, ShardedGraph]:
+        """Return the points of a call spread over the ranks, and their graph; all ranks must have equal modules."""
+        self.ranks.agree(f"Sharded.{method}", lambda: self._facts(method, kinds or (nn.Module,), "x", x))
         if (other := self.ranks.unlike(self.module)) is not None:
             way = "load ranks.of_first(module.state_dict), then sum_gradients in each step, or DistributedDataParallel"
             raise self.ranks.alike(DistributedError(f"parameter {other} must be the same on all ranks; {way}"))
-        return ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
+        points = ShardedPoints.spread(checks.half_to_float32(own_rows(x, self.ranks, "x")), self.ranks)
+        return points, sharded_graph(points, self.module.neighbors)
 
     def _solve(self, points: ShardedPoints, graph: ShardedGraph) -> tuple[Laplacian, Embedding, list[Eigenpairs]]:
         laplacian = Laplacian(self.module.weights(points.x, graph), self.module._normalization)

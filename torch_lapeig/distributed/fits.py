@@ -107,8 +107,7 @@ class ShardedFit:
 def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor, eigenvalues: Tensor) -> Tensor:
     """Return centres ``(c, k)`` or axes ``(k, c)`` that label rows ``(n, k)``, found on the first rank."""
     ranks, given = points.ranks, points.home(rows)
-    to_first = [len(given), *[0] * (ranks.world - 1)]
-    whole = ranks.exchange(given, to_first, ranks.counts(to_first))
+    whole = ranks.to_first(given, ranks.sizes(len(given)))
 
     def found() -> Tensor:
         fitted = copy.copy(module)

@@ -46,10 +46,9 @@ class GatheredGraph:
         """Gather the edges of a `ShardedPattern`."""
         ranks, total, numbers = pattern.ranks, pattern.offsets[-1], pattern.halo.with_halo(pattern.numbers)
         keys = numbers[pattern.row.long()] * total + numbers[pattern.col.long()]
-        send = _to_first(ranks, len(keys))
-        edges_of, nodes_of = ranks.counts(send), [end - start for start, end in pairwise(pattern.offsets)]
-        keys, edge = ranks.exchange(keys, send, edges_of).sort()
-        place = ranks.exchange(pattern.numbers, _to_first(ranks, pattern.total), _if_first(ranks, nodes_of))
+        edges_of, nodes_of = ranks.sizes(len(keys)), [end - start for start, end in pairwise(pattern.offsets)]
+        keys, edge = ranks.to_first(keys, edges_of).sort()
+        place = ranks.to_first(pattern.numbers, nodes_of)
         whole = SparsePattern.trusted(keys // total, keys % total, (total,)) if ranks.rank == 0 else None
         return cls(ranks, nodes_of, edges_of, whole, edge, place.argsort(), place)
 
@@ -57,8 +56,7 @@ class GatheredGraph:
         """Return weights and node values of all ranks on the first rank; differentiable."""
         wide = graph.exact if graph.wide is None else graph.wide
         flat = torch.cat([wide, *(part.double() for part in (graph.exponent, graph.similarity) if part is not None)])
-        recv = _if_first(self.ranks, [sum(sizes) for sizes in self._sizes(graph)])
-        return self.ranks.moved(flat, _to_first(self.ranks, len(flat)), recv)
+        return self.ranks.to_first(flat, [sum(sizes) for sizes in self._sizes(graph)])
 
     def graph(self, gathered: Tensor, like: Graph) -> Graph:
         """Return the whole graph from the gathered tensors, on the first rank."""
@@ -85,7 +83,7 @@ class GatheredGraph:
             rows = torch.cat([part for own in every.split(self.nodes_of) for part in (own, *with_all)])
         sizes = [size + k + 1 for size in self.nodes_of]
         recv = [sizes[self.ranks.rank], *[0] * (self.ranks.world - 1)]
-        own = self.ranks.moved(rows, _if_first(self.ranks, sizes), recv)
+        own = self.ranks.moved(rows, sizes if self.ranks.rank == 0 else [0] * self.ranks.world, recv)
         vectors, projected, values = own.split([self.nodes_of[self.ranks.rank], k, 1])
         return vectors, projected, values[0]
 
@@ -110,13 +108,3 @@ def eigenpairs_on_ranks(pattern: Any, laplacian: Laplacian, k: int, solve: Solve
     facts = {"solver": solve.solver, **whole.ranks.of_first(solved)}
     vectors, projected, values = whole.shared_out(found, given.to(facts["residuals"].dtype), k)
     return Eigenpairs(values=values, vectors=vectors, projected=projected, is_sharded=True, **facts)
-
-
-def _to_first(ranks: Ranks, count: int) -> list[int]:
-    """Return the counts to send to each rank: everything to the first."""
-    return [count, *[0] * (ranks.world - 1)]
-
-
-def _if_first(ranks: Ranks, counts: list[int]) -> list[int]:
-    """Return the counts on the first rank, zeros on the others."""
-    return counts if ranks.rank == 0 else [0] * ranks.world

@@ -108,12 +108,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
         if not ranks.any(len(row) > 0):
             message = f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
             raise ranks.alike(ValueError(message))
-    return symmetrized(points, row, place, symmetrize)._with(metric=rule.metric)
-
-
-def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: Symmetrize) -> ShardedGraph:
-    """Return the undirected graph of directed edges, each listed once, from own nodes ``row`` to any ``place``."""
-    ranks, offsets = points.ranks, points.offsets
+    offsets = points.offsets
     begin, total = offsets[ranks.rank], offsets[-1]
     (chosen_by,) = to_owners(ranks, offsets, place, place * total + (row + begin))
     both = torch.cat([row * total + place, chosen_by - begin * total])
@@ -122,7 +117,7 @@ def symmetrized(points: ShardedPoints, row: Tensor, place: Tensor, symmetrize: S
     del both
     row, place, weight = kept_edges(keys // total, keys % total, directions, symmetrize, points.x.dtype)
     pattern = ShardedPattern(ranks, offsets, row, place, points.numbers)
-    return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))
+    return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))._with(metric=rule.metric)
 
 
 def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict[str, Any]:

@@ -1,16 +1,13 @@
-"""Rows that a rank needs from other ranks, and matrices whose rows lie on several ranks."""
+"""Rows that a rank needs from other ranks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.ranks import Ranks
-from torch_lapeig.graph.algebra import multiply
 
 
 class Halo:
@@ -29,10 +26,6 @@ class Halo:
     def fetch(self, y: Tensor) -> Tensor:
         """Return the needed rows from the own rows ``y`` ``(n, ...)`` of every rank; differentiable."""
         return self.ranks.moved(y.index_select(0, self.sent), self.send, self.recv)
-
-    def start(self, y: Tensor) -> Callable[[], Tensor]:
-        """Start `fetch` without gradients and continue computing; the returned function waits for the rows."""
-        return self.ranks.start(y.index_select(0, self.sent), self.send, self.recv)
 
     def with_halo(self, y: Tensor) -> Tensor:
         """Return the own rows followed by the needed rows; differentiable."""
@@ -56,31 +49,3 @@ def to_owners(ranks: Ranks, offsets: list[int], numbers: Tensor, *rows: Tensor) 
 def offsets_of(sizes: list[int]) -> list[int]:
     """Return the first row of each rank among all rows, and the total number of rows."""
     return [*itertools.accumulate(sizes, initial=0)]
-
-
-@dataclass(frozen=True, eq=False)
-class ShardedMatrix:
-    """Own rows of a matrix: CSR over the own columns, and a CSR over the halo's columns for the rows that have any."""
-
-    own: Tensor  # (n, n)
-    far: Tensor  # (b, h), of the rows border (b,)
-    border: Tensor
-    halo: Halo
-
-    def times(
-        self, y: Tensor, other: Tensor | None = None, times: float = 1, plus: float = 1, rows: Tensor | None = None
-    ) -> Tensor:
-        """Return times · A · y + plus · other for the own rows ``(n, m)`` of all ranks, without gradients."""
-        y = y.detach()
-        # Exchanged while the own columns are multiplied, by every rank, also one without a halo.
-        halo = self.halo.start(y) if self.halo.ranks.world > 1 and rows is None else None
-        others = None if other is None else other.detach()
-        z = y.clone() if len(y) == 0 else multiply(self.own, y, others, times=times, plus=plus)
-        rows = rows if halo is None else halo()
-        if rows is None:
-            return z
-        return z.index_add_(0, self.border, self.far @ rows, alpha=times) if len(self.border) else z
-
-    def to(self, dtype: torch.dtype) -> ShardedMatrix:
-        """Return the matrix in another precision."""
-        return ShardedMatrix(self.own.to(dtype), self.far.to(dtype), self.border, self.halo)

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_lapeig.distributed.halo import ShardedMatrix, offsets_of
-from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.distributed.halo import Halo, offsets_of
 from torch_lapeig.eigen.solvers import multigrid
 from torch_lapeig.eigen.solvers.multigrid import Hierarchy, SmoothedAggregation, inverse_root
 from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.graph.algebra import multiply
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedMultigrid:
     """V-cycle as an approximate A⁻¹ on blocks ``(n, m)``: three exchanges of the halo and a sum of coarse rows."""
 
-    ranks: Ranks
-    matrix: ShardedMatrix  # D^-½ L D^-½, for the finest Laplacian L and its diagonal D
+    halo: Halo
+    matrix: Tensor  # (n, n + h), D^-½ L D^-½, for the finest Laplacian L and its diagonal D
     aggregate: Tensor  # (n + h,), the coarse node of each own node and of each node of the halo
     share: Tensor  # (n + h, 1), the entry of the prolongation at these nodes, in scaled coordinates
     coarse: Hierarchy
@@ -37,21 +37,22 @@ class ShardedMultigrid:
         """Return approximately A⁻¹ r, for columns whose squares fit float32: lengths from 1e-18 to 1e18."""
         b = (self.scale * r).to(self.share.dtype)
         x = self._smooth(b, torch.zeros_like(b))
-        residual = self.matrix.times(x, b, times=-1)
+        residual = self._residual(x, b)
         part = residual.new_zeros(len(self.coarse.diagonal), b.shape[1])
         part.index_add_(0, self.aggregate[: len(b)], self.share[: len(b)] * residual)
-        part = self.ranks.sum(part).to(self.coarse.coarse_inverse.dtype)
-        (e,) = self.ranks.same_on_all_ranks(self.coarse.cycle(part))
+        part = self.halo.ranks.sum(part).to(self.coarse.coarse_inverse.dtype)
+        (e,) = self.halo.ranks.same_on_all_ranks(self.coarse.cycle(part))
         # Enlarge coarse corrections, because unsmoothed aggregates are too stiff (Braess 1995). No exchange is needed.
         e = self.share * (1.5 * e).to(self.share.dtype).index_select(0, self.aggregate)
-        up, far = e.split([len(b), len(e) - len(b)])
-        x = self._smooth(self.matrix.times(up, residual, times=-1, rows=far), x.add_(up))
+        x = self._smooth(multiply(self.matrix, e, residual, times=-1), x.add_(e[: len(b)]))
         return x.to(r.dtype).mul_(self.scale).mul_(self.largest).mul_(self.largest)
 
     def _smooth(self, r: Tensor, x: Tensor) -> Tensor:
         """Smooth x of residual r; the spectrum ends at 2 with a unit diagonal."""
-        times = self.matrix.times
-        return multigrid.smooth(lambda d, r: times(d, r, times=-1), r, torch.empty_like(r), x, 2.0, self.smoothing)
+        return multigrid.smooth(self._residual, r, torch.empty_like(r), x, 2.0, self.smoothing)
+
+    def _residual(self, x: Tensor, b: Tensor) -> Tensor:
+        return multiply(self.matrix, self.halo.with_halo(x), b, times=-1)
 
 
 def multigrid_on_ranks(
@@ -67,7 +68,14 @@ def multigrid_on_ranks(
     diagonal, least = pattern.sum_rows(affinity), multigrid.LEAST_DIAGONAL * float(operator.bound) * mass
     raised, diagonal = ((diagonal > 0) & (diagonal < least)).sum(), multigrid.no_smaller(diagonal, least)
     root = inverse_root(diagonal)
-    aggregate, offsets = _aggregates(pattern, affinity, diagonal > 0, options.seed + ranks.rank)
+    # The aggregates of each rank, −1 for nodes without edges, are numbered from its first one among all.
+    largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
+    row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
+    generator = torch.Generator(affinity.device).manual_seed(options.seed + ranks.rank)
+    strong = multigrid.strong_edges(row, col, size, largest)
+    aggregate, count = multigrid.aggregates(*strong, diagonal > 0, generator)
+    offsets = offsets_of(ranks.sizes(count))
+    aggregate = torch.where(aggregate >= 0, aggregate + offsets[ranks.rank], -1)
     coarse = _coarse(pattern, affinity, mass, aggregate, offsets, options)
     if ranks.any(coarse is None):
         return None
@@ -81,17 +89,7 @@ def multigrid_on_ranks(
     largest = operator.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
     scale, largest, aggregate = (scale / largest).to(ground.dtype), largest.to(ground.dtype), aggregate.clamp_min(0)
     smoothing, near_null = options.smoothing, int(near_null)
-    return ShardedMultigrid(ranks, matrix, aggregate, share, coarse, scale, largest, smoothing, near_null)
-
-
-def _aggregates(pattern: Any, affinity: Tensor, active: Tensor, seed: int) -> tuple[Tensor, list[int]]:
-    """Return the global aggregate of each own node, −1 for nodes without edges, and each rank's first aggregate."""
-    largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
-    row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
-    generator = torch.Generator(affinity.device).manual_seed(seed)
-    aggregate, count = multigrid.aggregates(*multigrid.strong_edges(row, col, size, largest), active, generator)
-    offsets = offsets_of(pattern.ranks.sizes(count))
-    return torch.where(aggregate >= 0, aggregate + offsets[pattern.ranks.rank], -1), offsets
+    return ShardedMultigrid(halo, matrix, aggregate, share, coarse, scale, largest, smoothing, near_null)
 
 
 def _coarse(

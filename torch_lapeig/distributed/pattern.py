@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.gathered import GatheredGraph, eigenpairs_on_ranks
-from torch_lapeig.distributed.halo import Halo, ShardedMatrix, owners
+from torch_lapeig.distributed.halo import Halo, owners
 from torch_lapeig.distributed.multigrid import multigrid_on_ranks
 from torch_lapeig.distributed.ranks import Ranks
 from torch_lapeig.distributed.selection import medians_of_groups
 from torch_lapeig.eigen.solve import solve_on_ranks
 from torch_lapeig.eigen.solvers.multigrid import cycle_on_ranks
-from torch_lapeig.graph.algebra import csr, edge_products, label_components
+from torch_lapeig.graph.algebra import label_components
 from torch_lapeig.graph.pattern import PatternBase, SparsePattern
-from torch_lapeig.graph.search.exact import pair_distances
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 
@@ -50,6 +49,7 @@ class ShardedPattern(SparsePattern):
     """
 
     is_sharded = True
+    has_hubs = False  # all ranks have to exchange rows of one dtype
 
     def __init__(self, ranks: Ranks, offsets: list[int], row: Tensor, place: Tensor, numbers: Tensor) -> None:
         begin, end = offsets[ranks.rank], offsets[ranks.rank + 1]
@@ -65,7 +65,7 @@ class ShardedPattern(SparsePattern):
         own = vars(self)
         own.update(sum=ranks.total, sums=ranks.totals, maximum=ranks.maximum, any=ranks.any, agree=ranks.agree)
         own.update(compare=ranks.agree, same_on_all_ranks=ranks.same_on_all_ranks, number_of=lambda n: offsets[-1])
-        self.halo = Halo(ranks, offsets, needed)
+        self.halo, self.columns = Halo(ranks, offsets, needed), n + len(needed)
         is_own = self.col < n
         self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
@@ -77,10 +77,6 @@ class ShardedPattern(SparsePattern):
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
         return self.ranks.maximum(super().largest(x).nan_to_num(torch.inf, torch.inf))
-
-    def centre(self, x: Tensor) -> Tensor:
-        """Return the mean ``(..., 1, D)`` of node values over all ranks, a constant."""
-        return self.ranks.sum(checks.primal(x).sum(-2, keepdim=True)) / self.offsets[-1]
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return component labels ``(1, n)`` counted over active nodes (0 elsewhere), and their number ``(1,)``."""
@@ -122,23 +118,17 @@ class ShardedPattern(SparsePattern):
     def components(self, weight: Tensor) -> Tensor:
         """Return labels 0, 1, … ``(n,)`` of connected components by edges of positive weight, by first number.
 
-        Each rank labels the components within its own nodes. Then the smallest number of each component is exchanged
-        through the halos until nothing changes: at most as many rounds as a path changes ranks.
+        Each rank labels the components within its own nodes. Then all ranks join them by the edges between ranks.
         """
         n, numbers = self.total, self.numbers
         inner, cross = (edges[weight[edges] > 0] for edges in (self.inner, self.cross))
         part = label_components(self.row[inner].int(), self.col[inner].int(), n) if n else numbers
-        parts = int(part.max()) + 1 if n else 0
-        label = numbers.new_full((parts,), torch.iinfo(torch.int64).max).scatter_reduce(0, part, numbers, "amin")
-        first, second = part[self.row[cross].long()], self.col[cross].long() - n
-        changed = self.ranks.world > 1
-        while changed:
-            reached = label.scatter_reduce(0, first, self.halo.fetch(label[part])[second], "amin")
-            changed = self.ranks.any(not torch.equal(reached, label))
-            label = reached
-        at_node = label[part]
-        roots = self.ranks.gather(numbers[at_node == numbers]).sort().values
-        return torch.searchsorted(roots, at_node)
+        first = numbers.new_full((n,), self.offsets[-1]).scatter_reduce(0, part, numbers, "amin")[part]
+        roots = self.ranks.gather(numbers[first == numbers]).sort().values
+        place = torch.searchsorted(roots, first)
+        keys = place[self.row[cross].long()] * len(roots) + self.halo.fetch(place)[self.col[cross].long() - n]
+        keys = self.ranks.gather(keys.unique()).unique()
+        return label_components((keys // len(roots)).int(), (keys % len(roots)).int(), len(roots))[place]
 
     # --- Values at the ends of edges ----------------------------------------------------------------------------------
 
@@ -146,9 +136,9 @@ class ShardedPattern(SparsePattern):
         """Return values ``(1,)`` on the edges."""
         return values.expand(len(self))
 
-    def at_col(self, nodes: Tensor) -> Tensor:
-        """Return node values at the second node of each edge."""
-        return self.halo.with_halo(nodes.reshape(-1)).index_select(0, self.col)
+    def at_columns(self, y: Tensor) -> Tensor:
+        """Return the own rows ``(n, m)`` and those that this rank needs from others."""
+        return self.halo.with_halo(y)
 
     def transpose(self, values: Tensor) -> Tensor:
         """Return the values of the reversed edges."""
@@ -172,64 +162,11 @@ class ShardedPattern(SparsePattern):
 
     # --- Products -----------------------------------------------------------------------------------------------------
 
-    def direct_matmul(self, values: Tensor, y: Tensor) -> Tensor:
-        """Return `matmul` without gradients, for ``(n, m)``."""
-        return self.to_matrix(values).times(y)
-
-    def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return `products` without gradients, for ``(n, m)``."""
-        return edge_products(self.crow, self.row, self.col, x, self.halo.with_halo(y.detach()))
-
-    def direct_lengths(self, x: Tensor) -> Tensor:
-        """Return `squared_lengths` without gradients."""
-        others = self.halo.with_halo(self._points(x.detach()))
-        return pair_distances(others, self.row, others, self.col) if len(self) else x.new_zeros(0)
-
     direct_tension = PatternBase.direct_tension  # the ends lie on several ranks: a product is used
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return this rank's share of ½ Σ m_ij ‖y_i − y_j‖², from the edges that begin here; differentiable."""
         return (values * self.squared_lengths(y)).sum() / 2
-
-    def to_matrix(self, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
-        """Return M as a matrix for `multiply`, without gradients."""
-        values = values.detach()
-        return self._sharded(self._inner_pattern.to_matrix(values.index_select(0, self.inner)), values)
-
-    def assemble(self, diagonal: Tensor, values: Tensor) -> ShardedMatrix:  # type: ignore[override]
-        """Return diag + M as a matrix for `multiply`, without gradients."""
-        values = values.detach()
-        return self._sharded(self._inner_pattern.assemble(diagonal, values.index_select(0, self.inner)), values)
-
-    def multiply(  # type: ignore[override]
-        self,
-        matrix: ShardedMatrix,
-        y: Tensor,
-        other: Tensor | None = None,
-        *,
-        times: float = 1,
-        plus: float = 1,
-        in_place: bool = False,
-    ) -> Tensor:
-        """Return times · matrix · y + plus · other for a matrix of this pattern and ``(..., n, m)``, in new memory."""
-        others = None if other is None else self._points(other)
-        return matrix.times(self._points(y), others, times, plus).reshape(y.shape)
-
-    @cached_property
-    def _inner_pattern(self) -> SparsePattern:
-        return SparsePattern.trusted(self.row[self.inner], self.col[self.inner], self.shape)
-
-    @cached_property
-    def _far(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the border, rows with edges to the halo, where the edges of each begin, and their columns there."""
-        border, counts = self.row[self.cross].unique_consecutive(return_counts=True)
-        begin = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-        return border, begin.to(torch.int32), (self.col[self.cross] - self.total).to(torch.int32)
-
-    def _sharded(self, own: Tensor, values: Tensor) -> ShardedMatrix:
-        border, begin, col = self._far
-        far = csr(begin, col, values.index_select(0, self.cross), (len(border), len(self.halo)))
-        return ShardedMatrix(own, far, border, self.halo)
 
     # Operations that one rank cannot do.
     keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = needs_whole

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from torch_lapeig.distributed.halo import offsets_of
 from torch_lapeig.distributed.ranks import Ranks
+from torch_lapeig.distributed.selection import at_place
 from torch_lapeig.support import checks
-
-BINS, ZOOMS = 128, 4  # bins of a histogram, and number of histograms for a cut: an error of one point in 10⁸
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +88,7 @@ class ShardedPoints:
 
 def _facts_of(x: Tensor) -> dict[str, Any]:
     """Return the facts of points on which all ranks must agree; raise if this rank's points are invalid."""
-    checks.check_floating(x, "x")
-    if x.ndim != 2 or x.shape[1] < 1:
-        raise ValueError(f"x must have shape (n, D), rows of this rank, got {tuple(x.shape)}")
-    checks.check_finite(x, "x")
+    checks.check_points(x, batched=False, min_points=0)
     return checks.facts_of_rows(x=x)
 
 
@@ -111,8 +107,7 @@ def bisect(x: Tensor, parts: int, ranks: Ranks) -> Tensor:
         count = torch.tensor(counts, device=x.device)
         size, along = _along_longest(x, group, len(counts), ranks)
         left = (count + 1) // 2
-        cut = _quantiles(along, group, size * left / count, ranks)
-        cut = torch.where(count > 1, cut, torch.inf)
+        cut = torch.where(count > 1, at_place(ranks, along, group, (size * left / count).long()), torch.inf)
         begin = (1 + (count > 1).long()).cumsum(0) - (1 + (count > 1).long())
         group = begin[group] + (along > cut[group])
         counts = [part for n in counts for part in ((n - n // 2, n // 2) if n > 1 else (n,))]
@@ -139,20 +134,3 @@ def _along_longest(x: Tensor, group: Tensor, groups: int, ranks: Ranks) -> tuple
         direction = torch.where(length > 0, following / length, direction)
         along = (centred * direction[group]).sum(1, keepdim=True)
     return size, along[:, 0]
-
-
-def _quantiles(values: Tensor, group: Tensor, below: Tensor, ranks: Ranks) -> Tensor:
-    """Return a cut of each group ``(g,)`` with about ``below`` of its values under it, by histograms that zoom in."""
-    groups = len(below)
-    ends = values.new_full((2, groups), -torch.inf)
-    ends.scatter_reduce_(1, group.expand(2, -1), torch.stack([-values, values]), "amax")
-    low, high = ranks.maximum(ends).nan_to_num(0, 0, 0).unbind()  # infinite for a group without values
-    low = -low
-    for _ in range(ZOOMS):
-        width = (high - low) / BINS
-        place = ((values - low[group]) / width[group].clamp_min(1e-300)).clamp(-1, BINS).nan_to_num(0)
-        counts = torch.bincount(group * (BINS + 2) + place.floor().long() + 1, minlength=groups * (BINS + 2))
-        under = ranks.sum(counts).reshape(groups, BINS + 2).cumsum(1)
-        inside = (under < below[:, None]).sum(1).clamp(1, BINS) - 1
-        low, high = low + inside * width, low + (inside + 1) * width
-    return high

@@ -144,18 +144,14 @@ class Ranks:
             return x
         out = x.detach().contiguous().clone()
         self.sent += out.numel() * out.element_size()
-        return self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), out, 0)()
+        return self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), out, 0)
 
     # --- Rows ---------------------------------------------------------------------------------------------------------
 
     def exchange(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
         """Return rows in the order of their source from rows in the order of their destination; without gradients."""
-        return self.start(rows, send, recv)()
-
-    def start(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Callable[[], Tensor]:
-        """Start `exchange` and continue computing; the returned function waits for the rows."""
         if self.world == 1:
-            return lambda: rows
+            return rows
         rows = rows.detach().contiguous()
         out = rows.new_empty((sum(recv), *rows.shape[1:]))
         bytes_of_row = rows[0].numel() * rows.element_size() if len(rows) else 0
@@ -171,6 +167,11 @@ class Ranks:
             return rows
         there, back = (functools.partial(self.exchange, send=a, recv=b) for a, b in ((send, recv), (recv, send)))
         return _linear(rows, there, back)
+
+    def to_first(self, rows: Tensor, sizes: list[int]) -> Tensor:
+        """Return the rows of all ranks, ``sizes`` of each, on the first, and none on others; differentiable."""
+        nothing = [0] * (self.world - 1)
+        return self.moved(rows, [len(rows), *nothing], sizes if self.rank == 0 else [0, *nothing])
 
     def counts(self, send: Sequence[int]) -> list[int]:
         """Return the number of rows that each rank sends to this rank, given the numbers that this rank sends."""
@@ -300,8 +301,8 @@ class Ranks:
             return bool(count >= self.world)
         return False
 
-    def _call(self, begin: Callable[[], Any], out: Tensor, rows: int) -> Callable[[], Tensor]:
-        """Begin a collective, and return a function that waits for its end and returns ``out``."""
+    def _call(self, begin: Callable[[], Any], out: Tensor, rows: int) -> Tensor:
+        """Return the result ``out`` of a collective, after waiting for its end."""
         self.calls += 1
         self.most_rows = max(self.most_rows, rows)
         self._check_sound()
@@ -309,12 +310,8 @@ class Ranks:
             work = begin()
         except RuntimeError as error:
             raise self._lost(error) from error
-
-        def end() -> Tensor:
-            self._wait(work)
-            return out
-
-        return end
+        self._wait(work)
+        return out
 
     def _wait(self, work: Any) -> None:
         if not self._listens:

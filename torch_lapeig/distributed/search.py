@@ -20,7 +20,6 @@ from torch_lapeig.graph.search.exact import Metric, least_reach, measured, pair_
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 BALLS = 256  # maximum parts of a rank's points, each with a ball around it that all ranks know
@@ -47,7 +46,6 @@ class ShardedSearch:
         # Store points in the order of their numbers, so that ties go to the smaller number.
         self.order = points.numbers.argsort()
         self.sorted = self.x[self.order]
-        self._made: tuple[int, Tiles] | None = None
 
     @precision.full_precision
     def nearest(self, k: int, queries: Tensor | None = None) -> ShardedNeighbors:
@@ -81,7 +79,7 @@ class ShardedSearch:
         """Return own numbers of queries, places of points and whether both are equal, for pairs within ``reach``."""
         begin, same = self.points.offsets[self.ranks.rank], least_reach(self.metric, self.x.dtype) ** 2
         given = None if queries is None else checks.primal(queries)
-        asked, is_alone = self.x if given is None else given, self.ranks.world == 1
+        asked = self.x if given is None else given
 
         def answer(asked: Tensor | None) -> Tensor:
             """Return query, place of a point and 1 for equal ones, of each pair ``(P, 3)``; None: own points ask."""
@@ -92,24 +90,16 @@ class ShardedSearch:
             query = self.order[pairs.query] if asked is None else pairs.query
             return torch.stack([query, self.order[pairs.point] + begin, (pairs.squared_distances <= same).long()], 1)
 
-        found = [answer(given) if given is None or is_alone else self.order.new_zeros(0, 3)]
-        rounds = []
-        if not is_alone:
-            wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
-            wanted[:, self.ranks.rank] &= given is not None  # own points have been answered
-            rounds = self._rounds(wanted)
-        for chosen, send, recv in rounds:
-            pairs = answer(self.ranks.exchange(asked[chosen], send, recv))
+        found = [answer(None) if given is None else self.order.new_zeros(0, 3)]
+        wanted = self._bounds(asked, torch.zeros_like(asked[:, 0], dtype=torch.float64), reach) <= 0
+        wanted[:, self.ranks.rank] &= given is not None  # own points have been answered
+        for chosen, send, recv in self._rounds(wanted):
+            number, rows = (self.ranks.exchange(part, send, recv) for part in (chosen, asked[chosen]))
+            pairs = answer(rows)
             pairs = pairs[pairs[:, 0].argsort(stable=True)]
-            source, begin_of = _source_and_begin(recv, pairs.device)
-            rank = source[pairs[:, 0]]
-            pairs[:, 0] -= begin_of[rank]
-            back = torch.bincount(rank, minlength=self.ranks.world).tolist()
-            counts = self.ranks.counts(back)
-            pairs = self.ranks.exchange(pairs, back, counts)
-            first = _source_and_begin(send, pairs.device)[1][_source_and_begin(counts, pairs.device)[0]]
-            pairs[:, 0] = chosen[pairs[:, 0] + first]
-            found.append(pairs)
+            back = torch.bincount(_sources(recv, pairs.device)[pairs[:, 0]], minlength=self.ranks.world).tolist()
+            pairs[:, 0] = number[pairs[:, 0]]
+            found.append(self.ranks.exchange(pairs, back, self.ranks.counts(back)))
         pairs = torch.cat(found)
         return pairs[:, 0], pairs[:, 1], pairs[:, 2] > 0
 
@@ -135,29 +125,15 @@ class ShardedSearch:
 
     def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return positions and squared distances ``(Q, k)`` of this rank's points nearest to queries or own points."""
-        budget = budget_of(self.x.device).search
-        tiles = self._tiles(k)
-        by_tiles = None if tiles is None else tiles.nearest(k, queries, budget, reach)
-        if by_tiles is None:
-            asked = None if queries is None else queries[None]
-            found = nearest_neighbors(self.sorted[None], k, asked).indices[0]
-        else:
-            found = by_tiles.indices
-        index = self.order[found]
+        asked, found = self.x if queries is None else queries, None
+        if self.x.device.type == "cpu" and min(len(self.x), 2 * len(asked)) >= TILED_SET:
+            found = Tiles(self.sorted, k).nearest(k, queries, budget_of(self.x.device).search, reach)
+        index = self.order[(nearest_neighbors(self.sorted, k, queries) if found is None else found).indices]
         if queries is None:
             index = torch.empty_like(index).index_copy_(0, self.order, index)
-        asked = self.x if queries is None else queries
         row = torch.arange(len(asked), device=index.device).repeat_interleave(k)
         # Measure all pairs by one function, so that distances do not depend on the ranks of the points.
         return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
-
-    def _tiles(self, k: int) -> Tiles | None:
-        """Return the tiles of this rank's points, made again only for a larger k; None for small sets."""
-        if self.x.device.type != "cpu" or len(self.x) < TILED_SET:
-            return None
-        if self._made is None or k > self._made[0]:
-            self._made = k, Tiles(self.sorted, k)
-        return self._made[1]
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)
@@ -184,37 +160,21 @@ class ShardedSearch:
 
     def _rounds(self, wanted: Tensor) -> list[tuple[Tensor, list[int], list[int]]]:
         """Return for each round the queries to send, by the rank asked, and their counts to and from each rank."""
-        # Rank r asks rank r + s in a round that depends only on s.
         world, rank = self.ranks.world, self.ranks.rank
-        counts = self.ranks.gather(wanted.sum(0)[None], [1] * world)  # (source, target)
-        target = torch.arange(world, device=counts.device)
+        counts = self.ranks.gather(wanted.sum(0)[None], [1] * world).cpu()  # (source, target)
+        place = torch.arange(world)
         # Also a rank with fewer points may receive up to 4096 queries in one round.
-        room = [max(self.points.offsets[r + 1] - self.points.offsets[r], 4096) for r in range(world)]
-        shifts: list[list[int]] = [[]]
-        load = torch.zeros_like(target)
-        for shift in range(world):
-            arriving = counts[(target - shift) % world, target]
-            if shifts[-1] and (load + arriving > torch.tensor(room, device=load.device)).any():
-                shifts.append([])
-                load = torch.zeros_like(target)
-            shifts[-1].append(shift)
-            load = load + arriving
+        room = torch.tensor(self.points.offsets).diff().clamp_min(4096)
+        # All ranks are asked in one round if they have room, else rank r asks rank r + s in the round s.
+        shift = (place - place[:, None]) % world
         rounds = []
-        for group in shifts:
-            if not counts[target[:, None], (target[:, None] + torch.tensor(group, device=target.device)) % world].any():
-                continue
-            to = sorted((rank + shift) % world for shift in group)
-            chosen = torch.cat([wanted[:, r].nonzero().flatten() for r in to])
-            send = [int(counts[rank, r]) if r in to else 0 for r in range(world)]
-            recv = [int(counts[r, rank]) if (rank - r) % world in group else 0 for r in range(world)]
-            rounds.append((chosen, send, recv))
+        for in_round in [shift == s for s in range(world)] if (counts.sum(0) > room).any() else [shift >= 0]:
+            if (asked := counts * in_round).any():
+                chosen = torch.cat([wanted[:, r].nonzero().flatten() for r in place[in_round[rank]].tolist()])
+                rounds.append((chosen, asked[rank].tolist(), asked[:, rank].tolist()))
         return rounds
 
-    @cached_property
-    def _balls(self) -> tuple[Tensor, list[int]]:
-        return self._make_balls(None)
-
-    def _make_balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
+    def _balls(self, reach: Tensor | None) -> tuple[Tensor, list[int]]:
         """Build centre and radius ``(b, D + 1)`` of the balls of all ranks, and the number of each rank's balls."""
         # With the reach `(n,)` of each own point, a ball contains everything within the reach of its points.
         leaf = self.points.leaf
@@ -233,8 +193,8 @@ class ShardedSearch:
 
     def _bounds(self, queries: Tensor, within: Tensor | None = None, reach: Tensor | None = None) -> Tensor:
         """Return lower bounds ``(Q, W)`` of distances to each rank's points, or to balls of ``reach`` around them."""
-        balls, sizes = self._balls if reach is None else self._make_balls(reach)
-        owner, centre, radius = _source_and_begin(sizes, balls.device)[0], balls[:, :-1], balls[:, -1]
+        balls, sizes = self._balls(reach)
+        owner, centre, radius = _sources(sizes, balls.device), balls[:, :-1], balls[:, -1]
         everything = torch.arange(len(balls), device=balls.device)
         # Infinite for a rank without points, and for some that are farther than within.
         bounds = torch.full((len(queries), self.ranks.world), torch.inf, dtype=torch.float64, device=queries.device)
@@ -254,10 +214,9 @@ class ShardedSearch:
         return bounds
 
 
-def _source_and_begin(counts: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the rank of each row, for ``counts`` rows from each rank in order, and the first row of each rank."""
-    count = torch.tensor(counts, device=device)
-    return torch.arange(len(counts), device=device).repeat_interleave(count), count.cumsum(0) - count
+def _sources(counts: list[int], device: torch.device) -> Tensor:
+    """Return the rank of each row, for ``counts`` rows from each rank in order."""
+    return torch.arange(len(counts), device=device).repeat_interleave(torch.tensor(counts, device=device))
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -85,7 +85,7 @@ class PatternBase:
 
     def centre(self, x: Tensor) -> Tensor:
         """Return the mean ``(..., 1, D)`` of node values ``(..., N, D)``, a constant."""
-        return checks.primal(x).mean(-2, keepdim=True)
+        return self.sum(checks.primal(x).sum(-2, keepdim=True)) / self.number_of(x.shape[-2])
 
     @precision.full_precision
     def matmul(self: Any, values: Tensor, y: Tensor, **known: bool) -> Tensor:
@@ -118,7 +118,11 @@ class PatternBase:
         """Return times · matrix · y + plus · other, ``(..., N, m)``, for factors, else 1; ``in_place`` of other."""
         others = None if other is None else self._points(other)
         out = others if in_place else None
-        return algebra.multiply(matrix, self._points(y), others, out=out, **factors).reshape(y.shape)
+        return algebra.multiply(matrix, self.at_columns(self._points(y)), others, out=out, **factors).reshape(y.shape)
+
+    def at_columns(self, y: Tensor) -> Tensor:
+        """Return the rows ``(total, m)`` by which columns are multiplied; differentiable."""
+        return y
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
@@ -213,7 +217,7 @@ class SparsePattern(PatternBase):
 
     def _put(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None) -> None:
         self.shape, self.loops = shape, loops
-        self.total = math.prod(shape)
+        self.total = self.columns = math.prod(shape)
         self.index = torch.int32 if len(row) + self.total < 2**31 else torch.int64
         self.row, self.col = row.to(self.index), col.to(self.index)
         if torch.is_inference_mode_enabled() or self.row.is_inference():
@@ -277,7 +281,7 @@ class SparsePattern(PatternBase):
 
     def at_col(self, nodes: Tensor) -> Tensor:
         """Return node values at the second node of each edge."""
-        return gather(nodes.reshape(-1), self.col)
+        return gather(self.at_columns(nodes.reshape(-1)), self.col)
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Return Σ_j of edge values, of the graph's shape."""
@@ -311,11 +315,11 @@ class SparsePattern(PatternBase):
     def direct_products(self, x: Tensor, y: Tensor) -> Tensor:
         """Return `products` without gradients, for ``(total, m)``."""
         self._check_fit(None, x, y)
-        return algebra.edge_products(self.crow, self.row, self.col, x, y)
+        return algebra.edge_products(self.crow, self.row, self.col, x, self.at_columns(y))
 
     def direct_lengths(self, x: Tensor) -> Tensor:
         """Return `squared_lengths` without gradients."""
-        return algebra.edge_products(self.crow, self.row, self.col, self._points(x), None)
+        return algebra.edge_products(self.crow, self.row, self.col, self.at_columns(self._points(x)), None)
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return ``PatternBase.direct_tension``; None if nothing is compiled."""
@@ -355,12 +359,12 @@ class SparsePattern(PatternBase):
         crow, col, edge, node = self._with_diagonal
         entries = values.new_empty(len(col)).index_copy_(0, edge, values.detach())
         entries.index_copy_(0, node, diagonal.detach().reshape(-1))
-        return algebra.csr(crow, col, entries, (self.total, self.total))
+        return algebra.csr(crow, col, entries, (self.total, self.columns))
 
     def to_matrix(self, values: Tensor) -> Tensor:
         """Return M as a matrix for `multiply`, without gradients and without a copy."""
         self._check_fit(values)
-        return algebra.csr(self.crow, self.col, values.detach(), (self.total, self.total))
+        return algebra.csr(self.crow, self.col, values.detach(), (self.total, self.columns))
 
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.support import checks
-from torch_lapeig.support.extras import how_to_install
+from torch_lapeig.support.extras import needed
 
 Assignment = Literal["kmeans", "cluster_qr", "discretize"]
 ASSIGNMENTS = ("kmeans", "cluster_qr", "discretize")
@@ -103,11 +103,6 @@ def _first_of_largest(parts: Tensor) -> Tensor:
 
 def k_means(n_clusters: int, n_init: int, random: np.random.RandomState | int, verbose: int = 0) -> Any:
     """Return scikit-learn's estimator, which works on the CPU; raise ImportError without scikit-learn."""
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError as error:
-        raise ImportError(
-            f"SpectralClustering.fit needs scikit-learn for k-means: {how_to_install('sklearn')}, or "
-            'assign_labels="cluster_qr"'
-        ) from error
+    why = 'SpectralClustering.fit needs scikit-learn for k-means, not for assign_labels="cluster_qr"'
+    KMeans = needed("sklearn.cluster", why, "sklearn").KMeans
     return KMeans(n_clusters, n_init=n_init, random_state=random, verbose=verbose)

@@ -32,6 +32,7 @@ from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
+PROCESS = os.getpid()
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
 DTYPES = {name: dtype for dtype, name in TYPES.items()}
 DTYPES |= {"int32_t": torch.int32, "int64_t": torch.int64, "uint8_t": torch.bool}
@@ -45,46 +46,21 @@ LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
 NUMBERS = {"LINE": LINE, "BLOCK": 4, "SINGULAR": -1, "NO_MEMORY": -2, "FINISHED": 2, "DEPENDENT": 4, "STOPPED": 5}
 KINDS = {"int64_t": c_int64, "double": c_double, "float": c_float}  # of fields that are no addresses
 
-# Functions of the library that take no task, with their results and arguments: n is an int64, d a double, p a pointer.
-FUNCTIONS = {
-    "count_edges": "n:p",
-    "fill_edges": ":p",
-    "subspace": "n:p",
-    "is_symmetric": "n:nnppp",
-    "symbolic_factor": "p:nppp",
-    "release": ":p",
-    "room_of_factors": "n:p",
-    "numeric_factor": "n:ppppdpp",
-    "solve_factors": "n:ppppnnn",
-    "next_block": "n:pnn",
-}
-
-
-class Library(ctypes.CDLL):
-    """Compiled library, with the structures that it declares by name."""
-
-    structures: dict[str, Any]
-
 
 @functools.cache
-def library() -> Library | None:
+def library() -> Any:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
     chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
     path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
     if chosen == "0" or not path.exists():
         return None
     try:
-        found = Library(str(path))
+        found: Any = ctypes.CDLL(str(path))
         found.source.restype = c_char_p
         sources = b"".join(source.read_bytes() for source in sorted(FOLDER.glob("*.[ch]")))
         if found.source() != hashlib.sha256(sources).hexdigest().encode():
             raise OSError("they belong to other C sources")
         found.structures = _structures(found)
-        for name, signature in FUNCTIONS.items():
-            result, arguments = signature.split(":")
-            kinds = {"n": c_int64, "d": c_double, "p": c_void_p, "": None}
-            function = getattr(found, name)
-            function.restype, function.argtypes = kinds[result], [kinds[kind] for kind in arguments]
     except (OSError, AttributeError) as error:
         warnings.warn(
             f"the compiled loops cannot be used, {error}; torch is used instead: install torch_lapeig again",
@@ -100,7 +76,7 @@ class _Declared(ctypes.Structure):
     _fields_ = (("name", c_char_p), ("value", c_int64), ("fields", c_char_p))
 
 
-def _structures(found: Library) -> dict[str, Any]:
+def _structures(found: Any) -> dict[str, Any]:
     """Build the structures that a library declares, by name; raise OSError where C and Python differ."""
     found.declared.restype = ctypes.POINTER(_Declared)
     kinds: dict[str, Any] = dict(KINDS)
@@ -123,7 +99,7 @@ def _structures(found: Library) -> dict[str, Any]:
 
 def fill_struct(name: str, /, **fields: Any) -> Any:
     """Fill a structure with numbers and the addresses of tensors, which are valid as long as the tensors live."""
-    kind = library().structures[name]  # type: ignore[union-attr]
+    kind = library().structures[name]
     if len(fields) < len(kind._fields_):
         missing = [field[0] for field in kind._fields_ if field[0] not in fields]
         raise TypeError(f"{name} needs a value for each of its fields, got none for {', '.join(missing)}")
@@ -137,13 +113,20 @@ def fill_struct(name: str, /, **fields: Any) -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """Call a function of `FUNCTIONS`."""
-    return getattr(library(), name)(*arguments)
+    """Call a function that is no task; C has an int64 or an address for an int, and a double for a float."""
+    function, given = getattr(library(), name), [*arguments]
+    function.restype = c_int64
+    for i, x in enumerate(arguments):
+        if type(x) in (int, float):
+            given[i] = c_int64(x) if type(x) is int else c_double(x)
+    return function(*given)
 
 
-def _run(name: str, parts: int, **fields: Any) -> None:
-    """Run a task in parts that threads share; raise MemoryError where there is no room for what they work with."""
-    task, threads = fill_struct(name.capitalize(), **fields), num_threads() if parts > 1 else 1
+def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> None:
+    """Run a task of so many multiplications, or of items, in parts that threads share; MemoryError without room."""
+    threads = num_threads()
+    parts = max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)) if items is None else items
+    task, threads = fill_struct(name.capitalize(), **fields), threads if parts > 1 else 1
     if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
 
@@ -184,22 +167,7 @@ def is_for_one_thread(numbers: int) -> bool:
 
 def num_threads() -> int:
     """Return the threads for a loop: 1 in a forked process, which has no threads of OpenMP and would wait for them."""
-    return 1 if _is_forked else torch.get_num_threads()
-
-
-def _note_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-_is_forked = False
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
-
-
-def _parts(work: int) -> int:
-    """Return the number of parts for so many multiplications."""
-    return max(1, min(PARTS_OF_THREAD * num_threads(), work // COMPILED_PART))
+    return torch.get_num_threads() if os.getpid() == PROCESS else 1
 
 
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
@@ -214,7 +182,7 @@ def product(
     part = {"is_system": False, "start": 0, "stop": len(crow) - 1, "base": 0, "columns": columns}
     steps = {"y_step": y.stride(0), "other_step": 0 if other is None else other.stride(0), "out_step": out.stride(0)}
     terms = {"y": y, "other": other, "out": out, "times": times, "plus": plus, "centre": 0}
-    _run(f"product_{real}", _parts(len(col) * columns), rows=rows, **part, **steps, **terms)
+    _run(f"product_{real}", len(col) * columns, rows=rows, **part, **steps, **terms)
 
 
 def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Tensor | None:
@@ -235,7 +203,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
     out = x.new_empty(count)
     columns = x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
-    _run(f"pairs_{TYPES[x.dtype]}", _parts(count * columns), i=i, j=j, **sizes, x=x, y=y, out=out)
+    _run(f"pairs_{TYPES[x.dtype]}", count * columns, i=i, j=j, **sizes, x=x, y=y, out=out)
     return out
 
 
@@ -245,7 +213,7 @@ def edge_dot_or_sqdist(crow: Tensor, col: Tensor, x: Tensor, y: Tensor | None) -
     sizes = {"rows": len(crow) - 1, "columns": columns}
     steps = {"x_step": x.stride(0), "y_step": 0 if y is None else y.stride(0)}
     edges = {"crow": crow, "col": col, "x": x, "y": y, "out": out}
-    _run(f"edges_{TYPES[x.dtype]}", _parts(len(col) * columns), **edges, **sizes, **steps)
+    _run(f"edges_{TYPES[x.dtype]}", len(col) * columns, **edges, **sizes, **steps)
     return out
 
 
@@ -256,7 +224,7 @@ def tension(crow: Tensor, col: Tensor, values: Tensor, y: Tensor) -> tuple[Tenso
     (rows, columns), pull, energy = y.shape, y.new_empty(y.shape), y.new_empty(len(y))
     sizes = {"rows": rows, "columns": columns, "y_step": y.stride(0)}
     edges = {"crow": crow, "col": col, "values": values, "y": y, "out": pull, "energy": energy}
-    _run(f"tension_{TYPES[y.dtype]}", _parts(2 * len(col) * columns), **edges, **sizes)
+    _run(f"tension_{TYPES[y.dtype]}", 2 * len(col) * columns, **edges, **sizes)
     return pull, energy
 
 
@@ -270,7 +238,7 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
     found, squares = points.new_empty((sets, q, k), dtype=torch.int64), points.new_empty(sets, q, k)
     sizes = {"sets": sets, "points": n, "queries": q, "dimensions": dims, "neighbors": k, "is_self_search": itself}
     blocks = {"point": points, "query": queries, "valid": valid, "found": found, "squares": squares}
-    _run(f"nearest_{TYPES[points.dtype]}", _parts(sets * q * n * dims), **sizes, **blocks)
+    _run(f"nearest_{TYPES[points.dtype]}", sets * q * n * dims, **sizes, **blocks)
     return found, squares
 
 
@@ -312,7 +280,7 @@ def small_eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
     is_sound = a.new_empty(matrices, dtype=torch.int64)
     sizes = {"matrices": matrices, "size": n, "wanted": count}
-    _run("eigh", matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
+    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
     return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
 
 
@@ -373,7 +341,7 @@ class Rows:
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         blocks = {"target": target, "solution": z, "residuals": left}
-        _run("complement", graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
+        _run("complement", 0, items=graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
         return z, left
 
 

@@ -47,12 +47,12 @@ class SymbolicFactor:
     """
 
     def __init__(self, pointer: int) -> None:
-        found: Any = library().structures["SymbolicFactor"].from_address(pointer)  # type: ignore[union-attr]
+        found: Any = library().structures["SymbolicFactor"].from_address(pointer)
         # Work is in multiplications, c² for each column of c entries; entries hold some zeros.
         self.pointer, self.work, self.nodes = pointer, float(found.work), int(found.nodes)
         self.entries: int = c_int64.from_address(found.column_start + 8 * found.supers).value
         self.bytes = 8 * (self.entries + call("room_of_factors", pointer))
-        weakref.finalize(self, library().release, pointer)  # type: ignore[union-attr]
+        weakref.finalize(self, call, "release", pointer)
 
     @classmethod
     def of(cls, crow: Array, col: Array, most: Limits | None = None) -> SymbolicFactor | None:
@@ -66,7 +66,7 @@ class SymbolicFactor:
             )
         task = fill_struct("Limits", **limits._asdict())
         pointer = call("symbolic_factor", n, *rows, ctypes.byref(task))
-        found = None if pointer is None else cls(pointer)
+        found = cls(pointer) if pointer else None
         return found if found is not None and found.size.are_within(limits) else None
 
     @property
@@ -98,7 +98,7 @@ class SymmetricFactors:
         if len(crow) != n + 1 or len(col) != len(values) or (diagonal is not None and len(diagonal) != n):
             raise ValueError(f"rows must be those of the structure of {n} nodes, got {len(crow) - 1}")
         rows = (_at(crow, np.int32), _at(col, np.int32), _at(values))
-        negative = call("numeric_factor", symbolic.pointer, *rows, times, _at(diagonal), _at(numbers))
+        negative = call("numeric_factor", symbolic.pointer, *rows, float(times), _at(diagonal), _at(numbers))
         if negative == NO_MEMORY:
             raise MemoryError
         if negative == SINGULAR:

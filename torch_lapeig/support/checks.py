@@ -445,7 +445,7 @@ def check_points(
     check_floating(x, name)
     if x.ndim not in ((2, 3) if batched else (2,)):
         raise ValueError(f"{name} must have shape (N, D){' or (B, N, D)' * batched}, got {tuple(x.shape)}")
-    if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < 1:
+    if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < min(1, min_points):
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
     known, most = known_size(x), torch.finfo(x.dtype).max
     size = keep_size(x, largest(x)) if known is None else known

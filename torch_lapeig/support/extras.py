@@ -1,7 +1,16 @@
 """Advice on libraries that only some calls need."""
 
 import re
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
+
+
+def needed(library: str, why: str, extra: str) -> Any:
+    """Return a library; raise ImportError with the reason why it is needed, and the command that installs it."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise ImportError(f"{why}: {how_to_install(extra)}") from error
 
 
 def how_to_install(extra: str) -> str:

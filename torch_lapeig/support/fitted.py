@@ -161,12 +161,12 @@ def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
     return [] if saved == own else [f"{name or 'the class'} is {there} in the state and {here} here"]
 
 
-def check_like(x: Any, points: Tensor) -> None:
+def check_like(x: Any, points: Tensor, name: str = "x", min_points: int = 1) -> None:
     """Raise unless ``x`` is finite ``(Q, D)`` of the dtype and dimension of the training points."""
-    checks.check_points(x, batched=False, min_points=1)
+    checks.check_points(x, name, batched=False, min_points=min_points)
     if x.dtype != points.dtype or x.shape[1] != points.shape[1]:
         raise ValueError(
-            f"x must be like the training points, {points.dtype} of dimension {points.shape[1]}, got {x.dtype} of "
+            f"{name} must be like the training points, {points.dtype} of dimension {points.shape[1]}, got {x.dtype} of "
             f"dimension {x.shape[1]}"
         )
 

@@ -11,7 +11,6 @@ asked for, as it would be without this module.
 
 from __future__ import annotations
 
-import collections
 import contextvars
 import itertools
 import os
@@ -29,9 +28,7 @@ from torch_lapeig.support.tuning import PARTS_OF_THREAD, rows_of_block
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
-
-_lock = threading.Lock()  # held while the pool is made and settings of threads are restored
-_pool: ThreadPoolExecutor | None = None
+_pools: dict[int, ThreadPoolExecutor] = {}  # by process: a forked one lacks the threads, and may find a lock held
 
 
 def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> list[T]:
@@ -45,33 +42,29 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
-    warnings: dict[int, list[tuple[str, type[Warning]]]] = {}
-    waiting, mode = collections.deque(enumerate(tasks)), _mode_of_caller()
+    warnings: list[list[tuple[str, type[Warning]]]] = [[] for _ in tasks]
+    waiting, mode = enumerate(tasks), _mode_of_caller()
 
     def work() -> None:
-        while waiting:
-            try:
-                number, task = waiting.popleft()
-            except IndexError:  # another thread was faster
+        for number, task in waiting:
+            if failures:
                 return
             try:
-                checks.kept_warnings.set(warnings.setdefault(number, []))
+                checks.kept_warnings.set(warnings[number])
                 results[number] = task()
             except BaseException as error:
-                waiting.clear()
                 failures[number] = error
 
     try:
         wait([_workers().submit(contextvars.copy_context().run, mode, work) for _ in range(min(threads, len(tasks)))])
     except RuntimeError:  # no more threads available, as at the end of the interpreter
         pass
-    except BaseException:  # an interrupt
-        waiting.clear()
+    except BaseException as error:  # an interrupt
+        failures[-1] = error
         raise
     contextvars.copy_context().run(work)  # run the tasks that no thread has taken
-    for number in sorted(warnings):
-        for warning in warnings[number]:
-            checks.warn(*warning)
+    for warning in itertools.chain(*warnings):
+        checks.warn(*warning)
     if failures:
         raise failures[min(failures)]
     return [results[number] for number in range(len(tasks))]
@@ -139,24 +132,13 @@ def _mode_of_caller() -> Callable[[Callable[[], None]], None]:
 
 def _workers() -> ThreadPoolExecutor:
     """Return the threads of this process, made when they are first asked for."""
-    global _pool
-    with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(os.cpu_count() or 1, "torch_lapeig", _compute_alone)
-        return _pool
+    if (process := os.getpid()) not in _pools:
+        made = ThreadPoolExecutor(os.cpu_count() or 1, "torch_lapeig", _compute_alone, (threading.Lock(),))
+        _pools.setdefault(process, made)  # another thread may be faster
+    return _pools[process]
 
 
-def _forget() -> None:
-    """Forget the threads, which a forked process lacks; one of them may have held the lock."""
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-
-
-def _compute_alone() -> None:
+def _compute_alone(lock: threading.Lock) -> None:
     """Make this new thread of the team single-threaded."""
     _here.inside = True
     # `torch.set_num_threads` sets the number of its own thread, and the default of threads that start later: of those
@@ -170,7 +152,7 @@ def _compute_alone() -> None:
         changed.wait()
         torch.set_num_threads(usual)
 
-    with _lock:
+    with lock:
         other = threading.Thread(target=put_back)
         other.start()
         begun.wait()

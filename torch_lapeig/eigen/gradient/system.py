@@ -199,7 +199,7 @@ class _Pass:
         # cotangents are zero by symmetry.
         sizes, rotation = self.found.sizes, (self.skew / self.found.values).masked_fill(~near, 0)
         accuracy = max(100 * self.eps, 8 * self.loss_eps, self.error)
-        error = accuracy * self.size[:, None, None] / sizes.clamp_min(self.eps * bound)
+        error = accuracy * self.size[:, None, None] / sizes.clamp_min(torch.finfo(sizes.dtype).tiny)
         same = (rotation - self.whole).abs() <= 1e-3 * (rotation.abs() + self.whole.abs()) + error
         is_seen = (self.sizes > 0) | (self.whole != 0).any(-1)
         same = near & same & (is_seen[:, :, None] == is_seen[:, None, :])

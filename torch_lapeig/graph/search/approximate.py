@@ -22,7 +22,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.search.exact import Nearest, Sets, nearest_of_candidates
 from torch_lapeig.support import checks
-from torch_lapeig.support.extras import how_to_install
+from torch_lapeig.support.extras import needed
 from torch_lapeig.support.tuning import rows_of_block
 
 # Queries in each of two samples: with k = 10, the error of a recall of 99 % is about 0.2 %.
@@ -41,10 +41,7 @@ logger = logging.getLogger("torch_lapeig")
 
 def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch) -> tuple[Nearest, float]:
     """Return neighbours ``(Q, k)`` in one set, and the measured share of true ones; ``exact`` finds these."""
-    try:
-        import faiss  # an extra, and slow to import
-    except ImportError as error:
-        raise ImportError(f"approximate search needs faiss: {how_to_install('ann')}") from error
+    faiss = needed("faiss", "approximate search needs faiss", "ann")  # slow to import
     valid, every = sets.valid[0], torch.arange(sets.queries.shape[1], device=sets.queries.device)
     asked = valid.nonzero().flatten() if sets.itself else every
     sample = asked[torch.linspace(0, len(asked) - 1, min(2 * SAMPLE, len(asked)), device=asked.device).long()]
