@@ -331,6 +331,11 @@ estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.
 estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy()) → one of 'arpack', 'lobpcg', 'amg', got 'eigh'
 SpectralClustering("best") → n_clusters must be .*eigengap.* got 'best'
 SpectralClustering("eigengap", max_clusters=1) → max_clusters must be at least 2, got 1
+KNN("nearest") → k must be an integer, got 'nearest'
+KNN("nme", max_clusters=0) → max_clusters must be at least 1, got 0
+KNN("nme", "both") → symmetrize must be one of
+KNN("nme")(X[:1]) → x must hold at least 2 points
+LLE(2, KNN("nme")) → neighbors must be KNN.k., not symmetrised.*got NME
 SpectralClustering("eigengap", min_clusters=0) → min_clusters must be at least 1, got 0
 SpectralClustering("eigengap", max_clusters=3, min_clusters=4) → min_clusters must be at most max_clusters=3, got 4
 SpectralClustering("eigengap", n_components=3) → n_components must be None with n_clusters="eigengap", got 3

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import KNN, NME, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods import assignment
@@ -210,6 +210,13 @@ class SpectralClustering(GraphEmbedding):
         if self.labels_ is None:
             raise AttributeError  # nn.Module says that there is no such attribute
         return len(self.cluster_centers_) if self.assign_labels == "kmeans" else self.cluster_axes_.shape[1]
+
+    @property
+    def n_neighbors_(self) -> int:
+        """Return the number of neighbours that ``KNN("nme")`` took; AttributeError before ``fit`` or by other rules."""
+        if self.train_rule is None or not isinstance(self.neighbors, NME):
+            raise AttributeError
+        return self.neighbors.fixed(self.train_rule)[0].k
 
     def _partition(self, rows: Tensor, k: int, random: np.random.RandomState, verbose: int = 0) -> Tensor:
         """Return the centres ``(k, width)`` or axes ``(width, k)`` that part rows into k clusters."""
