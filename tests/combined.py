@@ -426,6 +426,11 @@ class OwnExtendingRule(OwnRule):
         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), torch.where(least == 0, nearest, -1))
 
 
+def apart(x: Tensor, y: Tensor) -> Tensor:
+    """Largest difference of coordinates."""
+    return (x[:, None] - y).abs().amax(-1)
+
+
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
     "LaplacianEigenmaps": lambda r, w: tl.LaplacianEigenmaps(2, r, w),
     "LaplacianEigenmaps, unnormalized": lambda r, w: tl.LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
@@ -448,6 +453,9 @@ RULES: dict[str, Any] = {
     "NME": tl.KNN("nme"),
     "Radius": tl.Radius(0.7),
     "Precomputed": tl.Precomputed("affinity"),
+    "metric of pairs, given": tl.KNN(6, metric=tl.Precomputed("distance")),
+    "metric of pairs, a function": tl.Radius(0.9, metric=apart),
+    "metric of pairs, of SciPy": tl.KNN(7, "union", metric="cityblock"),
     "Landmarks": tl.Landmarks(10, 4),
     "rule of a user": OwnRule(),
     "extending rule of a user": OwnExtendingRule(),

@@ -54,7 +54,7 @@ NAN[3, 1], INF[0, 0] = torch.nan, torch.inf
 GRAPH = knn_graph(X, 3)
 LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
-AFFINITIES = Precomputed("affinity")
+AFFINITIES, APART = Precomputed("affinity"), Precomputed("distance")
 GIVEN, DISTANCES = LaplacianEigenmaps(1, AFFINITIES), MDS(2, metric=Precomputed("distance"))
 MASKED = np.ma.masked_array(X.numpy(), X.numpy() == X.numpy().max())
 LABELS, CLASSES, FAR = torch.arange(10) % 2, np.arange(10) % 3, torch.arange(10) + 10**15
@@ -226,6 +226,24 @@ Graph.from_scipy(csr_array([[0, -1.0], [-1.0, 0]])) → non-negative
 Graph.from_dense(path(3)).edge_index → to_sparse
 Graph.from_dense(path(3)[None]).to_scipy() → one graph
 KNN(3, metric="l1") → 'euclidean', 'cosine'
+KNN(3, metric=AFFINITIES) → metric must be Precomputed\("distance"\), got Precomputed\(kind='affinity'\)
+KNN(3, metric="hamming", recall=0.9) → metric must be "euclidean" or "cosine" for an approximate search, got hamming
+Landmarks(5, metric="hamming") → metric must be one of 'euclidean', 'cosine', got 'hamming'
+knn_graph(X, 3, metric=APART) → x must have shape \(N, N\) or \(B, N, N\) of distances, got \(10, 2\)
+knn_graph(X @ X.mT, 3, metric=APART) → distances must be (non-negative|zero from each point to itself)
+knn_graph((-torch.cdist(X, X)).exp(), 3, metric=APART) → zero from each point to itself, got 1; for affinities use
+knn_graph(torch.cdist(X, X).triu(), 3, metric=APART) → distances must be symmetric, got .* x \+ x.mT of one triangle
+knn_graph(-torch.cdist(X, X), 3, metric=APART) → distances must be non-negative, got a minimum of -
+knn_graph(torch.cdist(X, X) * 1e200, 3, metric=APART) → squares of distances must be finite, .*; rescale them
+knn_graph(X, 3, metric=lambda x, y: x @ y.mT) → distances must be
+knn_graph(X, 3, metric=lambda x, y: x) → distances must have shape .*, got \(10, 2\)
+knn_graph(torch.cat([X, 0 * X]), 3, metric="correlation") → squares of distances must be finite
+LaplacianEigenmaps(1, KNN(3, metric="hamming"))(X.clone().requires_grad_()) → has no derivatives: use x.detach\(\)
+LLE(1, KNN(3, metric=APART)) → neighbors must have metric="euclidean" or "cosine", got KNN
+LaplacianEigenmaps(1, KNN(3, metric=APART)).fit(torch.cdist(X, X)).frozen() → must have metric="euclidean" or "cosine"
+LaplacianEigenmaps(1, KNN(3, metric=APART)).fit(torch.cdist(X, X)).transform(X) → of dimension 10, got .* 2
+LaplacianEigenmaps(1, KNN(3, metric=APART))(X) → x must have shape \(N, N\) or \(B, N, N\)
+HeatKernel()(X, knn_graph(torch.cdist(X, X), 3, metric=APART)) → distances must have shape \(10, 10\), got \(10, 2\)
 nearest_neighbors(X, 3, backend="ann") → 'exact', 'faiss'
 knn_graph(0 * X, 3, metric="cosine") → positive length, got 10 zero vectors
 nearest_neighbors(X, 3, X[:, :1]) → queries must go with x of shape \(10, 2\)

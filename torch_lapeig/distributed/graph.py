@@ -17,6 +17,7 @@ from torch_lapeig.graph.rules import KNN, Radius, Symmetrize, kept_edges
 from torch_lapeig.graph.search.exact import radii_no_less
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import derived_property
+from torch_lapeig.support.kinds import refuse
 
 
 class ShardedGraph(Graph):
@@ -138,6 +139,7 @@ def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict
 def check_rule(rule: Any) -> Any:
     """Return a rule that finds exact neighbours on several ranks; raise for another."""
     checks.check_instance(rule, "neighbors", (KNN, Radius), "KNN(k) or Radius(r) of points on several ranks")
+    refuse("Sharded", neighbors=rule)
     if isinstance(rule, KNN) and (rule.backend != "exact" or (rule.recall or 1) < 1):
         raise ValueError(f"neighbors must be an exact search on several ranks, got {rule}")
     return rule

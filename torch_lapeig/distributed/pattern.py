@@ -132,10 +132,6 @@ class ShardedPattern(SparsePattern):
 
     # --- Values at the ends of edges ----------------------------------------------------------------------------------
 
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(1,)`` on the edges."""
-        return values.expand(len(self))
-
     def at_columns(self, y: Tensor) -> Tensor:
         """Return the own rows ``(n, m)`` and those that this rank needs from others."""
         return self.halo.with_halo(y)

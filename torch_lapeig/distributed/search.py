@@ -10,13 +10,13 @@ smaller number, so the answer does not depend on the ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.distributed.points import ShardedPoints
-from torch_lapeig.graph.search.exact import Metric, least_reach, measured, pair_distances
+from torch_lapeig.graph.search.exact import least_reach, measured, pair_distances
 from torch_lapeig.graph.search.neighbors import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles
 from torch_lapeig.support import checks, precision
@@ -38,7 +38,7 @@ class ShardedNeighbors(NamedTuple):
 class ShardedSearch:
     """Search among the points of all ranks, for queries that are results of `measured`."""
 
-    def __init__(self, points: ShardedPoints, metric: Metric = "euclidean") -> None:
+    def __init__(self, points: ShardedPoints, metric: Any = "euclidean") -> None:
         self.points, self.ranks, self.metric = points, points.ranks, metric
         if metric == "cosine" and self.ranks.any((points.x == 0).all(1).any()):
             raise self.ranks.alike(ValueError('metric="cosine" needs vectors of positive length, got zero vectors'))

@@ -113,7 +113,7 @@ def eigh(matrix: Tensor) -> AllPairs:
     checks.check_outside_func(matrix, "matrix")
     checks.check_finite(matrix, "matrix", "check what it is computed from")
     if not torch.equal(checks.primal(matrix), mirror := checks.primal(matrix).mH):
-        checks.check_symmetric_matrix(matrix, mirror, "matrix", DensePattern.trusted(matrix.shape[:-1]))
+        checks.check_symmetric_matrix(matrix, mirror, "matrix", DensePattern(matrix.shape[:-1]))
         matrix = matrix + (matrix.mH - matrix) / 2
     given = matrix.clone() if needs_derivatives(matrix) else None  # `matrix` may be changed in place later
     if matrix.numel() == 0:

@@ -66,7 +66,7 @@ def small_eigenpairs(
     if not _have_plain_degrees(graphs, bound, gradient):
         return None
     operator = SymmetricOperator(
-        DensePattern.trusted(tuple(diagonal.shape)),
+        DensePattern(diagonal.shape),
         values,
         diagonal,
         bound=bound,

@@ -2,6 +2,7 @@
 
 from torch_lapeig.graph.directed import DirectedGraph as DirectedGraph
 from torch_lapeig.graph.directed import SignedGraph as SignedGraph
+from torch_lapeig.graph.distances import Precomputed as Precomputed
 from torch_lapeig.graph.graph import Graph as Graph
 from torch_lapeig.graph.graph import pad_batch as pad_batch
 from torch_lapeig.graph.landmarks import Landmarks as Landmarks
@@ -12,7 +13,6 @@ from torch_lapeig.graph.rules import NME as NME
 from torch_lapeig.graph.rules import ExtendingRule as ExtendingRule
 from torch_lapeig.graph.rules import Extension as Extension
 from torch_lapeig.graph.rules import NeighborRule as NeighborRule
-from torch_lapeig.graph.rules import Precomputed as Precomputed
 from torch_lapeig.graph.rules import Radius as Radius
 from torch_lapeig.graph.rules import knn_graph as knn_graph
 from torch_lapeig.graph.rules import radius_graph as radius_graph

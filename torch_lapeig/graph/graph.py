@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
+from torch_lapeig.graph.distances import AnyMetric, Precomputed, check_metric
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
-from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
@@ -47,7 +47,8 @@ class Graph:
         recall: share of the true neighbours that an approximate search found, measured on a sample; 1 for every other
             graph.
         metric: the lengths of edges that weightings measure: ``"euclidean"`` between the points, ``"cosine"`` between
-            the points scaled to length 1, so that only directions count. A rule sets the metric of its search.
+            the points scaled to length 1, so that only directions count. A rule sets the metric of its search, which
+            may be another one of `KNN`; weightings then read lengths in place of points.
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
     Raises:
@@ -64,7 +65,7 @@ class Graph:
     mask: Tensor | None = None
     similarity: Tensor | None = None
     recall: float = 1.0
-    metric: Metric = "euclidean"
+    metric: AnyMetric = "euclidean"
     density_correction: float = 0.0
     # Weights wide · exp(exponent) in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them.
     # The exponent is None for 0, unless derivatives in the weights might overflow: see `PatternBase.levels`.
@@ -125,7 +126,7 @@ class Graph:
         """Raise unless the graph is valid, up to ``slack`` times the largest of the weights, ``name``."""
         check_edge_values(self.pattern, self.weight, name)
         checks.check_number(self.recall, "recall", 0, 1)
-        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        check_metric(self.metric)
         if self.mask is not None:
             checks.check_mask(self.mask, self.weight.new_empty(*self.shape, 0))
             checks.check_same_device(self.mask, "mask", self.weight, "the weights")
@@ -234,7 +235,17 @@ class Graph:
         num_nodes = checks.check_count(num_nodes, "num_nodes", 0)
         check_edge_index(edge_index, num_nodes)
         checks.check_same_device(weight, "edge_weight", edge_index, "edge_index")
-        shape, place, mask = _layout(num_nodes, batch, num_graphs, edge_index)
+        place, mask = torch.arange(num_nodes, device=edge_index.device), None
+        shape: tuple[int, ...] = (num_nodes,)
+        if num_graphs is not None:
+            num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
+        if batch is not None:
+            shape, place, mask = _layout(batch, num_nodes, num_graphs)
+            checks.check_same_device(batch, "batch", edge_index, "edge_index")
+            if (batch[edge_index[0]] != batch[edge_index[1]]).any():
+                raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
+        elif num_graphs is not None:
+            raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
         total = math.prod(shape)
         keys = place[edge_index[0]] * total + place[edge_index[1]]
         distinct, position = keys.unique(return_inverse=True)
@@ -502,7 +513,7 @@ class Graph:
 
 
 # Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
-torch.serialization.add_safe_globals([Graph, SparsePattern, DensePattern])
+torch.serialization.add_safe_globals([Graph, Precomputed, SparsePattern, DensePattern])
 
 
 def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
@@ -605,20 +616,9 @@ def _has_entries_inside(matrix: Any) -> bool:
     )
 
 
-def _layout(
-    num_nodes: int, batch: Tensor | None, num_graphs: int | None, edge_index: Tensor
-) -> tuple[tuple[int, ...], Tensor, Tensor | None]:
-    """Return the shape of a graph or padded batch, each node's position ``(M,)``, and the mask of positions in use."""
-    if num_graphs is not None:
-        num_graphs = checks.check_count(num_graphs, "num_graphs", maximum=num_nodes + checks.LARGEST_WIDTH)
-    if batch is None:
-        if num_graphs is not None:
-            raise ValueError(f"num_graphs needs batch, the graph of each node, got num_graphs={num_graphs} without it")
-        return (num_nodes,), torch.arange(num_nodes, device=edge_index.device), None
+def _layout(batch: Tensor, num_nodes: int, num_graphs: int | None = None) -> tuple[tuple[int, ...], Tensor, Tensor]:
+    """Return the shape of a padded batch, each node's position ``(M,)``, and the mask of positions in use."""
     check_batch(batch, num_nodes)
-    checks.check_same_device(batch, "batch", edge_index, "edge_index")
-    if (batch[edge_index[0]] != batch[edge_index[1]]).any():
-        raise ValueError("edge_index must join nodes of the same graph only, got edges between graphs of batch")
     if num_nodes == 0:
         raise ValueError("batch must hold at least one node")
     counts = batch.bincount(minlength=0 if num_graphs is None else num_graphs)
@@ -660,10 +660,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     checks.check_tensor(x, "x")
     if x.ndim != 2:
         raise ValueError(f"x must have shape (M, D), got {tuple(x.shape)}")
-    check_batch(batch, len(x))
+    shape, place, mask = _layout(batch, len(x))
     checks.check_same_device(batch, "batch", x, "x")
-    none = torch.zeros(2, 0, dtype=torch.int64, device=batch.device)
-    shape, place, mask = _layout(len(x), batch, None, none)
-    assert mask is not None
     padded = x.new_zeros(math.prod(shape), x.shape[1]).index_copy(0, place, x)
     return padded.reshape(*shape, x.shape[1]), mask

@@ -124,6 +124,12 @@ class PatternBase:
         """Return the rows ``(total, m)`` by which columns are multiplied; differentiable."""
         return y
 
+    def of_graph(self: Any, values: Tensor) -> Tensor:
+        """Return values ``(B,)`` of each graph at the first node of each edge, as ``at_row`` does."""
+        at_nodes: Tensor = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
+        found: Tensor = self.at_row(at_nodes.reshape(self.shape))
+        return found
+
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
         found: Tensor = self.at_row(nodes) * values * self.at_col(nodes)
@@ -271,10 +277,6 @@ class SparsePattern(PatternBase):
         """Return the batch item of each edge, ``(E,)``."""
         return self.row // self.shape[-1]
 
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(B,)`` of each graph on its edges."""
-        return values.expand(self.total // self.shape[-1]).index_select(0, self.item)
-
     def at_row(self, nodes: Tensor) -> Tensor:
         """Return node values at the first node of each edge."""
         return gather(nodes.reshape(-1), self.row)
@@ -369,13 +371,8 @@ class SparsePattern(PatternBase):
     def components(self, weight: Tensor) -> Tensor:
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
-        if weight.device.type != "cpu":  # turn edges of no weight into loops, which join nothing
-            col = torch.where(weight > 0, self.col, self.row)
-            return label_components(self.row, col, self.total).reshape(self.shape)
-        keep = weight > 0
-        if keep.all():
-            return label_components(self.row, self.col, self.total, self.crow).reshape(self.shape)
-        return label_components(self.row[keep], self.col[keep], self.total).reshape(self.shape)
+        col = torch.where(weight > 0, self.col, self.row)  # edges of no weight become loops, which join nothing
+        return label_components(self.row, col, self.total, self.crow).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return for each edge from ``nodes``, int64 ``(M,)``, its first node's position there, and the edge's number.
@@ -455,13 +452,6 @@ class DensePattern(PatternBase):
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = checked_shape(shape)
 
-    @classmethod
-    def trusted(cls, shape: tuple[int, ...]) -> DensePattern:
-        """Return the pattern of a shape without checks."""
-        pattern = cls.__new__(cls)
-        pattern.shape = shape
-        return pattern
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         DensePattern.__init__(self, state["shape"])
 
@@ -473,10 +463,6 @@ class DensePattern(PatternBase):
     def edge_shape(self) -> tuple[int, ...]:
         """Return the shape of values on the edges, ``(N, N)`` or ``(B, N, N)``."""
         return (*self.shape, self.shape[-1])
-
-    def of_graph(self, values: Tensor) -> Tensor:
-        """Return values ``(B,)`` of each graph, to broadcast with its edges."""
-        return values.reshape(*values.shape[:1], 1, 1) if len(self.shape) == 2 else values.reshape(1, 1)
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Return node values at the first node of each edge, to broadcast."""

@@ -6,7 +6,6 @@ new points. The search chooses the edges without gradients; weightings compute t
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 from dataclasses import dataclass
@@ -17,6 +16,16 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import both_ways
+from torch_lapeig.graph.distances import (
+    AnyMetric,
+    Precomputed,
+    check_metric,
+    distances,
+    edges_by_rows,
+    has_coordinates,
+    nearest_of_rows,
+    own_distances,
+)
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import Metric, least_reach, radii_no_less
@@ -26,6 +35,7 @@ from torch_lapeig.graph.search.neighbors import (
     Neighbors,
     check_recall,
     nearest_neighbors,
+    nearest_or_all,
     radius_neighbors,
     reach_of_points,
 )
@@ -40,7 +50,7 @@ DirectedEdges = tuple[Tensor, Tensor, float]
 
 
 def _undirected_graph(
-    edges: DirectedEdges, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, metric: Metric
+    edges: DirectedEdges, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, metric: AnyMetric
 ) -> Graph:
     """Return the undirected graph of directed edges of points."""
     shape, (row, col, recall) = tuple(x.shape[:-1]), edges
@@ -70,7 +80,7 @@ def knn_graph(
     *,
     symmetrize: Symmetrize = "mean",
     mask: Tensor | None = None,
-    metric: Metric = "euclidean",
+    metric: AnyMetric = "euclidean",
     self_loops: bool = False,
     backend: Backend = "exact",
     recall: float | None = None,
@@ -105,59 +115,29 @@ def knn_graph(
 
 @precision.full_precision
 def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
-    return _undirected_graph(_nearest_edges(rule, x, mask), rule.symmetrize, x, mask, self_loops, rule.metric)
-
-
-def _nearest(rule: KNN, x: Tensor, mask: Tensor | None = None) -> Neighbors:
-    return nearest_neighbors(x, rule.k, metric=rule.metric, mask=mask, backend=rule.backend, recall=rule.recall)
+    if has_coordinates(rule.metric):
+        edges = _directed_edges(nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall), mask)
+    else:
+        edges = (*edges_by_rows(rule.metric, x, mask, lambda rows: nearest_of_rows(rows, rule.k))[:2], 1.0)
+    return _undirected_graph(edges, rule.symmetrize, x, mask, self_loops, rule.metric)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
-    """Return the edges from each valid point to its neighbours."""
+    """Return the edges from each valid point to its neighbours at finite distance."""
     n, k = found.indices.shape[-2:]
     indices = found.indices.reshape(-1, n, k)
     node = torch.arange(len(indices) * n, device=indices.device).reshape(-1, n, 1)
     row, col = node.expand_as(indices), indices + node[:, :1]
-    if mask is not None:
-        row, col = row[mask.reshape(row.shape[:2])], col[mask.reshape(row.shape[:2])]
-    return row.flatten(), col.flatten(), found.recall
-
-
-def _nearest_edges(rule: KNN, x: Tensor, mask: Tensor | None) -> DirectedEdges:
-    """Return the edges from each valid point to its k nearest; in sets of at most k points, to all others."""
-    checks.check_floating(x, "x")
-    if mask is not None:
-        checks.check_mask(mask, x)
-    valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-    small = valid.sum(-1) <= rule.k
-    if x.ndim not in (2, 3) or not (x.shape[-2] <= rule.k if mask is None else small.any()):
-        return _directed_edges(_nearest(rule, x, mask), mask)
-    checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
-    n = x.shape[-2]
-    x, valid, small = x.reshape(-1, n, x.shape[-1]), valid.reshape(-1, n), small.reshape(-1)
-    row, col = _all_pairs(valid & small[:, None])
-    share = 1.0
-    if not small.all():
-        large = (~small).nonzero().flatten()
-        first, second, share = _directed_edges(_nearest(rule, x[large], valid[large]), valid[large])
-        shift = (large - torch.arange(len(large), device=x.device)) * n  # from the number among the large ones
-        row, col = torch.cat([row, first + shift[first // n]]), torch.cat([col, second + shift[second // n]])
-    return row, col, share
-
-
-def _all_pairs(valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return all pairs of distinct valid nodes within each item of ``(B, N)``, as first and second nodes b · N + i."""
-    node = valid.flatten().nonzero().flatten()
-    item = node // valid.shape[1]
-    count, begin = valid.sum(1)[item], torch.searchsorted(item, item)
-    one = torch.arange(len(node), device=node.device).repeat_interleave(count)
-    other = begin[one] + torch.arange(len(one), device=node.device) - (count.cumsum(0) - count)[one]
-    return node[one[one != other]], node[other[one != other]]
+    if mask is None and n > k:
+        return row.flatten(), col.flatten(), found.recall
+    there = found.squared_distances.isfinite().reshape(row.shape)
+    there = there if mask is None else there & mask.reshape(-1, n, 1)
+    return row[there], col[there], found.recall
 
 
 @precision.full_precision
 def radius_graph(
-    x: Tensor, radius: float, *, mask: Tensor | None = None, metric: Metric = "euclidean", self_loops: bool = False
+    x: Tensor, radius: float, *, mask: Tensor | None = None, metric: AnyMetric = "euclidean", self_loops: bool = False
 ) -> Graph:
     """Build the graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
@@ -177,11 +157,15 @@ def radius_graph(
     """
     checks.check_flag(self_loops, "self_loops")
     radius = checks.check_positive(radius, "radius")
-    found = radius_neighbors(x, radius, metric=metric, mask=mask)
-    if len(found.query) == 0 and x.ndim == 2:
+    if has_coordinates(metric):
+        found = radius_neighbors(x, radius, metric=metric, mask=mask)
+        start = found.item * x.shape[-2]
+        edges = start + found.query, start + found.point, 1.0
+    else:
+        check_metric(metric)
+        edges = (*edges_by_rows(metric, x, mask, lambda rows: rows <= radius)[:2], 1.0)
+    if len(edges[0]) == 0 and x.ndim == 2:
         raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
-    start = found.item * x.shape[-2]
-    edges = start + found.query, start + found.point, 1.0
     return _undirected_graph(edges, "union", x, mask, self_loops, metric)
 
 
@@ -207,7 +191,7 @@ class Extension(NamedTuple):
     point: Tensor
     connectivity: Tensor
     same: Tensor
-    metric: Metric = "euclidean"
+    metric: AnyMetric = "euclidean"
 
 
 @runtime_checkable
@@ -351,33 +335,6 @@ def _takes_a_mask(rule: Any) -> bool:
     return "mask" in names
 
 
-@dataclass(frozen=True)
-class Precomputed:
-    """Declaration, in place of a rule, a metric or a kernel, that a method receives a matrix of pairs, not points.
-
-    Args:
-        kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
-            ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
-
-    Raises:
-        ValueError: another ``kind``.
-
-    >>> from torch_lapeig import MDS
-    >>> distances = torch.tensor(
-    ...     [[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64
-    ... )
-    >>> torch.cdist(y := MDS(1, metric=Precomputed("distance"))(distances), y).allclose(
-    ...     distances
-    ... )
-    True
-    """
-
-    kind: Literal["affinity", "distance", "kernel"]
-
-    def __post_init__(self) -> None:
-        checks.check_choice(self.kind, "kind", ("affinity", "distance", "kernel"))
-
-
 @checks.with_advice
 @dataclass(frozen=True)
 class KNN:
@@ -388,6 +345,9 @@ class KNN:
             rule `NME` in place of this one, which takes the number from the points.
         symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
         metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
+            ``Precomputed("distance")``: ``x`` holds distances, ``(N, N)`` or ``(B, N, N)``, those of new points
+            ``(Q, N)``, with gradients. A function of ``(Q, D)`` and ``(N, D)`` to distances ``(Q, N)``, differentiable
+            where it is; a name of SciPy's ``cdist`` such as ``"hamming"``, without gradients. Exact, in blocks of rows.
         backend: of the search.
         recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss.
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
@@ -406,7 +366,7 @@ class KNN:
 
     k: int = 10
     symmetrize: Symmetrize = "mean"
-    metric: Metric = "euclidean"
+    metric: AnyMetric = "euclidean"
     backend: Backend = "exact"
     recall: float | None = None
 
@@ -417,8 +377,10 @@ class KNN:
     def __post_init__(self) -> None:
         checks.set_frozen(self, k=checks.check_count(self.k, "k"))
         checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
-        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        check_metric(self.metric)
         asked = check_recall(self.backend, self.recall)
+        if asked < 1 and not has_coordinates(self.metric):
+            raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
         checks.set_frozen(self, recall=None if self.recall is None else asked)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
@@ -427,7 +389,12 @@ class KNN:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        return self.with_neighbors(_nearest(dataclasses.replace(self, k=min(self.k, max(len(x) - 1, 1))), x), x)
+        if not has_coordinates(self.metric):
+            edges = edges_by_rows(self.metric, x, None, lambda rows: nearest_of_rows(rows, self.k))
+            graph = _undirected_graph((*edges[:2], 1.0), self.symmetrize, x, None, False, self.metric)
+            reach = x.new_zeros(len(x)).scatter_reduce(0, edges[0], edges[2], "amax")
+            return graph, torch.stack([reach, own_distances(self.metric, x)], 1)
+        return self.with_neighbors(nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
 
     def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
@@ -440,6 +407,8 @@ class KNN:
         Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
         neighbour. ``symmetrize`` combines these two directions. The exact search finds them, whatever the backend.
         """
+        if not has_coordinates(self.metric):
+            return _extended_by_rows(self, queries, x, state, self.symmetrize)
         nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
         reached = radius_neighbors(x, state, queries, metric=self.metric)
         chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
@@ -480,6 +449,7 @@ class NME:
     max_clusters: int = 10
 
     def __post_init__(self) -> None:
+        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
         self._rule(1)
         checks.set_frozen(self, max_clusters=checks.check_count(self.max_clusters, "max_clusters"))
 
@@ -510,18 +480,17 @@ class NME:
             checks.check_mask(mask, x)
         valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
         checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
-        sets, n, edges = (
-            x.reshape(-1, *x.shape[-2:]),
-            x.shape[-2],
-            [torch.zeros(2, 0, dtype=torch.int64, device=x.device)],
-        )
+        sets, n = x.reshape(-1, *x.shape[-2:]), x.shape[-2]
+        edges, weights = [torch.zeros(2, 0, dtype=torch.int64, device=x.device)], [x.new_zeros(0)]
         for b, is_point in enumerate(valid.reshape(-1, n)):
             places = is_point.nonzero().flatten()
             if len(points := sets[b, places]) > 1:
-                row, col, _ = _nearest_edges(self._rule(self.number_of_neighbors(points)), points, None)
-                edges.append(places[torch.stack([row, col])] + b * n)
+                graph = self._rule(self.number_of_neighbors(points))(points)
+                edges.append(places[graph.edge_index] + b * n)
+                weights.append(graph.weight)
         row, col = torch.cat(edges, 1)
-        return _undirected_graph((row, col, 1.0), self.symmetrize, x, mask, False, self.metric)
+        pattern = SparsePattern.trusted(row, col, tuple(x.shape[:-1]), False)
+        return Graph.trusted(pattern, torch.cat(weights), mask, metric=self.metric)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance to its p-th neighbour and p, ``(N, 2)``."""
@@ -557,11 +526,11 @@ class Radius:
     """
 
     radius: float
-    metric: Metric = "euclidean"
+    metric: AnyMetric = "euclidean"
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
-        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        check_metric(self.metric)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
@@ -569,13 +538,32 @@ class Radius:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
-        return self(x), radii_no_less(self.radius, x, (len(x),)).clone()
+        reach = radii_no_less(self.radius, x, (len(x),)).clone()
+        if not has_coordinates(self.metric):
+            reach = torch.stack([reach, own_distances(self.metric, x)], 1)
+        return self(x), reach
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
+        if not has_coordinates(self.metric):
+            return _extended_by_rows(self, queries, x, state, "union")
         reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
+
+
+def _extended_by_rows(
+    rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor, symmetrize: Symmetrize
+) -> Extension:
+    """Return the edges of new points by distances to all points, of which reach and own distance are given."""
+    found = distances(rule.metric, queries, x)
+    reached, least = found <= state[:, 0], found.amin(1, keepdim=True)
+    chosen = nearest_of_rows(found, rule.k) if isinstance(rule, KNN) else reached
+    query, point = (chosen | reached).nonzero(as_tuple=True)
+    edges = kept_edges(query, point, (chosen.int() + reached)[query, point], symmetrize, x.dtype)
+    # A point that is as near as points are to themselves, by round-off; the first of equal ones.
+    same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
+    return Extension(*edges, same, rule.metric)
 
 
 def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
@@ -600,8 +588,8 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
         return HeatKernel() if weights is None else weights
     if neighbors.kind != "affinity":
         raise ValueError(
-            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; of distances d '
-            "make affinities, such as torch.exp(-(d**2) / t)"
+            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; of distances '
+            'take KNN(10, metric=Precomputed("distance"))'
         )
     if weights is not None:
         raise ValueError(

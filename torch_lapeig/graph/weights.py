@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph.algebra import gather, kth_of_groups, segment_logsumexp
+from torch_lapeig.graph.distances import edge_lengths, has_coordinates
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import measured
@@ -60,11 +61,18 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def measuring(self: Weighting, x: Tensor, graph: Graph) -> Any:
-        if not isinstance(graph, Graph) or graph.metric == "euclidean":
+        if not isinstance(graph, Graph) or graph.metric == "euclidean" or "lengths" in vars(graph.pattern):
             return method(self, x, graph)
-        points = measured(_check_points(x, graph), graph.metric, graph.mask)
-        found = method(self, points, graph._with(metric="euclidean"))  # scaled once, not by each method
-        return found._with(metric=graph.metric) if isinstance(found, Graph) else found
+        x = _check_points(x, graph)
+        if has_coordinates(graph.metric):
+            points, measured_once = measured(x, graph.metric, graph.mask), graph._with(metric="euclidean")
+        else:
+            lengths, pattern = edge_lengths(x, graph), SparsePattern.__new__(SparsePattern)
+            vars(pattern).update(vars(graph.pattern), lengths=lengths, squared_lengths=lambda _: lengths.square())
+            # Who asks for coordinates, and not for lengths, finds NaN.
+            points, measured_once = lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
+        found = method(self, points, measured_once)
+        return found._with(metric=graph.metric, pattern=graph.pattern) if isinstance(found, Graph) else found
 
     return measuring
 
@@ -79,7 +87,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
     It names in ``CONFIGURATION`` the attributes that its results depend on: a saved fit is not loaded into a module in
     which they differ. Parameters are learned and moved as in any module. Methods run the three in full precision under
     autocast. With a graph of ``metric="cosine"`` they receive the points scaled to length 1, and the squared lengths
-    of edges between these.
+    of edges between these. With metrics that have no coordinates, points are NaN: ``graph.pattern.squared_lengths``
+    has the lengths.
 
     The example weights by the relative density of two points: 1 / (1 + ‖x_i − x_j‖² / (s_i + s_j)), where s_i is the
     mean squared length of the edges at i.
@@ -499,6 +508,8 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
+    if not has_coordinates(graph.metric):  # `edge_lengths` has checked distances, but of padding
+        return x
     checks.check_finite(x, "x")
     return checks.finite_gradient(x)
 
@@ -508,6 +519,10 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
 
 def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     """Return squared lengths in float64 and in a unit, a power of two near each graph's largest coordinate, and it."""
+    if not has_coordinates(graph.metric):
+        lengths = vars(graph.pattern)["lengths"].double()
+        unit = checks.next_power(checks.largest(lengths))[None]
+        return (lengths / unit).square(), unit
     points = _check_points(x, graph).double()
     # Values of kernels without a unit stay the same to the last bit, and no lengths or derivatives leave the range.
     unit = checks.power_of_two(graph.pattern.largest(points)[..., None, :], (-2, -1))

@@ -63,7 +63,7 @@ class Frozen(nn.Module):
         raise TypeError("a frozen map does not pass torch.jit.script; use torch.export.export(frozen, (points,))")
 
 
-def fixed_points(points: Tensor, metric: Metric = "euclidean") -> State:
+def fixed_points(points: Tensor, metric: Any = "euclidean") -> State:
     """Return points as a frozen map keeps them: about their mean, in float64."""
     points = measured(points.double(), metric)
     centre = points.mean(0)

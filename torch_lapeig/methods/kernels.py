@@ -14,6 +14,7 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import KNN, NeighborRule, Precomputed
 from torch_lapeig.graph.algebra import geodesic_distances
+from torch_lapeig.graph.distances import check_distances, distances, edge_lengths, has_coordinates
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.graph.search.exact import differentiable_squared_distances, measured
@@ -199,21 +200,8 @@ class MDS(KernelEmbedding):
         self.metric = metric
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        if self.pairs_given is None:
-            return
-        distances = x.detach()
-        if not torch.allclose(distances, distances.mT):
-            worst = (distances - distances.mT).abs().max()
-            raise ValueError(
-                f"distances must be symmetric, got entries that differ by up to {worst:.3g}; use (x + x.mT) / 2 of "
-                "two measurements, x + x.mT of one triangle"
-            )
-        # Rounding between a point and itself is below a hundredth of the largest distance.
-        if (own := distances.diagonal().amax()) > 0.01 * distances.amax():
-            raise ValueError(
-                f"distances must be zero from each point to itself, got {own:.3g}; for affinities use another method, "
-                'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
-            )
+        if self.pairs_given is not None:
+            check_distances(x, x.mT, x.diagonal())
 
     def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
         # Inner products are −½ d² once centred, and more accurate for far points.
@@ -376,9 +364,12 @@ class Isomap(CentredKernelEmbedding):
             )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
-        points = measured(x, graph.metric)
-        unit = checks.power_of_two(points, (0, 1))
-        lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
+        if has_coordinates(graph.metric):
+            points = measured(x, graph.metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
+        else:
+            lengths = edge_lengths(x, graph)
         geodesics = geodesic_distances(graph.pattern, lengths, chosen)
         if self.landmarks is not None:
             geodesics = geodesics.mT.contiguous()
@@ -409,10 +400,14 @@ class Isomap(CentredKernelEmbedding):
     def _extend(self, x: Tensor, state: State) -> Tensor:
         geodesics, connectivity = state["geodesics_"], x.new_ones(state["train_edges"].shape[1])
         query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
-        points, x = measured(state["train_points"], metric), measured(x, metric)
+        points = state["train_points"]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        unit = checks.power_of_two(points, (0, 1))
-        lengths = _root((x[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
+        if has_coordinates(metric):
+            points, places = measured(points, metric), measured(x, metric)
+            unit = checks.power_of_two(points, (0, 1))
+            lengths = _root((places[query] / unit - points[point] / unit).square().sum(1)) * unit[0]
+        else:
+            lengths = distances(metric, x, points)[query, point]
         with torch.no_grad():  # the first edge of a shortest path to each landmark; number E means no path
             reach, edge = lengths[:, None] + geodesics[point], torch.arange(len(query), device=x.device)[:, None]
             row, none = query[:, None].expand_as(reach), x.new_full((len(x), geodesics.shape[1]), torch.inf)

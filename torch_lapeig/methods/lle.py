@@ -18,6 +18,7 @@ from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, in_blocks
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.threads import solve_each
 
 
@@ -70,6 +71,7 @@ class LLE(EmbeddingModule):
                 "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
                 f"got {neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)}"
             )
+        refuse("LLE", neighbors=neighbors)
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")
 
@@ -94,7 +96,7 @@ class LLE(EmbeddingModule):
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """Return the k nearest of each point among the others, or of each new point."""
-        rule = self.neighbors
+        rule: Any = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)
 

@@ -73,7 +73,8 @@ class PointsModule(FittedModule):
     @property
     def pairs_given(self) -> str | None:
         """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
-        return next((option.kind for option in vars(self).values() if isinstance(option, Precomputed)), None)
+        options = [(option, getattr(option, "metric", None)) for option in vars(self).values()]
+        return next((one.kind for pair in options for one in pair if isinstance(one, Precomputed)), None)
 
     @property
     def _steps(self) -> Any:

@@ -21,6 +21,7 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
+from torch_lapeig.graph.distances import squares_of_pairs
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -31,12 +32,13 @@ from torch_lapeig.graph.rules import (
     graph_with_state,
     weighted_graph,
 )
-from torch_lapeig.graph.search.exact import differentiable_pair_distances, least_reach, measured
+from torch_lapeig.graph.search.exact import least_reach
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
+from torch_lapeig.support.kinds import refuse
 
 # State that `fitted_graph` keeps, as part of ``FITTED``.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
@@ -64,7 +66,7 @@ class OnGraph(PointsModule):
     weights: Weighting | None
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given is not None:
+        if self.pairs_given == "affinity":
             graph = weighted_graph(self.neighbors, None, x, mask)
             return graph, graph.mask
         if isinstance(x, Graph):
@@ -180,6 +182,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             return fixed._frozen(state)
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
+        refuse("frozen", neighbors=self.neighbors)
         frozen.check_exported(self.weights)
         if self._normalization == "unnormalized" and self.components == "separate":
             raise TypeError('frozen needs components="joint" with normalization="unnormalized", got "separate"')
@@ -278,8 +281,7 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
             log_affinity = log_affinity + state["train_density"][point]
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
-        points = measured(state["train_points"], metric)
-        squared_lengths = differentiable_pair_distances(measured(x, metric), query, points, point)
+        squared_lengths = squares_of_pairs(metric, x, query, state["train_points"], point)
         edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
         # In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. A fitted

@@ -23,9 +23,10 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_array
 from torch import Tensor
 
+from torch_lapeig.graph.distances import Precomputed
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import DensePattern
-from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed
+from torch_lapeig.graph.rules import KNN, GraphRule
 from torch_lapeig.graph.weights import SimpleWeights, Weighting
 from torch_lapeig.sklearn.base import Estimator, check_entries_of
 from torch_lapeig.support import checks

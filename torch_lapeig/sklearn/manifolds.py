@@ -19,7 +19,8 @@ from sklearn.preprocessing import KernelCenterer
 from torch import Tensor
 
 from torch_lapeig import methods
-from torch_lapeig.graph.rules import KNN, Precomputed
+from torch_lapeig.graph.distances import Precomputed
+from torch_lapeig.graph.rules import KNN
 from torch_lapeig.methods.on_graph import warn_of_unreached
 from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
 from torch_lapeig.support import checks

@@ -114,6 +114,9 @@ Precomputed → Isomap
 Precomputed + weighting → *
   because Affinities that are given have no lengths, of which a weighting is a function.
   says weights must be None with Precomputed\("affinity"\).*weight the graph beforehand
+metric of pairs → LLE; frozen; Sharded*
+  because Lengths that are given, or of a metric without coordinates, are searched by rows of all distances.
+  ValueError {name} must have metric="euclidean" or "cosine", got {value}
 Landmarks → SpectralClustering; HarmonicFunction; LabelSpreading; EigenmapsRegression
   because Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and
     labels in their columns.
@@ -213,6 +216,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "complex pairs": lambda value: value.dtype.is_complex,
     "pairs with a mass or degrees": lambda value: value.inner_product != "identity",
     "Landmarks": _is("Landmarks"),
+    "metric of pairs": lambda value: getattr(value, "metric", "euclidean") not in ("euclidean", "cosine"),
     "Precomputed": _is("Precomputed"),
     "rule that is not Landmarks": lambda value: not _is("Landmarks")(value),
 }

@@ -34,7 +34,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class Nearest(NamedTuple):
         return Nearest(self.indices[0], self.squared_distances[0])
 
 
-def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
+def measured(x: Tensor, metric: Any, valid: Tensor | None = None) -> Tensor:
     """Return points ``(..., D)`` whose Euclidean distances are the lengths of a metric, with gradients."""
     if metric == "euclidean":
         return x
@@ -83,7 +83,7 @@ def measured(x: Tensor, metric: Metric, valid: Tensor | None = None) -> Tensor:
     return x / torch.where(squares > 0, squares, 1).sqrt()
 
 
-def least_reach(metric: Metric, dtype: torch.dtype) -> float:
+def least_reach(metric: Any, dtype: torch.dtype) -> float:
     """Return the distance up to which two points count as one: 0, or the rounding of unit vectors for ``"cosine"``."""
     return 0.0 if metric == "euclidean" else 16 * torch.finfo(dtype).eps  # scaling rounds unit vectors by less
 
@@ -96,7 +96,7 @@ def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
 def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
     """Return `squared_distances` ``(Q, N)``, with derivatives of any order and mode."""
     direct = squared_distances(checks.primal(queries), checks.primal(points))
-    if not _has_derivatives(queries, points):
+    if not has_derivatives(queries, points):
         return direct
     centre = checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
@@ -131,7 +131,7 @@ def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """Return `pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
-    if not _has_derivatives(queries, points):
+    if not has_derivatives(queries, points):
         return pair_distances(checks.primal(queries), query, checks.primal(points), point)
     return (queries[query] - points[point]).square().sum(1)
 
@@ -172,7 +172,7 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     return sum(others, first.clone())
 
 
-def _has_derivatives(*tensors: Tensor) -> bool:
+def has_derivatives(*tensors: Tensor) -> bool:
     """Return whether derivatives of some of the tensors are asked for, in reverse or in forward mode."""
     return any((torch.is_grad_enabled() and t.requires_grad) or checks.is_dual(t) for t in tensors)
 

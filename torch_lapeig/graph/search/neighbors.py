@@ -98,16 +98,30 @@ def nearest_neighbors(
     tensor([[2, 1]])
     """
     sets = _prepare(x, queries, mask, metric)
-    k, budget = checks.check_count(k, "k"), _check_budget(budget, x)
-    asked = 1.0 if backend == "exact" and recall is None else check_recall(backend, recall)
+    k, budget, asked = checks.check_count(k, "k"), _check_budget(budget, x), check_recall(backend, recall)
     fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
         raise ValueError(f"k must be {limit} the number of points, got k={k} with {fewest} points")
-    found, share = (_exact(sets, k, budget), 1.0) if asked == 1 else _approximate(sets, k, asked, budget)
+    return _nearest(sets, (x if queries is None else queries).shape[:-1], k, asked, budget)
+
+
+@torch.no_grad()
+@precision.full_precision
+def nearest_or_all(
+    x: Tensor, k: int, metric: Metric, mask: Tensor | None, backend: Backend, recall: float | None
+) -> Neighbors:
+    """Return the k nearest of each point, or all others in smaller sets: what these lack is infinitely far."""
+    sets = _prepare(x, None, mask, metric)
+    return _nearest(
+        sets, x.shape[:-1], min(k, max(x.shape[-2] - 1, 1)), check_recall(backend, recall), budget_of(x.device).search
+    )
+
+
+def _nearest(sets: Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
+    found, share = (_exact(sets, k, budget), 1.0) if recall == 1 else _approximate(sets, k, recall, budget)
     _warn_of_underflow(sets, found)
-    lead = (x if queries is None else queries).shape[:-1]
-    return Neighbors(found.indices.reshape(*lead, k), found.squared_distances.reshape(*lead, k), share)
+    return Neighbors(found.indices.reshape(*shape, k), found.squared_distances.reshape(*shape, k), share)
 
 
 @torch.no_grad()
@@ -148,7 +162,7 @@ def radius_neighbors(
 
 
 @torch.no_grad()
-def reach_of_points(x: Tensor, others: Tensor, metric: Metric) -> Tensor:
+def reach_of_points(x: Tensor, others: Tensor, metric: Any) -> Tensor:
     """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
     points = _prepare(x, None, None, metric).points[0]
     # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
@@ -220,6 +234,8 @@ def _exact(sets: Sets, k: int, budget: int) -> Nearest:
 def _nearest_of_many(item: Sets, k: int, budget: int) -> Nearest:
     """Return the neighbours ``(Q, k)`` of one item, searched among its valid points without superfluous copies."""
     (points,), (queries,), (valid,), itself = item
+    if int(valid.sum()) < k + itself:  # of which all are neighbours
+        return nearest_in_sets(item, k, budget).first()
     kept = first_copies(points, valid, k + 1 + itself)
     if len(kept) == len(points):
         return _by_tiles_or_all(points, None if itself else queries, k, budget)
