@@ -8,6 +8,8 @@ The C sources of `torch_lapeig/native` are compiled by the C compiler of the mac
 is none, or it fails, the package is pure Python and says so: it is slower, and gives the same answers.
 `python hatch_build.py` compiles them into the folder where the package stands, and
 `python hatch_build.py FILE [FLAG ...]` to another file with more flags, which ``TORCH_LAPEIG_COMPILED=FILE`` loads.
+``TORCH_LAPEIG_WHEEL`` names the platform of a wheel in `TARGETS`, for which ziglang, a cross-compiler from the package
+index, compiles on any machine; "any" is a wheel without loops.
 """
 
 import hashlib
@@ -17,7 +19,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,16 @@ except ImportError:  # as a program it needs no package
     BuildHookInterface = MetadataHookInterface = object
 
 PICTURE, LINK = r"!\[([^\]]*)\]\((?!\w+:)([^)]+)\)", r"(?<!!)\[([^\]]*)\]\((?!\w+:|#)([^)]+)\)"
-FOLDER, LIBRARY = "torch_lapeig/native", "torch_lapeig/native/kernels.so"
+FOLDER = "torch_lapeig/native"
+# Platforms of wheels, on which torch runs: the target of the cross-compiler, and how libraries are called there.
+TARGETS = {
+    "manylinux_2_28_x86_64": ("x86_64-linux-gnu.2.28", ".so"),
+    "manylinux_2_28_aarch64": ("aarch64-linux-gnu.2.28", ".so"),
+    "macosx_11_0_arm64": ("aarch64-macos.11.0", ".dylib"),
+    "win_amd64": ("x86_64-windows-gnu", ".dll"),
+}
+ENDING = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+LIBRARY = f"{FOLDER}/kernels{ENDING}"
 SOURCE = "kernels.c"  # which includes the others
 COMPILING = "Compiling the loops, some 20 seconds"
 # Sums may be reordered. Nothing else of -ffast-math: NaN and infinity count, and the processor's mode is left alone.
@@ -71,16 +81,19 @@ def declared(folder: Path) -> str:
 
 def compiled(root: Path, library: Path | None = None, flags: tuple[str, ...] = ()) -> str | None:
     """Compile the loops into the package, or to a file. Return None on success, else the reason and what to do."""
-    if (failure := _failure(root, library or root / LIBRARY, flags)) is None:
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if sys.platform == "win32":
+        failure: str | None = "they are not compiled on Windows, where a wheel of win_amd64 has them"
+        return f"torch_lapeig has no compiled loops, and is slower without: {failure}"
+    if (failure := _failure(root, compiler, library or root / LIBRARY, flags)) is None:
         return None
     advice = "install a C compiler, as by `apt install gcc libc6-dev` or `xcode-select --install`, and again"
     return f"torch_lapeig has no compiled loops, and is slower without: {failure}; {advice}"
 
 
-def _failure(root: Path, library: Path, flags: tuple[str, ...]) -> str | None:
-    """Compile the loops to a file. Return None on success, else the reason."""
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    if sys.platform == "win32" or not shutil.which(compiler[0]):
+def _failure(root: Path, compiler: list[str], library: Path, flags: tuple[str, ...] = ()) -> str | None:
+    """Compile the loops to a file, which is left as it was if that fails. Return None on success, else the reason."""
+    if not shutil.which(compiler[0]):
         return f"there is no {compiler[0]}"
     text = b"".join(source.read_bytes() for source in sorted((root / FOLDER).glob("*.[ch]")))
     digest = hashlib.sha256(text).hexdigest()  # the package compares it when it loads the loops
@@ -94,25 +107,50 @@ def _failure(root: Path, library: Path, flags: tuple[str, ...]) -> str | None:
         if done.returncode == 0:
             made.replace(library)
             return None
-    library.unlink(missing_ok=True)
     first = (line for line in done.stderr.splitlines() if "error" in line)  # the others say where it stands
     return next(first, done.stderr.strip() or f"{compiler[0]} failed")
 
 
+def tag_of_this_machine() -> str:
+    """Return the platform of code that this machine compiles; Python's own may be for several kinds of processors."""
+    from packaging.tags import platform_tags
+
+    *_, last = tags = [*platform_tags()]
+    return last if sys.platform == "linux" else tags[0]  # the others promise an older C library
+
+
 class Loops(BuildHookInterface):
-    """Put the compiled loops into a wheel, which then fits this kind of machine only."""
+    """Put the compiled loops into a wheel, which then fits one kind of machine only."""
+
+    def dependencies(self) -> list[str]:
+        """Return what is needed to build."""
+        return ["ziglang"] if os.environ.get("TORCH_LAPEIG_WHEEL") in TARGETS else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, for a wheel and for an editable installation."""
-        if self.target_name != "wheel":
+        platform, root = os.environ.get("TORCH_LAPEIG_WHEEL"), Path(self.root)
+        if self.target_name != "wheel" or platform == "any":
             return
         self.app.display_info(COMPILING)
-        if (failure := compiled(Path(self.root))) is not None:
-            self.app.display_warning(failure)
-            return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        if platform is None:
+            if (failure := compiled(root)) is not None:
+                self.app.display_warning(failure)
+                return
+            platform = tag_of_this_machine()
+            build_data["artifacts"].append(f"/{LIBRARY}")
+        else:
+            target, ending = TARGETS[platform]
+            library = Path(self.directory) / f"kernels-{platform}{ending}"
+            library.parent.mkdir(parents=True, exist_ok=True)
+            if failure := _failure(root, [sys.executable, "-m", "ziglang", "cc", "-target", target, "-s"], library):
+                raise RuntimeError(f"no loops for {platform}: {failure}")
+            build_data["force_include"][str(library)] = f"{FOLDER}/kernels{ending}"
         build_data.update(pure_python=False, tag=f"py3-none-{platform}")
-        build_data["artifacts"].append(f"/{LIBRARY}")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the library that lay aside."""
+        for library in Path(self.directory).glob("kernels*"):
+            library.unlink()
 
 
 if __name__ == "__main__":

@@ -426,6 +426,25 @@ class OwnExtendingRule(OwnRule):
         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), torch.where(least == 0, nearest, -1))
 
 
+class Numbers(tl.HarmonicFunction):
+    """Numbers in the place of labels."""
+
+    def forward(self, x: Any, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x, mask=mask, targets=self.of(labels))
+
+    def fit(self, x: Any, labels: Tensor) -> Any:
+        return super().fit(x, targets=self.of(labels))
+
+    def out_of_sample(self, x: Any, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None) -> Any:
+        return super().out_of_sample(x, None, x_new, mask=mask, targets=self.of(labels))
+
+    @staticmethod
+    def of(labels: Tensor) -> Tensor:
+        number = torch.arange(labels.shape[-1], dtype=torch.float64)
+        unknown = (number > 2) & (number < 9)
+        return torch.stack([number.sin(), number], -1).masked_fill(unknown[:, None], torch.nan).expand(*labels.shape, 2)
+
+
 def apart(x: Tensor, y: Tensor) -> Tensor:
     """Largest difference of coordinates."""
     return (x[:, None] - y).abs().amax(-1)
@@ -443,6 +462,7 @@ METHODS: dict[str, Callable[[Any, Any], Any]] = {
         2, r, w, variant="shi_malik", assign_labels="cluster_qr"
     ),
     "HarmonicFunction": lambda r, w: tl.HarmonicFunction(r, w),
+    "HarmonicFunction, numbers": lambda r, w: Numbers(r, w),
     "LabelSpreading": lambda r, w: tl.LabelSpreading(r, w),
     "EigenmapsRegression": lambda r, w: tl.EigenmapsRegression(2, r, w),
 }

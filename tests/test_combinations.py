@@ -369,7 +369,12 @@ def harmonic(made):
         matrix = laplacian(w)
         if len(free):
             expected[b, free] = torch.linalg.solve(matrix[free][:, free], w[free] @ targets[b])
-    close(tl.HarmonicFunction(tl.Precomputed("affinity"), class_prior=None)(made.value, labels), shaped(expected, made))
+    model = tl.HarmonicFunction(tl.Precomputed("affinity"), class_prior=None)
+    close(model(made.value, labels), shaped(expected, made))
+    numbers = expected - 0.3 * reached(made, targets)  # known elsewhere, as they do not reach there
+    unknown = reached(made, targets) & ~targets.any(-1, keepdim=True)
+    given = shaped(numbers.masked_fill(unknown, torch.nan), made)
+    close(model(made.value, targets=given), shaped(numbers, made))
 
 
 def spreading(made):

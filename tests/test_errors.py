@@ -418,6 +418,11 @@ LabelSpreading(class_prior="equal") → class_prior must be one of 'labels', 'un
 HarmonicFunction(class_prior=[1.5, -0.5]) → positive numbers that sum to 1
 spreading(class_prior=[0.5, 0.5]) → share for each of 3 classes, got 2
 HarmonicFunction(n_classes=0) → n_classes must be at least 1
+HarmonicFunction()(SHEET, targets=SHEET[:5]) → targets must have shape \(60,\) or \(60, 'm'\)
+HarmonicFunction()(SHEET, targets=SHEET, known=torch.zeros(60, dtype=torch.bool)) → hold at least one target, got NaN or
+HarmonicFunction()(SHEET, targets=SHEET.log()) → targets must be finite
+HarmonicFunction()(torch.cat([SHEET, NEW + 99]), targets=torch.cat([SHEET, NEW * torch.nan])) → known in each component
+HarmonicFunction().fit(SHEET, targets=SHEET).predict_proba() → a fit of labels, got one of targets; use predict
 HarmonicFunction(AFFINITIES, HeatKernel()) → weights must be None with Precomputed
 HarmonicFunction(unreached="zero") → unreached must be one of 'nearest'
 HarmonicFunction(AFFINITIES, unreached="nearest") → needs points, got neigh
@@ -596,6 +601,11 @@ DensePattern((2.5,)) → shape must be an integer, got 2.5
 # Few labels
 spreading(labels=FEW > 0) → labels must be integers, .* got torch.bool
 spreading(labels=FEW.tolist()) → labels must be a torch.Tensor, got list
+HarmonicFunction()(SHEET, FEW, targets=SHEET) → with labels, or targets and maybe known, got labels and targets
+HarmonicFunction()(SHEET, FEW, known=FEW > 0) → got labels and known
+HarmonicFunction()(SHEET) → got none
+HarmonicFunction()(SHEET, targets=FEW) → targets must be float32 or float64
+HarmonicFunction()(SHEET, targets=SHEET, known=FEW) → known must be a boolean tensor
 spreading(labels=torch.ones(60, 2).long()) → labels must be float32 or float64
 spreading(x=KNN(6)(SHEET)) → x must be points, got a Graph
 LabelSpreading(class_prior=3) → "labels", "uniform" or a share .* got 3
@@ -781,7 +791,7 @@ WEIGHTED = Data(edge_index=GRAPH.edge_index, edge_weight=GRAPH.weight, num_nodes
 SPECTRUM, EIGHT = torch.linalg.eigvalsh(WHOLE), torch.eye(8).double()
 PENCIL, QUAD, PATCH = WHOLE + 3 * EIGHT, torch.arange(4)[None], torch.tensor(3.2)  # the area of FLAT
 FINITE = scipy.linalg.eigvals(PENCIL.numpy(), FEW_NODES.double().diag().numpy())
-HERMITIAN, FLOW = torch.complex(points(4, 4), points(4, 4)), LAPLACIAN.symmetric
+HERMITIAN, FLOW = torch.complex(points(4, 4), points(4, 4)), Laplacian(GRAPH, "unnormalized")
 HERMITIAN = HERMITIAN + HERMITIAN.mH
 NUMBERS, LARGE = torch.linalg.eigvalsh(HERMITIAN), Laplacian(knn_graph(surface(300), 5))
 HASTY, LOWEST = eigen.ChebyshevSubspace(max_iterations=0), torch.linalg.eigvals(LARGE.to_dense()).real.sort()[0][:3]
@@ -823,10 +833,7 @@ eigenpairs(WHOLE, 2, tol=1e-3) → use tolerance= → tol ⇒ tolerance → SPEC
 eigenpairs(WHOLE, 2, M=PENCIL) → takes mass= → M= ⇒ mass= → with_mass(WHOLE, PENCIL)[:2]
 eigenpairs(WHOLE, 2, which="LA") → largest=True → which="LA" ⇒ largest=True → SPECTRUM.flip(0)[:2]
 eigenpairs(WHOLE, 2, sigma=1.0) → takes nearest= → sigma ⇒ nearest → SPECTRUM[(SPECTRUM - 1).abs().argsort()[:2]].sort()
-eigenpairs(HERMITIAN.to_sparse(), 2, nearest=0.3) → use eigh(A) → eigh(HERMITIAN) → NUMBERS
 eigh(HERMITIAN.to_sparse()) → use matrix.to_dense() → to_sparse() ⇒ to_sparse().to_dense() → NUMBERS
-eigenpairs(HERMITIAN, 2, mass=MASS[:4]) → M^-½ A M^-½ for a mass
-    → eigenpairs(HERMITIAN / MASS[:4].sqrt() / MASS[:4, None].sqrt(), 2) → with_mass(HERMITIAN, MASS[:4].diag())[:2]
 eigenpairs(PENCIL, 2, mass=FEW_NODES.double().diag())
     → eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba → eliminated(PENCIL)
     → torch.from_numpy(np.sort(FINITE[np.isfinite(FINITE)].real)[:2])
@@ -858,8 +865,8 @@ eigen.svd(SHARE.to_sparse_csc(), 1) → use matrix.to_dense()
     → eigen.svd(SHARE.to_sparse_csc().to_dense(), 1).S → torch.linalg.svdvals(SHARE)[:1]
 eigenpairs(1e37 * EYE.float(), 2, mass=1e-5 * MASS.float()) → divide the matrix, or multiply the mass, by a number
     → 1e-5 ⇒ 1e37 → (1 / MASS).sort()[0][:2]
-eigen.solve_linear(FLOW, FLOW.to_dense() @ X) → torch.linalg.pinv(L.to_dense()) @ rhs
-    → FLOW.to_dense() @ torch.linalg.pinv(FLOW.to_dense()) @ FLOW.to_dense() @ X → FLOW.to_dense() @ X
+eigen.solve_linear(LAPLACIAN, X - X.mean(0)) → use Laplacian(graph, "unnormalized")
+    → LAPLACIAN ⇒ FLOW → torch.linalg.pinv(FLOW.to_dense()) @ X
 # Derivatives
 (eigenpairs(ROUND, 3).vectors[:, 1] @ POINTS[:, 0]).backward() → through Eigenpairs.projected
     → gradient((lambda p: p.vectors @ torch.matrix_exp(-p.projected) @ p.vectors.mT)(eigenpairs(ROUND, 8)) * OUTER)
@@ -934,8 +941,8 @@ normalized_cut(2 * SHARE, GRAPH) → labels / labels.sum(-1, keepdim=True)
 normalized_cut(X, GRAPH) → use labels.softmax(-1) of logits → X ⇒ X.softmax(-1) → -
 refine_cut(1.0 * LABELS, GRAPH) → labels.long() → 1.0 * LABELS ⇒ LABELS.long() → refine_cut(LABELS, GRAPH)
 spreading(labels=FEW[:, None]) → use labels.squeeze(-1) → None] ⇒ None].squeeze(-1) → spreading()
-spreading(labels=torch.where(FEW < 0, torch.nan, FEW)) → use labels.nan_to_num(-1).long()
-    → FEW) ⇒ FEW).nan_to_num(-1).long() → spreading()
+LabelSpreading(KNN(6))(SHEET, torch.where(FEW < 0, torch.nan, FEW)) → use targets=labels
+    → SHEET, torch ⇒ SHEET, targets=torch → spreading() @ torch.arange(FEW.max() + 1).double()
 spreading(labels=torch.where(FEW < 0, FEW, FEW + 10**9)) → = labels[labels >= 0].unique(return_inverse=True)[1]
     → torch.where(FEW < 0, FEW, FEW + 10**9) ⇒ numbered(torch.where(FEW < 0, FEW, FEW + 10**9)) → spreading()
 spreading(alpha=1) → HarmonicFunction keeps all labels → HarmonicFunction(KNN(6))(SHEET, FEW)[:6].argmax(1) → FEW[:6]

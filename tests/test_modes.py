@@ -128,6 +128,8 @@ CASES = {  # of weights: an object, which has states, and a number of it
     "SparsePattern": (sparse, pairs_of),
     "SymmetricOperator DensePattern": (shifted, pairs_of),
     "SymmetricOperator matmul": (shifted, lambda o: total(o.matmul(signals(o)))),
+    "Laplacian fixed": (laplacian, partial(pairs_of, fixed=torch.tensor([2]))),
+    "resistance_distances": (Graph.from_dense, lambda g: eigen.resistance_distances(g, EDGES).sin().sum()),
     "solve_linear": (shifted, lambda o: total(eigen.solve_linear(o, signals(o)))),
     "FunctionOperator Operator": (lambda w: eigen.FunctionOperator(twice, N, [w]), pairs_of),
     "component_eigenpairs ComponentEigenpairs": (
@@ -158,6 +160,11 @@ OF_TENSORS = {  # kind of the tensor, and a number of it
     "eigenpairs dense": ("matrix", pairs_of),
     "eigenpairs pencil": ("matrix", lambda w: pairs_of(w, mass=w.cos() / 9 + torch.eye(N).to(w))),
     "eigenpairs complex": ("matrix", lambda w: pairs_of(torch.complex(w, w.triu(1) - w.tril(-1)))),
+    "eigenpairs complex pencil": (
+        "matrix",
+        lambda w: pairs_of(torch.complex(w, w.triu(1) - w.tril(-1)), mass=w.cos() / 9 + torch.eye(N).to(w)),
+    ),
+    "align Alignment": ("points", lambda x: total(tl.align(x, C[:9, :3].to(x)).embedding)),
     "eigh AllPairs": ("matrix", lambda w: total(tl.eigh(w).matrix_function(torch.cos))),
     "svd SingularTriplets": ("matrix", lambda w: tl.svd(w[:, :5], 3).S.sin().sum()),
     "eigh values": ("matrix", lambda w: tl.eigh(w).values[:3].sin().sum()),

@@ -29,6 +29,7 @@ from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, Laplac
 from torch_lapeig.sklearn import (
     ClassicalMDS,
     HarmonicFunction,
+    HarmonicRegressor,
     Isomap,
     KernelPCA,
     LabelSpreading,
@@ -53,6 +54,7 @@ AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_de
         KernelPCA(),
         LabelSpreading("knn", n_neighbors=4, alpha=0.5),
         HarmonicFunction(),
+        HarmonicRegressor(),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )

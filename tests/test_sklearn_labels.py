@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from sklearn import semi_supervised
 
 from problems import points
-from torch_lapeig import KNN, GraphWarning, HeatKernel, methods
-from torch_lapeig.sklearn import HarmonicFunction, LabelSpreading
+from torch_lapeig import KNN, GraphWarning, HeatKernel, Precomputed, SimpleWeights, methods
+from torch_lapeig.sklearn import HarmonicFunction, HarmonicRegressor, LabelSpreading
 
 X = points(90, 3).numpy()
 Y = np.full(90, -1)
@@ -106,3 +107,26 @@ def test_classes_may_be_of_any_type_and_minus_one_is_no_label():
         model = LabelSpreading("knn").fit(far, np.concatenate([y, np.full(90, -1)]))
     assert (model.transduction_[90:] == -1).all()
     assert not model.predict_proba(far)[90:].any()
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "knn", exponential])
+def test_the_regressor_is_the_module_with_numbers(kernel):
+    """None and NaN are unknown; known samples keep their numbers; several columns are each as alone."""
+    y = np.where(np.arange(90) % 5 == 0, X @ [1.0, -2.0, 0.5], np.nan)
+    options = {"n_neighbors": 12} if kernel == "knn" else {"gamma": 0.7} if kernel == "rbf" else {}
+    model = HarmonicRegressor(kernel, **options).fit(X, [None if np.isnan(one) else one for one in y])
+    known = ~np.isnan(y)
+    np.testing.assert_allclose(model.predict(X)[known], y[known], rtol=1e-12)
+    graph = exponential(X) if kernel is exponential else np.exp(-0.7 * cdist(X, X, "sqeuclidean"))
+    given = torch.from_numpy(graph - np.eye(90)), torch.from_numpy(y)
+    module = methods.HarmonicFunction(Precomputed("affinity"))
+    if kernel == "knn":
+        given, module = (torch.from_numpy(X), given[1]), methods.HarmonicFunction(KNN(12), SimpleWeights())
+    expected = module(given[0], targets=given[1])
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-10)
+    assert model.scores_.shape == (90, 1)
+    both = HarmonicRegressor(kernel, **options).fit(X, np.stack([y, 3 - y], 1))
+    np.testing.assert_allclose(both.predict(NEW), np.stack([model.predict(NEW), 3 - model.predict(NEW)], 1), atol=1e-9)
+    assert model.score(X[known], y[known]) == 1
+    with pytest.raises(ValueError, match="targets must hold at least one target"):
+        HarmonicRegressor().fit(X, np.full(90, np.nan))

@@ -18,7 +18,7 @@ from torch_lapeig.initial import rows_of, spectral_init
 from torch_lapeig.methods import HarmonicFunction
 from torch_lapeig.methods.eigenmaps import check_time, decayed
 from torch_lapeig.methods.on_graph import up_to_gap
-from torch_lapeig.methods.propagation import ClassPrior
+from torch_lapeig.methods.semisupervised import ClassPrior
 from torch_lapeig.support import checks
 
 __all__ = ["diffmap", "label_transfer", "spectral"]

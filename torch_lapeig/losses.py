@@ -10,7 +10,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.distances import Precomputed
@@ -19,7 +19,7 @@ from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import KNN, GraphRule, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.fitted import FittedModule, unwrap_names
+from torch_lapeig.support.fitted import FittedModule
 
 __all__ = [
     "LaplacianSmoothness",
@@ -183,8 +183,10 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     return (smoothness / (volume > 0).sum() + 2 * _mean_over_graphs(missing / nodes.num_ranks, volume)).to(y.dtype)
 
 
-class _GraphLoss(nn.Module):
-    """Loss of ``y`` on a graph that is given or built from points."""
+class _GraphLoss(FittedModule):
+    """Loss of ``y`` on a graph that is given or built from points; it keeps no fit."""
+
+    FITTED: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -215,14 +217,6 @@ class _GraphLoss(nn.Module):
         if isinstance(x, Graph):
             return weighted_graph(Precomputed("affinity"), None, x, mask)
         return weighted_graph(self.neighbors, self.weights, checks.half_to_float32(x), mask)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        unwrap_names(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *others)
-
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments, except the weights, which torch shows as a submodule."""
-        return f"{self.neighbors}"
 
 
 class LaplacianSmoothness(_GraphLoss):
@@ -258,10 +252,6 @@ class LaplacianSmoothness(_GraphLoss):
     def _of_graph(self, y: Tensor, graph: Graph) -> Tensor:
         return laplacian_smoothness(y, graph, self.reduction)
 
-    def extra_repr(self) -> str:
-        """Return the constructor's arguments, except the weights, which torch shows as a submodule."""
-        return f"{self.neighbors}, reduction={self.reduction!r}"
-
 
 class SpectralLoss(_GraphLoss):
     """`spectral_loss` as a module, with the graph built from points or given, as for `LaplacianSmoothness`.
@@ -274,7 +264,7 @@ class SpectralLoss(_GraphLoss):
         TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
-    >>> x, encoder, loss = torch.rand(50, 2), nn.Linear(2, 1), SpectralLoss(KNN(6))
+    >>> x, encoder, loss = torch.rand(50, 2), torch.nn.Linear(2, 1), SpectralLoss(KNN(6))
     >>> loss(encoder(x), x).backward()
     >>> # an eigenfunction
     >>> Whitening(1).fit(encoder(x), loss.graph_of(x))(encoder(torch.rand(3, 2))).shape

@@ -18,7 +18,6 @@ from torch_lapeig.graph.graph import check_edge_index
 from torch_lapeig.methods.filters import Response, response_to, spectral_signature
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.positional import (
-    ColumnFunction,
     NodeEncoding,
     batch_of,
     columns_of_nodes,
@@ -221,12 +220,13 @@ class AddSpectralFeatures(AddLaplacianPE):
     ) -> None:
         super().__init__(k, attr_name, eigenvalues=eigenvalues, normalization=normalization, solve=solve)
         self.phi = phi
-        width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
+        self.width = response_to(phi, torch.ones(1, 1, dtype=torch.float64)).shape[1]
         self.normalize = checks.check_flag(normalize, "normalize")
-        self.columns = ColumnFunction(partial(spectral_signature, phi=phi, normalize=normalize), width)
+        self.columns = partial(spectral_signature, phi=phi, normalize=normalize)
 
     def _encode(self, edge_index: Tensor, nodes: int | Tensor, weight: Tensor) -> NodeEncoding:
-        return columns_of_nodes(edge_index, nodes, self.k, weight, self.normalization, self.solve, self.columns)[0]
+        given = edge_index, nodes, self.k, weight, self.normalization, self.solve
+        return columns_of_nodes(*given, self.columns, self.width)[0]
 
 
 class DataParts(NamedTuple):

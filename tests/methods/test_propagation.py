@@ -110,6 +110,98 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
 
 
+SOLVED = {"LabelSpreading": METHODS["LabelSpreading"], "HarmonicFunction": METHODS["HarmonicFunction"]}
+
+
+def dense_solve(name, affinity, targets, known):
+    """Return the numbers that the dense system of a method has, ``(N, m)``."""
+    targets = torch.where(known[:, None], targets, 0)
+    degrees = affinity.sum(1)
+    if name == "LabelSpreading":
+        root = degrees.sqrt()
+        return torch.linalg.solve(torch.eye(len(root)) - 0.9 * affinity / root / root[:, None], 0.1 * targets)
+    free = (~known).nonzero()[:, 0]
+    solved = torch.linalg.solve((torch.diag(degrees) - affinity)[free][:, free], affinity[free] @ targets)
+    return targets.index_copy(0, free, solved)
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_numbers_are_carried_by_the_same_systems(name):
+    """Of any sign, zeros too; the shape is that of the targets; new points, states and batches are those of labels."""
+    y, known = points(60, 2, seed=3), torch.arange(60) % 4 == 0
+    y[0], y[~known] = 0, torch.nan
+    affinity = tl.HeatKernel()(X, tl.KNN(6)(X)).to_dense()
+    expected, model = dense_solve(name, affinity, y, known), SOLVED[name](tl.KNN(6))
+    for given in ({"targets": y}, {"targets": y.nan_to_num(7.0), "known": known}):
+        torch.testing.assert_close(model(X, **given), expected)
+        torch.testing.assert_close(model(X, targets=given["targets"][:, 0], known=given.get("known")), expected[:, 0])
+    single = model(X.float(), targets=y.float())
+    torch.testing.assert_close(single, expected.float(), atol=1e-4, rtol=1e-3)
+    assert model(X.bfloat16(), targets=y.bfloat16()).dtype == torch.bfloat16
+    for targets in (y, y[:, 0]):
+        assert model.fit(X, targets=targets).scores_.shape == targets.reshape(60, -1).shape
+        rows, new = model.out_of_sample(X, None, NEW, targets=targets)
+        torch.testing.assert_close(rows, expected[:, 0] if targets.ndim == 1 else expected)
+        torch.testing.assert_close(model.transform(NEW), new)
+        torch.testing.assert_close(model.predict(NEW), new)
+        torch.testing.assert_close(model.predict(), rows)
+        torch.testing.assert_close(model.transform(X), rows)
+        again = SOLVED[name](tl.KNN(6))
+        again.load_state_dict(model.state_dict())
+        torch.testing.assert_close(again.predict(NEW), new)
+        assert new.shape == (9, *targets.shape[1:])
+    mask = torch.arange(60) < torch.tensor([[60], [44]])
+    sets = torch.stack([X, X]).masked_fill(~mask[..., None], torch.nan)
+    in_batch = model(sets, mask=mask, targets=torch.stack([y, y]), known=known.expand(2, -1))
+    alone = model(X[:44], targets=y[:44])
+    torch.testing.assert_close(in_batch, torch.stack([expected, torch.cat([alone, torch.zeros(16, 2)])]))
+    rows, new = model.out_of_sample(sets, None, NEW.expand(2, -1, -1), mask=mask, targets=torch.stack([y, y])[..., 0])
+    torch.testing.assert_close(rows, in_batch[..., 0])
+    torch.testing.assert_close(new[1], model.fit(X[:44], targets=y[:44, 0]).transform(NEW))
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_gradients_to_numbers_weights_and_bandwidth(name):
+    affinity, of_weight = edge_parameters(tl.HeatKernel()(X[:14], tl.KNN(4)(X[:14])).to_dense())
+    known, y, model = torch.arange(14) % 3 == 0, points(14, 2, seed=5).requires_grad_(), SOLVED[name](GIVEN)
+    loss = points(14, 2, seed=6)
+
+    def carried(weight, y):
+        return model(of_weight(weight), targets=y, known=known)
+
+    assert gradcheck(carried, (affinity, y), atol=1e-6, fast_mode=True)
+    assert gradgradcheck(carried, (affinity, y), atol=1e-4, rtol=1e-3, fast_mode=True)
+    dense = of_weight(affinity) if isinstance(of_weight(affinity), torch.Tensor) else of_weight(affinity).to_dense()
+    exact = torch.autograd.grad((dense_solve(name, dense, y, known) * loss).sum(), (affinity, y))
+    torch.testing.assert_close(torch.autograd.grad((carried(affinity, y) * loss).sum(), (affinity, y)), exact)
+    assert not exact[1][~known].any()
+    kernel = tl.HeatKernel(1.0, learnable=True).double()
+    of_points, x = SOLVED[name](tl.KNN(4), kernel), X[:14].clone().requires_grad_()
+    found = of_points(x, targets=y, known=known)
+    affinity = kernel(x, tl.KNN(4)(x)).to_dense()
+    given = (x, kernel.log_factor)
+    exact = torch.autograd.grad((dense_solve(name, affinity, y, known) * loss).sum(), given)
+    torch.testing.assert_close(torch.autograd.grad((found * loss).sum(), given), exact)
+
+
+def test_numbers_that_cancel_and_numbers_of_the_nearest_point():
+    """Between −1 and 1 there is 0; points that no number reaches have the nearest one."""
+    path, ends = torch.arange(41.0, dtype=torch.float64)[:, None], torch.full((41,), torch.nan, dtype=torch.float64)
+    ends[0], ends[-1] = -1, 1
+    for make in SOLVED.values():
+        found = make(tl.Radius(1.0), tl.SimpleWeights())(path, targets=ends)
+        torch.testing.assert_close(found, -found.flip(0), atol=1e-13, rtol=0)
+        assert (found.diff() > 0).all()
+        small = make(tl.Radius(1.0), tl.SimpleWeights())(path.float(), targets=1e-35 * ends.float())
+        torch.testing.assert_close(1e35 * small, found.float(), atol=1e-5, rtol=1e-3)
+        assert not make(tl.Radius(1.0), tl.SimpleWeights())(path, targets=0 * ends).any()
+        model = make(tl.Radius(1.0), tl.SimpleWeights(), unreached="nearest")
+        rows = model.fit(torch.cat([path, path + 90]), targets=torch.cat([ends, ends * torch.nan])).predict()
+        torch.testing.assert_close(rows[:41], found)
+        assert (rows[41:] == 1).all()
+        assert (model.predict(torch.tensor([[95.5]]).double()) - 1).abs() < 0.2  # the share α of 1 by spreading
+
+
 @every_method
 def test_a_component_without_labels_has_zeros_and_minus_one_and_others_have_shares(make):
     x = torch.cat([X, X + 100.0])

@@ -217,13 +217,13 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         native.library.cache_clear()
         (tmp_path / "kernels.c").write_text("another source")
         (tmp_path / "kernels.so").symlink_to(native.Path(native.__file__).parent / "kernels.so")
-        with pytest.warns(UserWarning, match="compiled loops cannot be used, they belong to other C sources"):
+        with pytest.warns(UserWarning, match="loops of .*kernels.so cannot be used, they belong to other C sources"):
             assert native.library() is None
         native.library.cache_clear()
         (tmp_path / "other").mkdir()  # a path that was loaded is not looked at again
         (tmp_path / "other" / "kernels.so").write_text("no library")
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
-        with pytest.warns(UserWarning, match="compiled loops cannot be used"):
+        with pytest.warns(UserWarning, match="compiled loops of .*other.kernels.so cannot be used"):
             assert native.library() is None
         monkeypatch.undo()
         native.library.cache_clear()
@@ -234,6 +234,11 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         monkeypatch.undo()
         monkeypatch.setitem(native.NUMBERS, "BLOCK", 5)
         with pytest.warns(UserWarning, match="BLOCK is 4 in C and 5 in Python"):
+            assert native.library() is None
+        native.library.cache_clear()
+        monkeypatch.undo()
+        monkeypatch.setattr(native, "TYPES", {torch.float64: "float"})  # as if loops computed something else
+        with pytest.warns(UserWarning, match="their products are wrong"):
             assert native.library() is None
     finally:
         monkeypatch.undo()

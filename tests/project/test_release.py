@@ -89,6 +89,29 @@ def test_issue_forms(form):
         assert len({part["id"] for part in known["body"]}) == len(known["body"])
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda file: file.stem)
+def test_workflows_run_what_there_is_on_the_pythons_of_the_classifiers(file):
+    jobs = yaml.safe_load(file.read_text())["jobs"]
+    makefile = (ROOT / "Makefile").read_text()
+    for command in (step["run"] for job in jobs.values() for step in job["steps"] if "run" in step):
+        for target in re.findall(r"make (\w+)", command):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    if file.stem == "tests":
+        ran = {jobs["gate"]["steps"][1]["with"]["python-version"], *jobs["tests"]["strategy"]["matrix"]["python"]}
+        project = (ROOT / "pyproject.toml").read_text()
+        assert ran == set(re.findall(r"Python :: (\d\.\d+)", project))
+
+
+def test_a_failed_compilation_leaves_the_library_that_worked(tmp_path):
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    shutil.copytree(ROOT / "torch_lapeig" / "native", tmp_path / "torch_lapeig" / "native")
+    library = tmp_path / "torch_lapeig" / "native" / "kernels.so"
+    library.write_text("worked")
+    command, environment = [sys.executable, tmp_path / "hatch_build.py"], {**os.environ, "CC": "false"}
+    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 1
+    assert library.read_text() == "worked"
+
+
 @pytest.mark.parametrize(("compiler", "reason"), [("absent-cc", "there is no absent-cc"), ("false", "false failed")])
 def test_where_loops_cannot_be_compiled_one_sentence_says_why_and_what_to_install(compiler, reason, tmp_path):
     shutil.copy(ROOT / "hatch_build.py", tmp_path)

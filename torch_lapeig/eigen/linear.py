@@ -1,18 +1,17 @@
 """Linear systems A Z = B of matrices on the edges of a graph, with gradients, and resistance distances.
 
-Their derivatives come from `torch_lapeig.eigen.gradient.rule.Outside`, with null vectors in the place of eigenvectors.
+Their derivatives come from `torch_lapeig.eigen.gradient.rule.outside`, with null vectors in the place of eigenvectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
-from torch_lapeig.eigen.gradient.rule import Outside
+from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
 from torch_lapeig.eigen.problem import in_unit
 from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
@@ -72,7 +71,7 @@ def solve_linear(operator: SymmetricOperator | Laplacian, rhs: Tensor) -> Tensor
         raise TypeError(f"operator and rhs must be float64, got {operator.dtype} and {rhs.dtype}; use .double()")
     if rhs.ndim != len(operator.shape) + 1 or tuple(rhs.shape[:-1]) != tuple(operator.shape):
         raise ValueError(f"rhs must have shape {(*operator.shape, 'm')}, got {tuple(rhs.shape)}")
-    system = _System(*in_unit(operator.frozen())[:2])
+    system = _System(operator)
     blocks = rhs.reshape(operator.batch_size, operator.num_nodes, -1)
     left = checks.primal(blocks) - system.project(checks.primal(blocks))
     if system.null.shape[2] and (left.abs().amax(1) > 1e-9 * checks.primal(blocks).abs().amax(1)).any():
@@ -80,13 +79,7 @@ def solve_linear(operator: SymmetricOperator | Laplacian, rhs: Tensor) -> Tensor
             "rhs must sum to 0 on each component of a Laplacian, and be 0 at isolated nodes, got sums of up to "
             f"{left.sum(1).abs().max():.1e}; subtract the mean of each component"
         )
-    return _solution(system, operator, blocks).reshape(rhs.shape)
-
-
-def _solution(system: _System, operator: SymmetricOperator, rhs: Tensor) -> Tensor:
-    """Return the solution for ``(B, N, m)``, with derivatives in the operator's tensors."""
-    z: Tensor = Outside.apply(system, rhs.new_zeros(len(rhs), 0, 0), system.null, -rhs, *operator.parameters)
-    return z
+    return system.solution(blocks).reshape(rhs.shape)
 
 
 def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_time: bool = False) -> Tensor:
@@ -117,41 +110,36 @@ def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_t
     checks.check_indices(pairs, "pairs", graph.num_nodes)
     if pairs.ndim != 2 or len(pairs) != 2:
         raise ValueError(f"pairs must have shape (2, P), got {tuple(pairs.shape)}")
-    laplacian, total = Laplacian(graph, "unnormalized"), graph.num_nodes
-    operator = laplacian.symmetric
-    system = _System(*in_unit(operator.frozen())[:2])
+    laplacian = Laplacian(graph, "unnormalized")
+    system = _System(laplacian.symmetric)
     labels = graph.pattern.components(checks.primal(graph.weight))
     place = (labels[pairs[0]] == labels[pairs[1]]).nonzero().flatten()
 
     def of_block(block: Tensor) -> Tensor:
-        (i, j), column = pairs[:, block], torch.arange(len(block), device=block.device)
-        rhs = torch.zeros(1, total, len(block), dtype=torch.float64, device=block.device)
-        rhs[0, i, column] += 1
-        rhs[0, j, column] -= 1
-        z = _solution(system, operator, rhs)[0]
-        return z[i, column] - z[j, column]
+        i, j = torch.nn.functional.one_hot(pairs[:, block], graph.num_nodes)
+        rhs = (i - j).mT.double()
+        return torch.sum(rhs * system.solution(rhs[None])[0], 0)
 
-    blocks = place.split(rows_of_block(64 * total, pairs.device)) if len(place) else ()
-    if len(blocks) > 1 and needs_derivatives(*operator.parameters):
+    blocks = place.split(rows_of_block(64 * graph.num_nodes, pairs.device))
+    if len(blocks) > 1 and needs_derivatives(*system.parameters):
         from torch.utils.checkpoint import checkpoint  # loads torch's compiler
 
         found = [checkpoint(of_block, block, use_reentrant=False) for block in blocks]
     else:
         found = [of_block(block) for block in blocks]
-    resistance = torch.full_like(pairs[0], torch.inf, dtype=torch.float64)
-    resistance = resistance.index_copy(0, place, torch.cat(found)) if found else resistance
+    resistance = torch.full_like(pairs[0], torch.inf, dtype=torch.float64).index_copy(0, place, torch.cat(found))
     if commute_time:
-        volume = sum_of_groups(laplacian.exact_degrees, labels, total)
+        volume = sum_of_groups(laplacian.exact_degrees, labels, graph.num_nodes)
         resistance = resistance * volume[labels[pairs[0]]]
     return resistance.to(graph.weight.dtype)
 
 
-@dataclass(frozen=True, eq=False)
 class _System:
     """Matrix A times ``factor`` ``(B,)``, None for 1, and its preconditioners, which the backward pass reuses."""
 
-    operator: SymmetricOperator
-    factor: Tensor | None
+    def __init__(self, operator: SymmetricOperator) -> None:
+        self.parameters = operator.parameters
+        self.operator, self.factor = in_unit(operator.frozen())[:2]
 
     @cached_property
     def null(self) -> Tensor:
@@ -163,6 +151,10 @@ class _System:
         if self.null.shape[2] == 0:
             return x
         return (x - self.null @ self.operator.inner(self.null, x)) * self.operator.active[..., None]
+
+    def solution(self, rhs: Tensor) -> Tensor:
+        """Return the solution for ``(B, N, m)``, with derivatives in the parameters."""
+        return outside(self, rhs.new_zeros(len(rhs), 0, 0), self.null, -rhs, *self.parameters)
 
     @torch.no_grad()
     def solve(self, g: Tensor) -> Tensor:
@@ -214,7 +206,8 @@ class _System:
     @cached_property
     def _scaling(self) -> Map:
         diagonal = self.operator.diagonal.detach().reshape(self.operator.batch_size, -1, 1)
-        return (lambda r: r) if (diagonal == 1).all() else lambda r: r / torch.where(diagonal > 0, diagonal, 1)
+        divisor = torch.where(diagonal > 0, diagonal, 1)
+        return lambda r: r / divisor
 
     @cached_property
     def _cholesky(self) -> Map | None:

@@ -155,7 +155,8 @@ def complex_pairs(pairs: Any, operator: SymmetricOperator, mass: Any, shape: tup
     errors = pairs.residuals.reshape(batch, -1)
     bare = checks.primal(real), checks.primal(vectors)
     turn, columns, residuals = _combined(operator, mass, *bare, errors, present, pairs.which == "largest")
-    allowed = 100 * errors.amax(1) + (operator.round_off if mass is None else 1e-12 * bare[0].abs().amax((1, 2)))
+    rounding = max(1e-12, 40 * torch.finfo(operator.dtype).eps)  # of the returned pairs of a pencil
+    allowed = 100 * errors.amax(1) + (operator.round_off if mass is None else rounding * bare[0].abs().amax((1, 2)))
     if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
         raise checks.ConvergenceError(
             f"{pairs.solver} has missed a copy of an eigenvalue: its pairs do not combine to complex ones, with "

@@ -294,8 +294,8 @@ class SymmetricOperator(Operator):
 
     def _reaches_all(self, fixed: Tensor) -> bool:
         """Return whether all known parts have fixed nodes, so that no null vector is left."""
-        if self.null is None:
-            return False
+        if self.null is None or self.excess is not None:  # an excess leaves no null vector
+            return self.null is not None
         fixed, part = fixed.reshape(self.active.shape).to(self.dtype), self.null.part
         return bool((torch.zeros_like(fixed).scatter_reduce(1, part, fixed, "amax").gather(1, part) > 0).all())
 

@@ -436,12 +436,9 @@ class NME:
     Raises:
         TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
 
-    >>> x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0)) + 3 * torch.eye(
-    ...     2
-    ... ).repeat(30, 1)
     >>> rule = KNN("nme")
-    >>> rule, rule.number_of_neighbors(x) < 10
-    (NME(symmetrize='mean', metric='euclidean', max_clusters=10), True)
+    >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
+    (NME(symmetrize='mean', metric='euclidean', max_clusters=10), 4)
     """
 
     symmetrize: Symmetrize = "mean"
@@ -476,21 +473,15 @@ class NME:
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
         checks.check_floating(x, "x")
-        if mask is not None:
-            checks.check_mask(mask, x)
+        most = max(x.shape[-2] // 4, 2) if x.ndim > 1 else 2  # the search refuses other shapes
+        found = nearest_or_all(x, most, self.metric, mask, "exact", None)
         valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-        checks.check_points(torch.where(valid[..., None], x, 0), min_points=1 if x.ndim == 3 else 2)
-        sets, n = x.reshape(-1, *x.shape[-2:]), x.shape[-2]
-        edges, weights = [torch.zeros(2, 0, dtype=torch.int64, device=x.device)], [x.new_zeros(0)]
-        for b, is_point in enumerate(valid.reshape(-1, n)):
-            places = is_point.nonzero().flatten()
-            if len(points := sets[b, places]) > 1:
-                graph = self._rule(self.number_of_neighbors(points))(points)
-                edges.append(places[graph.edge_index] + b * n)
-                weights.append(graph.weight)
-        row, col = torch.cat(edges, 1)
-        pattern = SparsePattern.trusted(row, col, tuple(x.shape[:-1]), False)
-        return Graph.trusted(pattern, torch.cat(weights), mask, metric=self.metric)
+        items = zip(x.reshape(-1, *x.shape[-2:]), valid.reshape(-1, x.shape[-2]), strict=True)
+        p = [self.number_of_neighbors(points[there]) if there.sum() > 1 else 1 for points, there in items]
+        rank = torch.arange(found.indices.shape[-1], device=x.device)
+        left_out = rank >= torch.tensor(p, device=x.device).reshape(*x.shape[:-2], 1, 1)
+        found = found._replace(squared_distances=found.squared_distances.masked_fill(left_out, torch.inf))
+        return _undirected_graph(_directed_edges(found, valid), self.symmetrize, x, mask, False, self.metric)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance to its p-th neighbour and p, ``(N, 2)``."""

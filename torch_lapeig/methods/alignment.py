@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, eigh
 from torch_lapeig.methods.module import Embedding
-from torch_lapeig.support import checks
+from torch_lapeig.support import checks, precision
 
 APART = 0.1  # difference of eigenvalues, over the larger one, from which on they are no cluster
 MIXED = 0.05  # share of a column that another one may have without a warning
@@ -33,6 +33,7 @@ class Alignment(NamedTuple):
     distance: Tensor
 
 
+@precision.full_precision
 def align(
     y: Tensor | Embedding | Eigenpairs,
     reference: Tensor,
@@ -87,8 +88,10 @@ def align(
     if how == "rotation" and known is not None and known.shape == (*inner.shape[:-2], k):
         _warn_of_mixed(checks.primal(turn), known)
     turn = turn.to(points.dtype)
-    left, size = (torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (common @ turn - reference, reference))
-    return Alignment(points @ turn, turn, left / size.clamp_min(torch.finfo(size.dtype).tiny))
+    left, size = (
+        torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (precision.matmul(common, turn) - reference, reference)
+    )
+    return Alignment(precision.matmul(points, turn), turn, left / size.clamp_min(torch.finfo(size.dtype).tiny))
 
 
 def _rotation(inner: Tensor) -> Tensor:

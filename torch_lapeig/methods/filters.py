@@ -30,9 +30,9 @@ Response = Callable[[Tensor], Tensor]
 
 
 @precision.full_precision
-def expansion(pairs: Eigenpairs, phi: Response) -> Expansion:
-    """Return φ(Λ) of eigenpairs; see `spectral_function`."""
-    check_pairs(pairs)
+def expansion(pairs: Eigenpairs, phi: Response, *consumers: type) -> Expansion:
+    """Return φ(Λ) of eigenpairs for a consumer; see `spectral_function`."""
+    check_pairs(pairs, *consumers)
     return expanded(pairs.projected, pairs.values.isfinite(), lambda at: response_to(phi, at))
 
 
@@ -167,8 +167,7 @@ class SpectralFilter(nn.Module):
                 The result is complex if the signals or the vectors are; otherwise it has the dtype of the signals.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows may hold anything and come out as zeros.
         """
-        check_pairs(pairs, type(self))
-        found, v = expansion(pairs, self.phi), pairs.vectors
+        found, v = expansion(pairs, self.phi, type(self)), pairs.vectors
         count = found.values.shape[-1]
         checks.check_tensor(x, "x")
         if x.shape[:-1] != v.shape[:-1]:

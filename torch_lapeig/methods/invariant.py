@@ -106,8 +106,7 @@ class StableEncoding(nn.Module):
             context: further arguments of ρ, such as the edges.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, whose rows are zero and whose columns do not count.
         """
-        check_pairs(pairs, type(self))
-        found, v, n = expansion(pairs, self.phi), pairs.vectors, pairs.vectors.shape[-2]
+        found, v, n = expansion(pairs, self.phi, type(self)), pairs.vectors, pairs.vectors.shape[-2]
         valid = torch.ones_like(v[..., 0], dtype=torch.bool) if mask is None else mask
         checks.check_mask(valid, v)
 

@@ -98,7 +98,8 @@ def columns_of_nodes(
     edge_weight: Tensor | None,
     normalization: Normalization,
     solve: Solve | Solver | None,
-    columns: ColumnFunction | None = None,  # of all k + 1 pairs, in place of the vectors after the first
+    columns: Callable[[Eigenpairs], Tensor] = lambda pairs: pairs.vectors[..., 1:],
+    width: int | None = None,  # of other columns of all k + 1 pairs than the vectors after the first
 ) -> tuple[NodeEncoding, Tensor]:
     """Return an encoding, and the graph of each node; see `laplacian_positional_encoding`."""
     check_edge_index(edge_index)
@@ -108,10 +109,9 @@ def columns_of_nodes(
     weight = torch.ones(edge_index.shape[1], device=edge_index.device) if edge_weight is None else edge_weight
     checks.check_tensor(weight, "edge_weight")
     options = Solve.of(solve)
-    is_one = columns is None and len(sizes) == 1 and type(options.solver) is Auto
+    is_one = width is None and len(sizes) == 1 and type(options.solver) is Auto
     if is_one and (found := _plain_encoding(edge_index, len(batch), k, weight, normalization, options)) is not None:
         return found, batch
-    columns = columns or ColumnFunction(lambda pairs: pairs.vectors[..., 1:], k)
     loss, weight = weight.dtype, checks.half_to_float32(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
@@ -124,7 +124,7 @@ def columns_of_nodes(
     weight = weight.double()
     largest = weight.new_zeros(len(batch)).scatter_reduce(0, edge_index[0], weight.detach(), "amax")
     is_active = largest > torch.finfo(weight.dtype).tiny
-    vectors, values = weight.new_zeros(len(batch), columns.width), weight.new_full((len(sizes), k), torch.inf)
+    vectors, values = weight.new_zeros(len(batch), width or k), weight.new_full((len(sizes), k), torch.inf)
     options = dataclasses.replace(options, loss_dtype=options.loss_dtype or loss)
 
     def encode(graphs: Tensor) -> tuple[Tensor, Tensor, NodeEncoding]:
@@ -139,7 +139,7 @@ def columns_of_nodes(
             pairs = small_eigenpairs(plain, factor, k + 1, options.gradient_options(torch.float64), options)
         if pairs is None:
             pairs = eigenpairs(Laplacian(graph._with(mask=active), normalization), k + 1, options, fill=True)
-        return graphs, chosen, NodeEncoding(columns.of(pairs)[graph.mask], pairs.values[:, 1:])
+        return graphs, chosen, NodeEncoding(columns(pairs)[graph.mask], pairs.values[:, 1:])
 
     tasks = [functools.partial(encode, graphs) for graphs in of_similar_size(sizes)]
     is_large = batch.device.type == "cpu" and len(batch) * int(sizes.amax() if len(sizes) else 0) >= PART_OF_EIGH
@@ -148,13 +148,6 @@ def columns_of_nodes(
         values = values.index_copy(0, graphs, found.values)
     warn_of_isolated(is_active, None)  # once for all graphs: they were left out of the solves
     return NodeEncoding(vectors.to(loss), values.to(loss)), batch
-
-
-class ColumnFunction(NamedTuple):
-    """Function of eigenpairs ``(B, N, ...)`` to columns ``(B, N, width)``."""
-
-    of: Callable[[Eigenpairs], Tensor]
-    width: int
 
 
 def batch_of(nodes: int | Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.grounded import damped, harmonic_extension
+from torch_lapeig.methods.grounded import Grounded
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
-from torch_lapeig.methods.semisupervised import SemiSupervised, Unreached, reached_by
+from torch_lapeig.methods.semisupervised import ClassPrior, SemiSupervised, Unreached
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
-from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.threads import solve_each
-
-ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
 
 class LabelSpreading(SemiSupervised):
@@ -83,35 +80,36 @@ class LabelSpreading(SemiSupervised):
         n_classes: int | None = None,
         unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes, unreached)
-        self.class_prior = _checked(class_prior)
+        super().__init__(neighbors, weights, n_classes, unreached, class_prior)
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha must be above 0 and below 1, got {alpha}; HarmonicFunction keeps all labels")
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        refuse(type(self), affinities=graph)
-        laplacian = Laplacian(graph.to(torch.float64), "symmetric")
-        reached = reached_by(graph, labelled, self.unreached)
-        source = (1 - self.alpha) * targets.double()
-        keep = laplacian.degrees.new_full(graph.shape, self.alpha**0.5)
-        found = {
-            "scores_": self._spread(laplacian, keep, source, reached),
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
+        laplacian, source = Laplacian(graph.to(torch.float64), "symmetric"), (1 - self.alpha) * targets
+        return {
+            "scores_": self._spread(laplacian, source, reached),
             "train_degrees": laplacian.degrees,
-            "train_growth": torch.full_like(keep, self.alpha),
+            "train_growth": torch.full_like(laplacian.degrees, self.alpha),
             "train_source": source,
         }
-        found = _with_shares(found, targets, self.class_prior)
-        # In the dtype of the graph no row may underflow: smaller rows are scaled up as a whole.
-        info, largest = torch.finfo(graph.weight.dtype), found["scores_"].detach().amax(-1, keepdim=True)
-        is_tiny = (largest > 0) & (largest < info.tiny / info.eps)
-        factor = torch.where(is_tiny, info.tiny / info.eps / torch.where(is_tiny, largest, 1), 1)
-        found["scores_"] = found["scores_"] * factor
-        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
 
-    def _spread(self, laplacian: Laplacian, keep: Tensor, source: Tensor, reached: Tensor) -> Tensor:
+    def _spread(self, laplacian: Laplacian, source: Tensor, reached: Tensor) -> Tensor:
         """Return F = (I − α S)⁻¹ source to a relative accuracy in each row that is reached."""
-        pattern, known, scores = laplacian.graph.pattern, torch.zeros_like(reached), torch.zeros_like(source)
+        pattern = laplacian.graph.pattern
+        degrees = checks.primal(laplacian.degrees).reshape(laplacian.graph.batch_size, -1)
+        part = torch.zeros_like(degrees, dtype=torch.int64)
+        system = SymmetricOperator(
+            pattern,
+            self.alpha * laplacian.values,
+            torch.ones_like(laplacian.degrees),
+            bound=degrees.new_full((len(degrees),), 2.0),
+            null=NullSpace(degrees.sqrt(), part, part[:, 0]),
+            of_affinities=True,
+            trusted=True,
+            excess=(1 - self.alpha) * degrees,  # D − α W is the Laplacian of α W plus this
+        )
+        known, scores = torch.zeros_like(reached), torch.zeros_like(source)
         unit = source.new_zeros(*source.shape[:-2], 1, 1)  # binary logarithm of the unit of a solve
         units = torch.zeros_like(source[..., :1])  # binary logarithms of the units of resolved rows
         # A solve has the round-off of its largest entries, and scores fall with the distance from labels: with the rows
@@ -122,10 +120,15 @@ class LabelSpreading(SemiSupervised):
             given = ~known[..., None] * (given + _times_power(source, -unit))
             size = checks.power_of_two(given, (-2, -1))
             given, unit = given / size, unit + size.log2()
-            rows = solve_linear(damped(laplacian, keep * ~known), given)
+            rows = solve_linear(system.clamped(known), given)
             rest = self.alpha * pattern.matmul(laplacian.values, rows, is_symmetric=True) + given - rows
-            resolved = _resolved(rows.detach(), rest.detach() / (1 - self.alpha), reached & ~known)
-            if not resolved.any():
+            largest, error = (part.detach().abs().amax(-1, keepdim=True) for part in (rows, rest / (1 - self.alpha)))
+            largest, error = (part.masked_fill((known | ~reached)[..., None], 0) for part in (largest, error))
+            # Errors below 1e-9 of their row do not count. Scores of a million times the error have six digits, and
+            # those near the largest count as resolved in any case. Below 1e-280 digits are lost.
+            error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
+            least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
+            if not (resolved := largest >= least).any():
                 break
             rows = rows + rest
             size = checks.power_of_two(rows, (-1,))
@@ -182,19 +185,18 @@ class HarmonicFunction(SemiSupervised):
         n_classes: int | None = None,
         unreached: Unreached = None,
     ) -> None:
-        super().__init__(neighbors, weights, n_classes, unreached)
-        self.class_prior = _checked(class_prior)
+        super().__init__(neighbors, weights, n_classes, unreached, class_prior)
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        refuse(type(self), affinities=graph)
-        graph, reached = graph.to(torch.float64), reached_by(graph, labelled, self.unreached)
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
+        graph = graph.to(torch.float64)
         if graph.pattern.has_loops(graph.weight):  # a loop has no effect on a harmonic function but round-off
             graph = graph._with(weight=graph.pattern.without_loops(graph.weight))
-        free, known = reached & ~labelled, targets.double()
-        scores = harmonic_extension(graph, free, known)
-        found = {"scores_": scores, "train_growth": free.double(), "train_source": known}
-        found = _with_shares(found, targets, self.class_prior)
-        return {name: value.to(targets.dtype) for name, value in found.items()}
+        free = reached & ~labelled
+        inflow = free[..., None] * graph.pattern.matmul(graph.weight, targets, is_symmetric=True)
+        blocks = inflow.reshape(graph.batch_size, graph.num_nodes, -1)
+        z = outside(Grounded(graph, free), blocks[:, :0, :0], blocks[..., :0], -blocks, graph.weight)
+        scores = torch.where(free[..., None], z.reshape(targets.shape), targets)
+        return {"scores_": scores, "train_growth": free.double(), "train_source": targets}
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
         return _own_row(new, state, 1.0)
@@ -250,8 +252,8 @@ class EigenmapsRegression(SemiSupervised):
         self.ridge = checks.check_positive(ridge, "ridge")
         self.solve = check_solve(solve)
 
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
-        laplacian, reached = Laplacian(graph, "random_walk"), reached_by(graph, labelled, self.unreached)
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
+        laplacian = Laplacian(graph, "random_walk")
         if not fill:
             check_size(laplacian, self.n_components, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill)
@@ -262,7 +264,7 @@ class EigenmapsRegression(SemiSupervised):
         size = gram.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         ridge = self.ridge * torch.where(size > 0, size, 1)
         gram = gram + ridge * torch.eye(self.n_components, dtype=gram.dtype, device=gram.device)
-        coefficients = solve_each(gram, precision.matmul(at_labels.mT, targets.double()))
+        coefficients = solve_each(gram, precision.matmul(at_labels.mT, targets))
         found = {
             "scores_": torch.where(reached[..., None], precision.matmul(basis, coefficients), 0),
             "coefficients_": coefficients,
@@ -271,7 +273,7 @@ class EigenmapsRegression(SemiSupervised):
         }
         if needs_derivatives(basis):  # no fit keeps it
             found["off"] = off_diagonal(pairs.projected, self.n_components)
-        return {name: value.to(graph.weight.dtype) for name, value in found.items()}
+        return found
 
     def _extended(self, new: NewAffinities, state: State) -> Tensor:
         return precision.matmul(nystrom(new, state), state["coefficients_"])
@@ -282,57 +284,6 @@ def _times_power(scores: Tensor, exponent: Tensor) -> Tensor:
     # Scores of a solve are as small as 1e-280, 2^-930, of its unit, and keep their size. Powers above 2^900 belong to
     # rows that contribute to no sum, so the upper limit only leaves room for sums.
     return scores * exponent.clamp(-1020, 900).exp2()
-
-
-def _resolved(rows: Tensor, rest: Tensor, wanted: Tensor) -> Tensor:
-    """Return bool ``(..., N, 1)``: True for wanted rows that a solve has resolved, at least each graph's largest."""
-    largest = rows.amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
-    error = rest.abs().amax(-1, keepdim=True).masked_fill(~wanted[..., None], 0)
-    # Errors below 1e-9 of their row do not count.
-    error = torch.where(error > 1e-9 * largest, error, 0).amax(-2, keepdim=True)
-    # Scores of a million times the error have six digits; scores near the largest count as resolved in any case. Below
-    # 1e-280 digits are lost.
-    least = torch.minimum(1e6 * error, 0.1 * largest.amax(-2, keepdim=True)).clamp_min(1e-280)
-    return largest >= least
-
-
-def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
-    """Return the class prior, checked as far as possible without the number of classes."""
-    if class_prior is None:
-        return None
-    if isinstance(class_prior, str):
-        checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
-        return class_prior
-    expected = '"labels", "uniform" or a share for each class'
-    try:
-        shares = tuple(float(share) for share in class_prior)
-    except (TypeError, ValueError):
-        raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
-    # A sum of shares may be off by rounding.
-    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
-    return shares
-
-
-def _with_shares(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
-    """Return the fit with each class scaled to its share of all scores."""
-    # Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly all
-    # labelled does not have to take others.
-    if class_prior is None:
-        return found
-    scores, classes = found["scores_"], targets.shape[-1]
-    if class_prior == "labels":
-        share = targets.double().sum(-2, keepdim=True) + 1
-        share = share / share.sum(-1, keepdim=True)
-    else:
-        shares = [1 / classes] * classes if class_prior == "uniform" else class_prior
-        if len(shares) != classes:
-            raise ValueError(f"class_prior must have a share for each of {classes} classes, got {len(shares)}")
-        share = torch.tensor(shares, dtype=scores.dtype, device=scores.device)
-    reached = (scores.detach() != 0).any(-1).sum(-1)[..., None, None]
-    mass = scores.sum(-2, keepdim=True)
-    factor = share * reached / torch.where(mass > 0, mass, 1)  # a class without labels has no score to scale
-    return found | {name: found[name] * factor for name in ("scores_", "train_source")}
 
 
 def _own_row(new: NewAffinities, state: State, growth: float, normalization: Normalization = "random_walk") -> Tensor:

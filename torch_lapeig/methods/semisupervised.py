@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.graph import Graph
 from torch_lapeig.graph.graph import check_graph
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
@@ -22,8 +22,10 @@ from torch_lapeig.support.fitted import State
 
 Own = TypeVar("Own", bound="SemiSupervised")
 Unreached = Literal["nearest"] | None
+ClassPrior = Literal["labels", "uniform"] | Sequence[float] | None
 
 UNLABELLED = -1
+GIVEN_STATE = ("train_targets", "train_filled", "train_axes")
 
 
 class SemiSupervised(OnGraph):
@@ -42,6 +44,10 @@ class SemiSupervised(OnGraph):
     holds no information about its class. So has a new point if all its neighbours are such nodes. With
     ``unreached="nearest"`` such points have the label of the nearest labelled point, by the metric of the graph.
 
+    **Numbers** take the way of labels: ``targets`` of any sign, ``(N,)`` or ``(N, m)``, known where ``known`` is True,
+    or not NaN. The results of all calls have their shape, and ``scores_`` ``(N, m)``; ``n_classes`` and ``class_prior``
+    are of classes only. Each component of the graph needs a known number, unless ``unreached="nearest"``.
+
     A method defines ``_solved`` and ``_extended``.
 
     Args:
@@ -51,6 +57,7 @@ class SemiSupervised(OnGraph):
             labels.
         unreached: None, or ``"nearest"``: see above; only of points. The row of scores is the row of the label, 1 at
             its class. On tables it gains points of accuracy (docs/newpoints.md).
+        class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
     Raises:
         TypeError, ValueError: an argument of another type or out of range; see also `forward`.
@@ -66,10 +73,15 @@ class SemiSupervised(OnGraph):
     (True, [0, 0, 0, 1, 1, 1], [1])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE, "train_targets", "train_filled")
+    FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE, *GIVEN_STATE)
 
     def __init__(
-        self, neighbors: GraphRule, weights: Weighting | None, n_classes: int | None, unreached: Unreached = None
+        self,
+        neighbors: GraphRule,
+        weights: Weighting | None,
+        n_classes: int | None,
+        unreached: Unreached = None,
+        class_prior: ClassPrior = None,
     ) -> None:
         super().__init__()
         self.neighbors = neighbors
@@ -80,9 +92,18 @@ class SemiSupervised(OnGraph):
             if self.pairs_given is not None:
                 raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
         self.unreached: Unreached = unreached
+        self.class_prior = _checked(class_prior)
 
     @precision.full_precision
-    def forward(self, x: Tensor | Graph, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor | Graph,
+        labels: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        targets: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
         """Return scores ``(N, C)`` or ``(B, N, C)`` of all nodes, with gradients, in the dtype of ``x``.
 
         Args:
@@ -90,38 +111,56 @@ class SemiSupervised(OnGraph):
             labels: ``(N,)`` or ``(B, N)``, or soft labels with one more axis; see the class.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its scores are zero. None
                 with a `Graph`, which has its own mask.
+            targets: in place of labels floating numbers ``(N,)``, ``(N, m)``, ``(B, N)`` or ``(B, N, m)``.
+            known: bool ``(N,)`` or ``(B, N)``: nodes whose targets count; default: those that are not NaN.
 
         Raises:
             TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        targets = self._targets(labels, points, mask)
-        found = self._solved(self._graph(points, mask), *targets, fill=len(shape_of(points)) > 1)
-        return like_given(self._filled(found, points, mask, *targets)["scores_"], x)
+        given, of_batch = self._given(labels, points, mask, targets, known), len(shape_of(points)) > 1
+        scores = self._carried(self._graph(points, mask), points, given, fill=of_batch)["scores_"]
+        return like_given(_of_axes(scores, given.axes), x)
 
     @torch.no_grad()
     @precision.full_precision
-    def fit(self: Own, x: Tensor | Graph, labels: Tensor) -> Own:
+    def fit(
+        self: Own,
+        x: Tensor | Graph,
+        labels: Tensor | None = None,
+        *,
+        targets: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Own:
         """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need; return the module.
 
         Raises:
             TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         points, mask = self._checked_one(x)
-        self._keep(self._fit_points(points, *self._targets(labels, points, mask), fill=False), x)
+        self._keep(self._fit_points(points, self._given(labels, points, mask, targets, known), fill=False), x)
         return self
+
+    def transform(self, x_new: Tensor) -> Tensor:
+        """Return scores ``(Q, C)`` of new points ``(Q, D)`` by the fit, or their numbers; see `EmbeddingModule`."""
+        return self._rows(x_new)
+
+    def _rows(self, x_new: Tensor | None) -> Tensor:
+        self.check_fitted()
+        return _of_axes(self.scores_ if x_new is None else super().transform(x_new), self.train_axes)
 
     @torch.no_grad()
     def predict(self, x_new: Tensor | None = None) -> Tensor:
         """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
-        The label is −1 if all scores are zero.
+        The label is −1 if all scores are zero. Of a fit of targets return the numbers.
 
         Raises:
             RuntimeError, TypeError, ValueError: see ``transform``.
         """
-        self.check_fitted()
-        scores = self.scores_ if x_new is None else self.transform(x_new)
+        scores = self._rows(x_new)
+        if self.train_axes is not None:
+            return scores
         return torch.where((scores != 0).any(-1), scores.argmax(-1), UNLABELLED)
 
     def predict_proba(self, x_new: Tensor | None = None) -> Tensor:
@@ -130,23 +169,31 @@ class SemiSupervised(OnGraph):
         Rows sum to 1, or are zero where no label reaches. Scores below zero, of `EigenmapsRegression`, count as zero.
 
         Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``.
+            RuntimeError, TypeError, ValueError: see ``transform``; a fit of targets.
         """
-        self.check_fitted()
-        scores = (self.scores_ if x_new is None else self.transform(x_new)).clamp_min(0)
+        scores = self._rows(x_new).clamp_min(0)
+        if self.train_axes is not None:
+            raise ValueError("predict_proba must be of a fit of labels, got one of targets; use predict")
         total = scores.sum(-1, keepdim=True)
         return scores / torch.where(total > 0, total, 1)
 
     @precision.full_precision
     def out_of_sample(
-        self, x: Tensor | Graph, labels: Tensor, x_new: Tensor, *, mask: Tensor | None = None
+        self,
+        x: Tensor | Graph,
+        labels: Tensor | None,
+        x_new: Tensor,
+        *,
+        mask: Tensor | None = None,
+        targets: Tensor | None = None,
+        known: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return scores of points and of new points, as ``fit`` and ``transform`` do, but keep no fit.
 
         Gradients flow to points, new points, labels, and the parameters of the weighting.
 
         Args:
-            x, labels, mask: as for ``forward``.
+            x, labels, mask, targets, known: as for ``forward``; labels may be None.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; affinities ``(Q, N)`` or ``(B, Q, N)`` with ``Precomputed``.
 
         Returns:
@@ -156,51 +203,81 @@ class SemiSupervised(OnGraph):
             TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
-        return self._with_new(x, points, x_new, self._fits(points, mask, *self._targets(labels, points, mask)))
+        given = self._given(labels, points, mask, targets, known)
+        rows, rows_new = self._with_new(x, points, x_new, self._fits(points, mask, given))
+        return _of_axes(rows, given.axes), _of_axes(rows_new, given.axes)
 
-    def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if isinstance(x, Graph):
-            check_graph(x, "x", type(self))
-        return super()._checked(x, mask)
+    def _given(self, labels: Any, x: Any, mask: Tensor | None, targets: Any, known: Tensor | None) -> Given:
+        """Return labels or targets, checked."""
+        like, shape = x.weight if isinstance(x, Graph) else x, shape_of(x)
+        values = {"labels": labels, "targets": targets, "known": known}
+        names = [name for name, value in values.items() if value is not None]
+        if names not in (["labels"], ["targets"], ["targets", "known"]):
+            raise TypeError(f"x must come with labels, or targets and maybe known, got {' and '.join(names) or 'none'}")
+        for name in names:
+            checks.check_tensor(values[name], name)
+            checks.check_same_device(values[name], name, like, "x")
+        if targets is not None:
+            given, none = _numbers(targets, known, shape, mask), "NaN or known=False"
+        else:
+            is_soft = labels.ndim == len(shape) + 1
+            rows = (_soft_rows if is_soft else _hard_rows)(labels, shape, self.n_classes, mask)
+            given, none = Given(rows, (rows.detach() > 0).any(-1), None), "zeros" if is_soft else "−1"
+        if not given.known.any():
+            raise ValueError(f"{names[0]} must hold at least one {names[0][:-1]}, got {none} for every node; give more")
+        return given._replace(rows=given.rows.to(like.dtype))
 
-    def _targets(self, labels: Any, x: Any, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return labels as rows ``(..., N, C)``, and bool ``(..., N)``: True for labelled nodes, not for padding."""
-        like = x.weight if isinstance(x, Graph) else x
-        checks.check_tensor(labels, "labels")
-        checks.check_same_device(labels, "labels", like, "x")
-        shape = shape_of(x)
-        read = _soft_targets if labels.ndim == len(shape) + 1 else _hard_targets
-        targets, labelled = read(labels, shape, self.n_classes, mask)
-        return targets.to(like.dtype), labelled
-
-    def _fits(self, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> Fits:
+    def _fits(self, x: Any, mask: Tensor | None, given: Given) -> Fits:
         """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
-        item_labels = zip(targets.reshape(-1, n, targets.shape[-1]), labelled.reshape(-1, n), strict=True)
-        for (item, places), (target, has_label) in zip(self._items(x, mask), item_labels, strict=True):
+        parts = zip(given.rows.reshape(-1, n, given.rows.shape[-1]), given.known.reshape(-1, n), strict=True)
+        for (item, places), (rows, known) in zip(self._items(x, mask), parts, strict=True):
             at = slice(None) if places is None else places
             if places is not None and len(places) == 0:
-                yield {"scores_": target[at]}, places
+                yield {"scores_": rows[at]}, places
             else:
-                yield self._fit_points(item, target[at], has_label[at], fill=of_batch), places
+                yield self._fit_points(item, Given(rows[at], known[at], given.axes), fill=of_batch), places
 
-    def _fit_points(self, x: Tensor | Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+    def _fit_points(self, x: Tensor | Graph, given: Given, *, fill: bool) -> State:
         """Return scores of one set of points, and the tensors that new points need, by the names in ``FITTED``."""
         if isinstance(x, Graph) or len(x) >= 2:
             graph, state = fitted_graph(self.neighbors, self.weights, x)
         else:
-            none = torch.zeros(0, dtype=torch.int64, device=x.device)
-            graph, state = Graph.trusted(SparsePattern.trusted(none, none, (len(x),)), x[:0, 0]), {}
-        return state | self._filled(self._solved(graph, targets, labelled, fill=fill), x, None, targets, labelled)
+            none = torch.zeros(2, 0, dtype=torch.int64, device=x.device)
+            graph, state = Graph.from_edge_index(none, x[:0, 0], len(x)), {}
+        state |= {} if given.axes is None else {"train_axes": torch.tensor(given.axes)}
+        return state | self._carried(graph, x, given, fill=fill)
 
-    def _filled(self, found: State, x: Any, mask: Tensor | None, targets: Tensor, labelled: Tensor) -> State:
-        """Return a fit in which points that no label reaches have the row of the nearest label, if asked for."""
+    def _carried(self, graph: Graph, x: Any, given: Given, *, fill: bool) -> State:
+        """Return what `_solved` does, but points that no label reaches have the row of the nearest label if asked for.
+
+        Warn of nodes that no path joins to a label, unless they get such a row; without a target they are an error.
+        """
+        check_graph(graph, "affinities", type(self))
+        targets, labelled, axes = given
+        parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)
+        number = parts.clamp_min(0)
+        has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
+        reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
+        valid = torch.ones_like(reached) if graph.mask is None else graph.mask
+        lost = valid & ~reached & ~(labelled.any(-1, keepdim=True) & (self.unreached == "nearest"))
+        if lost.any():
+            those = f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any"
+            way_out = 'use more neighbours or a larger bandwidth, or of points unreached="nearest" with KNN(k)'
+            if axes is not None:
+                raise ValueError(f"targets must be known in each component, but {those}; know more of them, {way_out}")
+            checks.warn(
+                f"{those} label: their scores are zero and predict gives −1; label a node of each component, {way_out}",
+                checks.GraphWarning,
+            )
+        found = self._solved(graph, targets.double(), labelled, reached, fill=fill)
+        found |= _of_classes(found, targets, self.class_prior) if axes is None else {}
+        found = {name: value.to(targets.dtype) for name, value in found.items()}
         if self.unreached is None:
             return found
         scores = found["scores_"].clone()
-        empty = ~scores.detach().any(-1) if mask is None else mask & ~scores.detach().any(-1)
-        for item in range(math.prod(scores.shape[:-2])):
-            at: Any = item if scores.ndim == 3 else slice(None)
+        empty = valid & ~(scores.detach().any(-1) if axes is None else reached)
+        for at in itertools.product(*map(range, scores.shape[:-2])):
             places, known = empty[at], labelled[at]
             if places.any() and known.any():
                 rows = self._of_nearest(x[at][places], x[at][known], targets[at][known])
@@ -213,7 +290,7 @@ class SemiSupervised(OnGraph):
         return rows[nearest_neighbors(points.detach(), 1, x.detach(), metric=metric).indices[:, 0]]
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        if self.unreached is None:
+        if self.unreached is None or "train_axes" in state:  # nodes that are filled have numbers as the others
             return super()._extend(x, state)
         unfilled = torch.where(state["train_filled"][:, None], 0, state["scores_"])
         rows, targets = super()._extend(x, state | {"scores_": unfilled}), state["train_targets"]
@@ -223,35 +300,59 @@ class SemiSupervised(OnGraph):
         return rows.index_put((empty,), self._of_nearest(x[empty], state["train_points"][known], targets[known]))
 
     @abstractmethod
-    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, *, fill: bool) -> State:
+    def _solved(self, graph: Graph, targets: Tensor, labelled: Tensor, reached: Tensor, *, fill: bool) -> State:
         """Return ``scores_`` and the state for `_extended`; with ``fill`` a graph of a batch may be too small."""
 
 
-def _hard_targets(
-    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+class Given(NamedTuple):
+    """Labels or targets of nodes."""
+
+    rows: Tensor  # (..., N, C), zeros where there are none
+    known: Tensor  # bool (..., N), False for padding
+    axes: int | None  # of the target of a node: 0 for a number, 1 for a row; None for labels
+
+
+def _of_axes(rows: Tensor, axes: Any) -> Tensor:
+    """Return rows ``(..., m)`` with as many axes for a node as the targets have, in the form of `Given`."""
+    return rows.squeeze(-1) if axes == 0 else rows
+
+
+def _numbers(targets: Tensor, known: Tensor | None, shape: tuple[int, ...], mask: Tensor | None) -> Given:
+    targets = checks.half_to_float32(targets)
+    checks.check_floating(targets, "targets")
+    axes = targets.ndim - len(shape)
+    if tuple(targets.shape[: len(shape)]) != shape or axes not in (0, 1) or targets.numel() == 0:
+        expected = f"{shape} or {(*shape, 'm')}"
+        raise ValueError(f"targets must have shape {expected}, numbers for each node, got {tuple(targets.shape)}")
+    rows = targets.reshape(*shape, -1)
+    if known is None:
+        known = ~rows.detach().isnan().all(-1)
+    checks.check_mask(known, rows, "known")
+    known = known if mask is None else known & mask
+    rows = torch.where(known[..., None], rows, 0)
+    checks.check_finite(rows, "targets")
+    return Given(rows, known, axes)
+
+
+def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        is_whole = not labels.is_complex() and not (labels.double().nan_to_num(-1, 0.5, 0.5) % 1).any()
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}{'; use labels.nan_to_num(-1).long()' if is_whole else ', not all whole numbers'}"
+            f"{tuple(labels.shape)}; to carry numbers use targets=labels, float, with NaN for none"
         )
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)
-    if (classes := checks.check_classes(labels)) == 0:
-        raise ValueError("labels must hold at least one label, got −1 for every node; label a node of each class")
-    if (least := int(labels.min())) < UNLABELLED:
-        raise ValueError(f"labels must be at least −1, which stands for none, got {least}")
+    if (labels < UNLABELLED).any():
+        raise ValueError(f"labels must be at least −1, which stands for none, got {int(labels.min())}")
+    classes = checks.check_classes(labels)
     count = classes if n_classes is None else n_classes
     if classes > count:
         raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
-    return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:], labels >= 0  # the first column is of no label
+    return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:]  # the first column is of no label
 
 
-def _soft_targets(
-    labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _soft_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
     labels = checks.half_to_float32(labels)
     if labels.shape[-1] == 1 and not labels.is_floating_point():
         raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
@@ -263,25 +364,46 @@ def _soft_targets(
     labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
     checks.check_finite(labels, "labels")
     checks.check_non_negative(labels, "labels")
-    labelled = (labels.detach() > 0).any(-1)
-    if not labelled.any():
-        raise ValueError("labels must hold at least one label, got zeros for every node; label a node of each class")
-    return labels, labelled
+    return labels
 
 
-def reached_by(graph: Graph, labelled: Tensor, unreached: Unreached = None) -> Tensor:
-    """Return bool of the graph's shape: True for nodes that a path joins to a label; warn of others without label."""
-    parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)
-    number = parts.clamp_min(0)
-    has_label = torch.zeros_like(number).scatter_reduce(1, number, labelled.reshape(number.shape).long(), "amax")
-    reached = ((has_label.gather(1, number) > 0) & (parts >= 0)).reshape(graph.shape)
-    valid = torch.ones_like(reached) if graph.mask is None else graph.mask
-    lost = valid & ~reached & ~(labelled.any(-1, keepdim=True) & (unreached == "nearest"))
-    if lost.any():
-        checks.warn(
-            f"{int(lost.sum())} of {int(valid.sum())} nodes lie in components of the graph without any label: their "
-            "scores are zero and predict gives −1; label a node of each component, use more neighbours or a larger "
-            'bandwidth, or of points unreached="nearest" with KNN(k)',
-            checks.GraphWarning,
-        )
-    return reached
+def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
+    """Return the class prior, checked as far as possible without the number of classes."""
+    if isinstance(class_prior, str):
+        checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
+    if class_prior is None or isinstance(class_prior, str):
+        return class_prior
+    expected = '"labels", "uniform" or a share for each class'
+    try:
+        shares = tuple(float(share) for share in class_prior)
+    except (TypeError, ValueError):
+        raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
+    # A sum of shares may be off by rounding.
+    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+        raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
+    return shares
+
+
+def _of_classes(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:
+    """Return the tensors of a fit with the class prior, and without rows that underflow in the dtype of the targets."""
+    scores, classes, source = found["scores_"], targets.shape[-1], State()
+    if class_prior is not None:
+        # Zhu et al. sum over nodes without a label. This sum is over all nodes, so that a class whose nodes are nearly
+        # all labelled does not have to take others.
+        if class_prior == "labels":
+            share = targets.double().sum(-2, keepdim=True) + 1
+            share = share / share.sum(-1, keepdim=True)
+        else:
+            shares = [1 / classes] * classes if class_prior == "uniform" else class_prior
+            if len(shares) != classes:
+                raise ValueError(f"class_prior must have a share for each of {classes} classes, got {len(shares)}")
+            share = scores.new_tensor(shares)
+        reached = (scores.detach() != 0).any(-1).sum(-1)[..., None, None]
+        mass = scores.sum(-2, keepdim=True)
+        factor = share * reached / torch.where(mass > 0, mass, 1)  # a class without labels has no score to scale
+        scores, source = scores * factor, {"train_source": found["train_source"] * factor}
+    # Smaller rows are scaled up as a whole.
+    info, largest = torch.finfo(targets.dtype), scores.detach().amax(-1, keepdim=True)
+    is_tiny = (largest > 0) & (largest < info.tiny / info.eps)
+    growth = torch.where(is_tiny, info.tiny / info.eps / torch.where(is_tiny, largest, 1), 1)
+    return source | {"scores_": scores * growth}

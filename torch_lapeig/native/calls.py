@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import math
 import os
+import sys
 import warnings
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
-FOLDER, LIBRARY = Path(__file__).parent, "kernels.so"
+ENDINGS = {"darwin": ".dylib", "win32": ".dll"}  # others: .so
+FOLDER, LIBRARY = Path(__file__).parent, f"kernels{ENDINGS.get(sys.platform, '.so')}"
 PROCESS = os.getpid()
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
 DTYPES = {name: dtype for dtype, name in TYPES.items()}
@@ -61,13 +63,32 @@ def library() -> Any:
         if found.source() != hashlib.sha256(sources).hexdigest().encode():
             raise OSError("they belong to other C sources")
         found.structures = _structures(found)
+        _check_products(found)
     except (OSError, AttributeError) as error:
         warnings.warn(
-            f"the compiled loops cannot be used, {error}; torch is used instead: install torch_lapeig again",
+            f"the compiled loops of {path} cannot be used, {error}; torch is used instead, with equal answers in more "
+            "time: install torch_lapeig again",
             stacklevel=2,
         )
         return None
     return found
+
+
+def _check_products(found: Any) -> None:
+    """Raise OSError where a product of a small matrix is wrong, as on a processor of another kind."""
+    crow, col = torch.tensor([0, 1, 3, 4], dtype=torch.int32), torch.tensor([1, 0, 2, 1], dtype=torch.int32)
+    path = torch.tensor([[0.0, 1, 0], [1, 0, 2], [0, 2, 0]], dtype=torch.float64)
+    for dtype, real in TYPES.items():
+        values, y = torch.tensor([1, 1, 2, 2], dtype=dtype), torch.arange(9.0).reshape(3, 3).to(dtype)
+        out = torch.zeros_like(y)
+        rows = found.structures[f"Rows_{real}"](crow.data_ptr(), col.data_ptr(), values.data_ptr(), None)
+        part, steps = {"start": 0, "stop": 3, "columns": 3, "times": 1}, {"y_step": 3, "out_step": 3}
+        blocks = {"y": y.data_ptr(), "out": out.data_ptr()}
+        task = found.structures[f"Product_{real}"](rows=rows, **part, **steps, **blocks)
+        if not getattr(found, f"product_{real}")(ctypes.byref(task), c_int64(1), c_int64(1)):
+            raise OSError("there is no memory for them")
+        if not torch.equal(out.double(), path @ y.double()):
+            raise OSError("their products are wrong")
 
 
 class _Declared(ctypes.Structure):

@@ -169,7 +169,7 @@ FAST int64_t numeric_factor(const SymbolicFactor *symbolic, const int32_t *crow,
     }
     result = negative;
 end:
-    free(place), free(room), free(children);
+    free(place), free_room(room), free(children);
     return result;
 }
 
@@ -261,6 +261,6 @@ int64_t solve_factors(const SymbolicFactor *symbolic, const double *l, const dou
     double *const room = room_for(room_of_solve(symbolic));
     if (!room) return 0;
     solve_in(symbolic, l, b, x, columns, row_step, column_step, room);
-    free(room);
+    free_room(room);
     return 1;
 }

@@ -56,10 +56,16 @@ static void join_team(void *data)
         team->run(team->task, part, team->parts, team->rooms + thread * team->room);
 }
 
-/* Return memory for so many numbers, from the beginning of a line of the cache; NULL where it is not enough. */
+/* Return memory for so many numbers, from the beginning of a line of the cache, which `free_room` frees; NULL where it
+   is not enough. */
 static double *room_for(int64_t count)
 {
-    return aligned_alloc(LINE * sizeof(double), (count / LINE + 1) * LINE * sizeof(double));
+    const size_t line = LINE * sizeof(double), size = (count / LINE + 1) * line;
+#ifdef _WIN32
+    return _aligned_malloc(size, line);
+#else
+    return aligned_alloc(line, size);
+#endif
 }
 
 /* Run the parts of a task on at most so many threads, each with room for so many numbers; a thread takes the next part
@@ -74,7 +80,7 @@ static int64_t share(Run *run, void *task, int64_t parts, int64_t threads, int64
         GOMP_parallel(join_team, &team, members, 0);
     else
         join_team(&team);
-    free(team.rooms);
+    free_room(team.rooms);
     return 1;
 }
 

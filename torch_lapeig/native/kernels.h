@@ -66,6 +66,11 @@ typedef void Run(void *task, int64_t part, int64_t parts, double *room);
 
 static int64_t share(Run *run, void *task, int64_t parts, int64_t threads, int64_t room);
 static double *room_for(int64_t count);
+#ifdef _WIN32
+#define free_room _aligned_free
+#else
+#define free_room free
+#endif
 
 /* Results in place of a count. */
 #define SINGULAR  -1 /* a pivot is zero or not finite */

@@ -198,6 +198,6 @@ int64_t next_block(Projection *space, int64_t parts, int64_t threads)
         is_made = pivot > space->sound;
         for (int64_t j = 0; j < width; j++) is_made = is_made && removed[j] <= squares[j];
     }
-    free(space->work);
+    free_room(space->work);
     return is_made;
 }

@@ -14,6 +14,7 @@ except ImportError as error:
     raise ImportError(f"torch_lapeig.sklearn needs scikit-learn ≥ 1.6: {how_to_install('sklearn')}") from error
 
 from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction
+from torch_lapeig.sklearn.labels import HarmonicRegressor as HarmonicRegressor
 from torch_lapeig.sklearn.labels import LabelSpreading as LabelSpreading
 from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS
 from torch_lapeig.sklearn.manifolds import Isomap as Isomap

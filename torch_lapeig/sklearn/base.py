@@ -59,13 +59,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Return whether X is ``(N, N)``, of pairs of samples."""
         return any(getattr(self, mode, None) in GIVEN for mode in ("affinity", "kernel", "metric"))
 
-    def _samples(self, X: Any, *y: Any) -> Any:
+    def _samples(self, X: Any, *y: Any, **more: Any) -> Any:
         """Return training samples, or a matrix of their pairs, checked; with labels ``y`` if they are given."""
         check_shared(self)
         check_entries_of(X)
-        return validate_data(
-            self, X, *y, dtype=[np.float64, np.float32], order="C", accept_sparse=self.SPARSE, ensure_min_samples=2
-        )
+        more |= {"dtype": [np.float64, np.float32], "order": "C", "accept_sparse": self.SPARSE}
+        return validate_data(self, X, *y, ensure_min_samples=2, **more)
 
     def _training(self, X: Any) -> Any:
         """Return the input of the module's fit, on the device."""

@@ -10,38 +10,62 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from torch_lapeig import methods
 from torch_lapeig.graph.weights import Weighting
-from torch_lapeig.methods.propagation import ClassPrior
-from torch_lapeig.methods.semisupervised import UNLABELLED, Unreached
+from torch_lapeig.methods.semisupervised import UNLABELLED, ClassPrior, Unreached
 from torch_lapeig.sklearn.affinities import MatrixFunction, OfKernel, OfSparseSamples, OnGraph, rbf
 from torch_lapeig.sklearn.base import as_numpy, check_below, check_entries_of
 from torch_lapeig.support import checks
 
 Array = NDArray[Any]
-Own = TypeVar("Own", bound="FromLabels")
+Own = TypeVar("Own", bound="FewKnown")
 
 
 @dataclass(eq=False, repr=False)
-class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
-    """Base of the classifiers that carry the labels of some samples to all samples, and to new samples."""
+class FewKnown(OnGraph):
+    """Base of estimators that carry what some samples have to all samples, and to new samples."""
 
-    MODULE: ClassVar[Any]  # the class of the module, and its options with the names of parameters
-    OPTIONS: ClassVar[tuple[str, ...]] = ("class_prior", "unreached")
     ARRAYS: ClassVar[tuple[str, ...]] = ("scores_",)
     SPARSE: ClassVar[str | bool] = "csr"
     kernel: str | Callable[..., Any] = "rbf"
     _: KW_ONLY
     gamma: float = 20
     n_neighbors: int = 7
+    max_iter: int = 1000
+    tol: float = 1e-3
+    n_jobs: int | None = None
     weights: Weighting | None = None
-    class_prior: ClassPrior = None
     unreached: Unreached = None
     device: str | torch.device = "cpu"
+    n_iter_: ClassVar[int] = 1  # scikit-learn expects it of estimators with max_iter
+
+    def _graph(self, X: Array) -> Any:
+        """Set the graph that the parameters describe, and return the input of the module's fit."""
+        if isinstance(self.kernel, str) and self.kernel == "knn":
+            k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
+            if not issparse(X):
+                return self._from(None, X, k)
+            self._check_unweighted('kernel="knn" of sparse samples', "dense samples")
+            return self._from(OfSparseSamples(X, k), X)
+        self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
+        if not callable(self.kernel):
+            checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
+        kernel = MatrixFunction(self.kernel, takes_pair=True) if callable(self.kernel) else rbf(self.gamma, X)
+        return self._from(OfKernel(X, kernel), X)
+
+
+@dataclass(eq=False, repr=False)
+class FromLabels(ClassifierMixin, FewKnown):  # type: ignore[misc]
+    """Base of the classifiers, whose labels are any classes."""
+
+    MODULE: ClassVar[Any]  # the class of the module, and its options with the names of parameters
+    OPTIONS: ClassVar[tuple[str, ...]] = ("class_prior", "unreached")
+    _: KW_ONLY
+    class_prior: ClassPrior = None
 
     def fit(self: Own, X: Any, y: Any) -> Own:
         """Carry the labels ``y`` ``(N,)``, −1, None or NaN for samples without one, to all samples ``(N, D)``."""
@@ -63,7 +87,6 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         self._keep(module.fit(x, torch.tensor(labels, device=self.device)))
         self.label_distributions_ = as_numpy(self.module_.predict_proba())
         self.transduction_ = self._classes_of(self.scores_)
-        self.n_iter_ = 1  # scikit-learn expects it of estimators with max_iter
         return self
 
     @torch.no_grad()
@@ -77,20 +100,6 @@ class FromLabels(ClassifierMixin, OnGraph):  # type: ignore[misc]
         """Return the share of each class ``(Q, C)`` in samples' scores; zeros for a sample that no label reaches."""
         check_is_fitted(self)
         return self._of_new(self.module_.predict_proba, X, self.label_distributions_)
-
-    def _graph(self, X: Array) -> Any:
-        """Set the graph that the parameters describe, and return the input of the module's fit."""
-        if isinstance(self.kernel, str) and self.kernel == "knn":
-            k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
-            if not issparse(X):
-                return self._from(None, X, k)
-            self._check_unweighted('kernel="knn" of sparse samples', "dense samples")
-            return self._from(OfSparseSamples(X, k), X)
-        self._check_unweighted(f"kernel={self.kernel!r}", 'kernel="knn"')
-        if not callable(self.kernel):
-            checks.check_choice(self.kernel, "kernel", ("rbf", "knn"))
-        kernel = MatrixFunction(self.kernel, takes_pair=True) if callable(self.kernel) else rbf(self.gamma, X)
-        return self._from(OfKernel(X, kernel), X)
 
     def _classes_of(self, scores: Array) -> Array:
         classes: Array = self.classes_[scores.argmax(1)]
@@ -147,8 +156,6 @@ class LabelSpreading(FromLabels):
     _: KW_ONLY
     alpha: float = 0.2
     max_iter: int = 30
-    tol: float = 1e-3
-    n_jobs: int | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -175,7 +182,46 @@ class HarmonicFunction(FromLabels):
     """
 
     MODULE: ClassVar[Any] = methods.HarmonicFunction
-    _: KW_ONLY
-    max_iter: int = 1000
-    tol: float = 1e-3
-    n_jobs: int | None = None
+
+
+@dataclass(eq=False, repr=False)
+class HarmonicRegressor(RegressorMixin, FewKnown):  # type: ignore[misc]
+    """`torch_lapeig.HarmonicFunction` as a regressor: known numbers are kept, others are the means of their neighbours.
+
+    Args:
+        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, unreached, device: see `LabelSpreading`; a sample
+            that no known number reaches is an error, or with ``unreached="nearest"`` has the nearest known number.
+
+    Attributes:
+        scores_: ``(N, m)``, the numbers of all samples. module_: the fitted `torch_lapeig.HarmonicFunction`.
+
+    Raises (``fit``, ``predict``):
+        TypeError, ValueError, NotFittedError: see `LabelSpreading`; numbers that are infinite.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.1], [0.2]])
+    >>> HarmonicRegressor().fit(X, [1.0, None, 3.0]).predict(X).round(6).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+    def fit(self: Own, X: Any, y: Any) -> Own:
+        """Carry numbers ``y`` ``(N,)`` or ``(N, m)``, None or NaN for unknown ones, to all samples ``(N, D)``."""
+        check_entries_of(y, "y")
+        if y is not None:  # `validate_data` refuses NaN
+            y = check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite="allow-nan", input_name="y")
+        X, _ = self._samples(X, None if y is None else np.nan_to_num(y), multi_output=True)
+        x = self._graph(X)
+        module = methods.HarmonicFunction(*self._rule(), unreached=self.unreached)
+        self._keep(module.fit(x, targets=torch.tensor(y, device=self.device)))
+        return self
+
+    @torch.no_grad()
+    def predict(self, X: Any) -> Array:
+        """Return the numbers ``(Q,)`` or ``(Q, m)`` of samples ``(Q, D)``."""
+        check_is_fitted(self)
+        return self._of_new(self.module_.predict, X, as_numpy(self.module_.predict()))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
