@@ -438,7 +438,7 @@ class NME:
 
     >>> rule = KNN("nme")
     >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
-    (NME(symmetrize='mean', metric='euclidean', max_clusters=10), 4)
+    (NME(symmetrize='mean', metric='euclidean', max_clusters=10), 2)
     """
 
     symmetrize: Symmetrize = "mean"
