@@ -470,6 +470,7 @@ RULES: dict[str, Any] = {
     "KNN": tl.KNN(6),
     "KNN, union, cosine": tl.KNN(6, "union", metric="cosine"),
     "KNN, mutual": tl.KNN(9, "mutual"),
+    "NME": tl.KNN("nme"),
     "Radius": tl.Radius(0.7),
     "Precomputed": tl.Precomputed("affinity"),
     "metric of pairs, given": tl.KNN(6, metric=tl.Precomputed("distance")),

@@ -349,6 +349,11 @@ estimators.SpectralEmbedding(eigen_tol=1e-3, solve=Solve(tolerance=1e-6)).fit(X.
 estimators.SpectralEmbedding(eigen_solver="eigh").fit(X.numpy()) → one of 'arpack', 'lobpcg', 'amg', got 'eigh'
 SpectralClustering("best") → n_clusters must be .*eigengap.* got 'best'
 SpectralClustering("eigengap", max_clusters=1) → max_clusters must be at least 2, got 1
+KNN("nme", max_clusters=0) → max_clusters must be at least 1, got 0
+KNN("nme", "both") → symmetrize must be one of
+KNN("nme")(X[:1]) → x must hold at least 2 points
+SpectralClustering("eigengap", min_clusters=0) → min_clusters must be at least 1, got 0
+SpectralClustering("eigengap", max_clusters=3, min_clusters=4) → min_clusters must be at most max_clusters=3, got 4
 SpectralClustering("eigengap", n_components=3) → n_components must be None with n_clusters="eigengap", got 3
 SpectralClustering("eigengap", AFFINITIES).fit(0 * EYE) → n_clusters must be at most .* got n_clusters=2 with 0
 SpectralClustering("eigengap", KNN(3)).path(X.expand(2, -1, -1)) → one set of points
@@ -558,6 +563,8 @@ knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
 KNN(5, recall="all") → recall must
 nearest_neighbors(X, 3, recall=True) → recall must
 KNN(True) → k must be an integer
+KNN("nearest") → k must be an integer, got 'nearest'
+LLE(2, KNN("nme")) → neighbors must be KNN.k., not symmetrised.*got NME
 knn_graph(X, 3, mask=MASK.float()) → mask must be a boolean tensor
 Graph.from_edge_index(torch.zeros(2, 3)) → int64 tensor, got torch.float32
 LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5

@@ -1,5 +1,6 @@
 """The number of clusters by the eigengap, what speaks for each number, and refined cuts."""
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import adjusted_rand_score, silhouette_score
@@ -10,7 +11,10 @@ from torch_lapeig import (
     Graph,
     GraphWarning,
     HeatKernel,
+    Laplacian,
+    LaplacianEigenmaps,
     Precomputed,
+    SimpleWeights,
     SpectralClustering,
     knn_graph,
     normalized_cut,
@@ -110,6 +114,98 @@ def test_the_path_is_that_of_single_fits():
         torch.testing.assert_close(float(path.silhouettes[number]), float(width))
     assert path.n_clusters[path.gaps.argmax()] == path.n_clusters[path.silhouettes.argmax()] == 4
     assert adjusted_rand_score(truth, path.labels[2]) > 0.97
+
+
+@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+def test_one_cluster_is_an_answer(assign_labels):
+    """Of one body, where all pairs have affinities; the first gap is λ_2, and of two nodes the only one."""
+    for n in (2, 3, 30):
+        x = points(n, 6)
+        model = SpectralClustering("eigengap", KNN(n), assign_labels=assign_labels, min_clusters=1).fit(x)
+        assert model.n_clusters_ == 1
+        assert not model.labels_.any()
+        assert torch.equal(model.predict(x), model.labels_)
+        values = torch.linalg.eigvalsh(Laplacian(model.weights(x, knn_graph(x, n)), "symmetric").to_dense())
+        torch.testing.assert_close(model.gap_, values[1])
+        path = model.path(x)
+        assert path.n_clusters.tolist() == list(range(1, min(n, 11)))
+        assert path.silhouettes[0].isnan()
+        assert path.cuts[0] == 0
+        torch.testing.assert_close(path.gaps, values.diff()[: len(path.gaps)])
+    both = torch.stack([points(30, 6), blobs(2, 15)[0].repeat(1, 3)])
+    rows = SpectralClustering("eigengap", KNN(30), min_clusters=1)(both)
+    assert [int(item.any(0).sum()) for item in rows] == [1, 2]
+    three = SpectralClustering("eigengap", KNN(20), min_clusters=3).fit(blobs(2)[0])
+    assert three.n_clusters_ >= 3
+
+
+def voices(sizes, noise, seed, width=192):
+    """Rows of speakers, as many of each as the sizes say."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    own = torch.randn(len(sizes), width, generator=generator)
+    return own[truth] + noise * torch.randn(len(truth), width, generator=generator)
+
+
+RECORDINGS = {  # noise, and numbers of pieces of the speakers; docs/paths/speakers.md has errors of three seeds
+    "60 pieces": (0.9, lambda speakers, random: [60] * speakers),
+    "noisy": (1.6, lambda speakers, random: [60] * speakers),
+    "3 to 400 pieces": (
+        1.2,
+        lambda speakers, random: np.exp(random.uniform(np.log(3), np.log(400), speakers)).astype(int),
+    ),
+    "3 to 8 pieces": (1.0, lambda speakers, random: random.integers(3, 9, speakers)),
+    "one speaks most": (1.2, lambda speakers, random: [400, *random.integers(5, 30, speakers - 1)]),
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_speakers_are_counted_by_the_normalised_gap(name):
+    noise, sizes = RECORDINGS[name]
+    errors = {KNN(10, metric="cosine"): [], KNN("nme", metric="cosine"): []}
+    for speakers in (1, 2, 5):
+        pieces = sizes(speakers, np.random.default_rng(100 * speakers))
+        x = voices(list(map(int, pieces)), noise, speakers)
+        for rule, found in errors.items():
+            model = SpectralClustering("eigengap", rule, SimpleWeights(), min_clusters=1, assign_labels="cluster_qr")
+            found.append(abs(model.fit(x).n_clusters_ - speakers))
+    fixed, chosen = errors.values()
+    assert sum(chosen) <= min(sum(fixed), 1)
+
+
+def test_the_number_of_neighbours_is_that_of_the_formula():
+    x = voices([20, 12, 30], 1.2, 0).double()
+    ratios = {}
+    for p in np.unique(np.linspace(2, 62 // 4, 20).astype(int)):
+        laplacian = Laplacian(knn_graph(x, int(p), metric="cosine"), "symmetric").to_dense()
+        values = torch.linalg.eigvalsh(laplacian)
+        ratios[int(p)] = float(p * values[-1] / values.diff()[:8].max())
+    rule = KNN("nme", metric="cosine", max_clusters=8)
+    p = min(ratios, key=ratios.__getitem__)
+    assert rule.number_of_neighbors(x) == p
+    assert torch.equal(rule(x).to_dense(), KNN(p, metric="cosine")(x).to_dense())
+    model = SpectralClustering("eigengap", rule, SimpleWeights()).fit(x)
+    fixed = SpectralClustering("eigengap", KNN(p, metric="cosine"), SimpleWeights()).fit(x)
+    assert model.n_neighbors_ == p
+    assert not hasattr(fixed, "n_neighbors_")
+    near = x[:9] + 0.05
+    torch.testing.assert_close(model.transform(near), fixed.transform(near))
+    torch.testing.assert_close(model.frozen()(near), fixed.frozen()(near))
+    fresh = SpectralClustering("eigengap", rule, SimpleWeights())
+    fresh.load_state_dict(saved_and_loaded(model.state_dict()))
+    assert fresh.n_neighbors_ == p
+    few = voices([4, 3], 0.5, 1).double()
+    batch = torch.stack([x, torch.nn.functional.pad(few, (0, 0, 0, 55), value=torch.nan)])
+    mask = torch.arange(62) < torch.tensor([[62], [7]])
+    rows = LaplacianEigenmaps(2, rule, components="separate")(batch, mask)
+    assert torch.equal(rule(batch, mask).to_dense()[1, :7, :7], rule(few).to_dense())
+    assert rows.isfinite().all()
+    copies = torch.ones(30, 3)
+    assert 2 <= KNN("nme").number_of_neighbors(copies) <= 7
+    large = voices([800, 500], 0.9, 3)  # every second point is looked at
+    assert KNN("nme").number_of_neighbors(large) == round(
+        KNN("nme").number_of_neighbors(large[::2]) * 1300 / len(large[::2])
+    )
 
 
 def single_moves(labels, k):

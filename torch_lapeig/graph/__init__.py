@@ -9,6 +9,7 @@ from torch_lapeig.graph.landmarks import Landmarks as Landmarks
 from torch_lapeig.graph.pattern import DensePattern as DensePattern
 from torch_lapeig.graph.pattern import SparsePattern as SparsePattern
 from torch_lapeig.graph.rules import KNN as KNN
+from torch_lapeig.graph.rules import NME as NME
 from torch_lapeig.graph.rules import ExtendingRule as ExtendingRule
 from torch_lapeig.graph.rules import Extension as Extension
 from torch_lapeig.graph.rules import NeighborRule as NeighborRule

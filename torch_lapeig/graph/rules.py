@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,7 @@ from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
 
 Symmetrize = Literal["union", "mutual", "mean"]
+MOST_NME_POINTS = 1000  # of larger sets `NME` looks at every second, third, … point
 
 # First and second nodes b * N + i of the edges from points to neighbours, int64 ``(E,)``, and the recall of the search.
 DirectedEdges = tuple[Tensor, Tensor, float]
@@ -330,7 +332,8 @@ class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
-        k: neighbours of each point, at least 1; in sets of at most k points all pairs are joined.
+        k: neighbours of each point, at least 1; in sets of at most k points all pairs are joined. ``"nme"`` returns the
+            rule `NME` in place of this one, which takes the number from the points.
         symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
         metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
             ``Precomputed("distance")``: ``x`` holds distances, ``(N, N)`` or ``(B, N, N)``, those of new points
@@ -357,6 +360,10 @@ class KNN:
     metric: Metric = "euclidean"
     backend: Backend = "exact"
     recall: float | None = None
+
+    def __new__(cls, k: Any = 10, *options: Any, **named: Any) -> Any:
+        """Return a rule of this class, or `NME`."""
+        return NME(*options, **named) if isinstance(k, str) and k == "nme" else super().__new__(cls)
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, k=checks.check_count(self.k, "k"))
@@ -407,6 +414,87 @@ class KNN:
         keys, directions = keys.unique(return_counts=True)
         edges = kept_edges(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
         return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
+
+
+@checks.with_advice
+@dataclass(frozen=True)
+class NME:
+    """Rule that takes as many neighbours as give the widest eigengap; ``KNN("nme")`` makes it.
+
+    Park et al., *Auto-tuning spectral clustering for speaker diarization using normalized maximum eigengap*, 2020:
+    of p from 2 to a quarter of the points, the one with the least p / g_p, g_p the widest of the first
+    ``max_clusters`` gaps over the largest eigenvalue, of the Laplacian of the graph of p neighbours without weights.
+    The Laplacian is the normalised one here, which `SpectralClustering` solves. Each item of a batch has its own p, and
+    a fit keeps it: `SpectralClustering.n_neighbors_`. The work is 20 decompositions of at most 1,000 points.
+
+    Args:
+        symmetrize, metric: as for `KNN`.
+        max_clusters: number of gaps that are looked at.
+
+    Raises:
+        TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
+
+    >>> rule = KNN("nme")
+    >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
+    (NME(symmetrize='mean', metric='euclidean', max_clusters=10), 2)
+    """
+
+    symmetrize: Symmetrize = "mean"
+    metric: Metric = "euclidean"
+    max_clusters: int = 10
+
+    def __post_init__(self) -> None:
+        checks.check_choice(self.metric, "metric", ("euclidean", "cosine"))
+        self._rule(1)
+        checks.set_frozen(self, max_clusters=checks.check_count(self.max_clusters, "max_clusters"))
+
+    def _rule(self, p: int) -> KNN:
+        return KNN(p, self.symmetrize, self.metric)
+
+    @torch.no_grad()
+    def number_of_neighbors(self, x: Tensor) -> int:
+        """Return p for points ``(N, D)``."""
+        checks.check_points(x, batched=False)
+        some = x.detach()[:: math.ceil(len(x) / MOST_NME_POINTS)]
+        n = len(some)
+        most = min(max(n // 4, 2), n - 1)
+        nearest, best = nearest_neighbors(some, most, metric=self.metric).indices, (math.inf, 1)
+        for p in np.unique(np.linspace(min(2, most), most, 20).astype(int)).tolist():
+            chosen = torch.zeros(n, n, dtype=torch.float64, device=x.device).scatter_(1, nearest[:, :p], 0.5)
+            weight = chosen + chosen.mT
+            root = weight.sum(1).sqrt()
+            values = 1 - torch.linalg.eigvalsh(weight / root / root[:, None]).flip(0)
+            ratio = float(values[-1] * p / values.diff()[: self.max_clusters].max().clamp_min(1e-10))
+            best = min(best, (ratio, p))
+        return round(best[1] * len(x) / n)
+
+    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
+        checks.check_floating(x, "x")
+        most = max(x.shape[-2] // 4, 2) if x.ndim > 1 else 2  # the search refuses other shapes
+        found = nearest_or_all(x, most, self.metric, mask, "exact", None)
+        valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
+        items = zip(x.reshape(-1, *x.shape[-2:]), valid.reshape(-1, x.shape[-2]), strict=True)
+        p = [self.number_of_neighbors(points[there]) if there.sum() > 1 else 1 for points, there in items]
+        rank = torch.arange(found.indices.shape[-1], device=x.device)
+        left_out = rank >= torch.tensor(p, device=x.device).reshape(*x.shape[:-2], 1, 1)
+        found = found._replace(squared_distances=found.squared_distances.masked_fill(left_out, torch.inf))
+        return _undirected_graph(_directed_edges(found, valid), self._rule(most), x, mask)
+
+    def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
+        """Return the graph of points ``(N, D)``, and each point's distance to its p-th neighbour and p, ``(N, 2)``."""
+        p = self.number_of_neighbors(x)
+        graph, reach = self._rule(p).with_state(x)
+        return graph, torch.stack([reach, torch.full_like(reach, p)], 1)
+
+    def fixed(self, state: Tensor) -> tuple[KNN, Tensor]:
+        """Return the rule of the number in a state, and the state of that rule."""
+        return self._rule(int(state[0, 1])), state[:, 0]
+
+    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Return the edges of new points ``(Q, D)``, see `KNN`."""
+        rule, reach = self.fixed(state)
+        return rule.extend(queries, x, reach)
 
 
 @checks.with_advice

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import KNN, NME, Graph
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods import assignment
@@ -31,11 +31,11 @@ class SpectralClustering(GraphEmbedding):
     component, which is the wanted clustering, so there is no warning.
 
     Args:
-        n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from 2 to
-            ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
+        n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from ``min_clusters``
+            to ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
             batch, all from one solve; `path` returns the evidence for each number. It is ``max_clusters``, with a
-            `GraphWarning`, if the graph has more components. It is never 1. If ``gap_`` is at most three times λ_k, as
-            within one body of any shape, there is no evidence for more than one cluster (docs/clustering.md).
+            `GraphWarning`, if the graph has more components. If ``gap_`` is at most three times λ_k, as within one body
+            of any shape, there is no evidence for more than one cluster (docs/clustering.md).
         neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
             clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
@@ -49,6 +49,7 @@ class SpectralClustering(GraphEmbedding):
         n_init: number of starts of k-means, of which the best is kept.
         max_clusters: largest number of clusters with ``n_clusters="eigengap"``, where there are as many nodes. Rows
             have as many columns, and the columns after k are zero.
+        min_clusters: smallest number of clusters with ``n_clusters="eigengap"``, where there are as many nodes.
         label_isolated: label isolated nodes, too, as scikit-learn does, each as a cluster of its own where there is
             room; otherwise they get −1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
@@ -95,11 +96,14 @@ class SpectralClustering(GraphEmbedding):
         n_components: int | None = None,
         n_init: int = 10,
         max_clusters: int = 10,
+        min_clusters: int = 2,
         label_isolated: bool = False,
         solve: Solve | Solver | None = None,
         seed: int = 0,
     ) -> None:
         max_clusters = checks.check_count(max_clusters, "max_clusters", 2)
+        if checks.check_count(min_clusters, "min_clusters") > max_clusters:
+            raise ValueError(f"min_clusters must be at most max_clusters={max_clusters}, got {min_clusters}")
         if isinstance(n_clusters, str):
             checks.check_choice(n_clusters, "n_clusters", ("eigengap",))
             if n_components is not None:
@@ -117,7 +121,7 @@ class SpectralClustering(GraphEmbedding):
                 f"needs one column for each cluster, got {n_components}"
             )
         self.n_clusters: int | Literal["eigengap"] = n_clusters
-        self.max_clusters = max_clusters
+        self.max_clusters, self.min_clusters = max_clusters, int(min_clusters)
         self.variant: Variant = variant
         self.assign_labels: assignment.Assignment = assign_labels
         self.n_init = checks.check_count(n_init, "n_init")
@@ -127,13 +131,14 @@ class SpectralClustering(GraphEmbedding):
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         is_fixed = self.n_clusters != "eigengap"
         if not fill:
-            check_size(laplacian, 2 if isinstance(self.n_clusters, str) else self.n_clusters, "n_clusters")
-            check_size(laplacian, self.n_components if is_fixed else 2, "n_components")
+            least = self.min_clusters if isinstance(self.n_clusters, str) else self.n_clusters
+            check_size(laplacian, least, "n_clusters")
+            check_size(laplacian, self.n_components if is_fixed else least, "n_components")
         pairs = eigenpairs(laplacian, self.n_components, self.solve, fill=fill or not is_fixed)
         gap = pairs.gap
         if not is_fixed:
             has_more = _has_more_parts(laplacian, self.max_clusters)
-            there, gap = up_to_gap(pairs, 2)
+            there, gap = up_to_gap(pairs, self.min_clusters)
             there, gap = there | has_more[..., None], torch.where(has_more, pairs.gap, gap)
             pairs = replace(pairs, vectors=pairs.vectors * there[..., None, :])
         solved.append(pairs)
@@ -206,6 +211,13 @@ class SpectralClustering(GraphEmbedding):
             raise AttributeError  # nn.Module says that there is no such attribute
         return len(self.cluster_centers_) if self.assign_labels == "kmeans" else self.cluster_axes_.shape[1]
 
+    @property
+    def n_neighbors_(self) -> int:
+        """Return the number of neighbours that ``KNN("nme")`` took; AttributeError before ``fit`` or by other rules."""
+        if self.train_rule is None or not isinstance(self.neighbors, NME):
+            raise AttributeError
+        return self.neighbors.fixed(self.train_rule)[0].k
+
     def _partition(self, rows: Tensor, k: int, random: np.random.RandomState, verbose: int = 0) -> Tensor:
         """Return the centres ``(k, width)`` or axes ``(width, k)`` that part rows into k clusters."""
         if self.assign_labels == "cluster_qr":
@@ -219,9 +231,10 @@ class SpectralClustering(GraphEmbedding):
     @torch.no_grad()
     @precision.full_precision
     def path(self, x: Tensor | Graph) -> ClusterPath:
-        """Return the evidence for each number of clusters from 2 to ``max_clusters``, from one solve; keep nothing.
+        """Return the evidence for each number of clusters up to ``max_clusters``, from one solve; keep nothing.
 
-        With n nodes of positive degree up to n − 1, and at least to 2: n clusters of one node have no gap after them.
+        The numbers begin with ``min_clusters``. With n nodes of positive degree they end at n − 1, but not before that:
+        n clusters of one node have no gap after them.
 
         Args:
             x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
@@ -241,21 +254,24 @@ class SpectralClustering(GraphEmbedding):
         """
         graph = self._graph(self._checked_one(x)[0], None)
         laplacian = Laplacian(graph, self._normalization)
-        check_size(laplacian, 2, "n_clusters")
-        most = min(self.max_clusters, max(2, laplacian.symmetric.fewest_active - 1))
+        least = self.min_clusters
+        check_size(laplacian, least, "n_clusters")
+        most = min(self.max_clusters, max(least, laplacian.symmetric.fewest_active - 1))
         _has_more_parts(laplacian, most)
         pairs = eigenpairs(laplacian, most, self.solve)
         random = np.random.RandomState(self.seed)
         labels, cuts, widths = [], [], []
-        for k in range(2, most + 1):
+        for k in range(least, most + 1):
             rows = self._rows(pairs.vectors[:, :k])
             active = rows[:, 0] != 0
             found = self._partition(rows[active], k, random)
             labels.append(self._nearest(rows, found).masked_fill(~active, -1))
             cuts.append(normalized_cut(labels[-1], graph))
             widths.append(_silhouette(rows[active], labels[-1][active], self.seed))
-        count = torch.arange(2, most + 1)
-        return ClusterPath(count, gaps_of(pairs)[1:], torch.stack(cuts), torch.tensor(widths), torch.stack(labels))
+        count = torch.arange(least, most + 1)
+        return ClusterPath(
+            count, gaps_of(pairs)[least - 1 :], torch.stack(cuts), torch.tensor(widths), torch.stack(labels)
+        )
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
         """Return ``labels_`` of ``fit(x)``, int64 ``(N,)``."""
@@ -285,10 +301,10 @@ class SpectralClustering(GraphEmbedding):
 
 
 class ClusterPath(NamedTuple):
-    """Evidence for each number of clusters, from 2 on: see `SpectralClustering.path`.
+    """Evidence for each number of clusters, from ``min_clusters`` on: see `SpectralClustering.path`.
 
     Attributes:
-        n_clusters: int64 ``(K,)``, 2, 3, …
+        n_clusters: int64 ``(K,)``, 2, 3, … by default.
         gaps: λ_{k+1} − λ_k ``(K,)``: large if k suits the graph.
         cuts: `normalized_cut` of the labels, ``(K,)``: it grows with k, and slowly up to a k that suits the graph.
         silhouettes: mean silhouette width of the rows, ``(K,)``, in [−1, 1] (Rousseeuw 1987), of at most 2000 rows at

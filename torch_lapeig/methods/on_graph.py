@@ -7,6 +7,7 @@ They differ in the kernel K̃ (docs/theory.md). Here it is W(x, i) / D(x), with 
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -18,7 +19,7 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
-from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
+from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import distances
 from torch_lapeig.graph.pattern import SparsePattern
@@ -175,6 +176,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         return {**rows, "gap_": rows["gap_"].squeeze(0)}
 
     def _frozen(self, state: State) -> nn.Module:
+        if isinstance(self.neighbors, NME):
+            fixed = copy.copy(self)
+            fixed.neighbors, state["train_rule"] = self.neighbors.fixed(state["train_rule"])
+            return fixed._frozen(state)
         if not isinstance(self.neighbors, (KNN, Radius, Precomputed)):
             raise TypeError(f"frozen needs neighbors=KNN(k), Radius(r) or Landmarks(m), got {self.neighbors}")
         refuse("frozen", neighbors=self.neighbors)

@@ -164,6 +164,9 @@ Precomputed → Sharded*
 Landmarks → Sharded*
   because The graph of landmarks is small, and is solved on one process: each adds its points by `fit_stream`.
   says KNN\(k\) or Radius\(r\) of points on several ranks, got Landmarks
+NME → Sharded*
+  because The number of neighbours comes from decompositions of matrices of all points.
+  says KNN\(k\) or Radius\(r\) of points on several ranks, got NME
 rule of a user | extending rule of a user → Sharded*
   because The search over processes is that of `KNN` and `Radius`.
   says KNN\(k\) or Radius\(r\) of points on several ranks, got Own
